@@ -1,0 +1,41 @@
+//! «Did you mean»: the nearest valid name to a misspelt one.
+
+/// The candidate with the fewest edits to `name`, if it is near enough to be what was meant.
+#[must_use]
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (name.chars().count() / 2).max(1);
+    candidates
+        .into_iter()
+        .map(|candidate| (edits(name, candidate), candidate))
+        .min()
+        .filter(|(distance, _)| *distance <= limit)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Levenshtein's distance.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let substituted = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_found_and_far_ones_are_not() {
+        assert_eq!(nearest("medum", ["medium", "eviction"]), Some("medium"));
+        assert_eq!(nearest("dram_qouta", ["dram_quota", "medium_quota"]), Some("dram_quota"));
+        assert_eq!(nearest("xyzzy", ["medium", "eviction"]), None);
+    }
+}

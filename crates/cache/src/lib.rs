@@ -1,0 +1,1 @@
+//! The segment cache: index, keys and metadata in DRAM, values on any medium.

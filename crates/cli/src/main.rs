@@ -1,0 +1,3 @@
+//! The `entresol` command: arguments in, library calls out.
+
+fn main() {}

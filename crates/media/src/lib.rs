@@ -1,0 +1,1 @@
+//! Media: regions of byte-addressable memory, block files, cost tables and accounts.

@@ -1,0 +1,1 @@
+//! The memcached text and meta protocol: bytes in, commands out, no I/O.

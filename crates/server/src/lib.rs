@@ -1,0 +1,1 @@
+//! The server: connections, tenants, configuration and the admin listener.

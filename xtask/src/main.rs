@@ -1,0 +1,3 @@
+//! Checks of the repository's own rules: `cargo xtask tidy`.
+
+fn main() {}
