@@ -4,7 +4,9 @@ use std::time::Duration;
 
 /// Why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is not a duration: write a whole number with ns, us, ms, s, m or h behind (250ms)")]
+#[error(
+    "'{text}' is not a duration: write a whole number with ns, us, ms, s, m or h behind (250ms)"
+)]
 pub struct ParseDurationError {
     text: String,
 }

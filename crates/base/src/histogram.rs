@@ -18,7 +18,9 @@ impl Histogram {
     pub fn new() -> Self {
         let counts =
             hdrhistogram::Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_DIGITS)
-                .unwrap_or_else(|_| unreachable!("the bounds are constants that hdrhistogram takes"));
+                .unwrap_or_else(|_| {
+                    unreachable!("the bounds are constants that hdrhistogram takes")
+                });
         Histogram { counts }
     }
 

@@ -1,1 +1,13 @@
 //! Media: regions of byte-addressable memory, block files, cost tables and accounts.
+//!
+//! This crate is the only home of file system calls, memory mappings and inline assembly, and
+//! within it the private folder `raw` is the only home of `unsafe` code. It knows nothing of caches,
+//! stores or protocols.
+#![deny(unsafe_code)]
+
+pub mod medium;
+mod raw;
+pub mod region;
+
+pub use medium::{MediumKind, MediumSpec};
+pub use region::{FlushKind, Region, RegionError, RegionKind};

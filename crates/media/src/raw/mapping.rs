@@ -1,0 +1,201 @@
+//! Mapped memory, shared by threads (and, for files, processes), with every access bounds-checked.
+//!
+//! Who may touch what: anybody, at any time, anywhere inside. Words are accessed by atomics, runs
+//! of bytes by racy copies (see `racy`); no reference into mapped memory ever leaves this file, but
+//! for those to atomics. So a race yields a mixture of bytes and never undefined behaviour.
+
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use rustix::io;
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+
+use super::racy;
+
+/// Anonymous mappings begin at a multiple of this, so that the system can use huge pages.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// A line of the processor's cache.
+const LINE_BYTES: usize = 64;
+
+/// A range of mapped memory, at least a page long, unmapped on drop.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the memory belongs to no thread, and all access is through atomics and racy copies.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Reserves `len` bytes of zeroes that take up memory page by page as they are touched.
+    pub(crate) fn anonymous(len: usize, huge_pages: bool) -> io::Result<Mapping> {
+        let spread = len.checked_add(HUGE_PAGE_BYTES).ok_or(io::Errno::NOMEM)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping wherever the system likes disturbs nothing that exists.
+        let start = unsafe { mm::mmap_anonymous(ptr::null_mut(), spread, protection, flags) }?;
+        let start = start.cast::<u8>();
+        let before = start.align_offset(HUGE_PAGE_BYTES);
+        unmap(start, before);
+        let base = start.wrapping_add(before);
+        unmap(base.wrapping_add(len), HUGE_PAGE_BYTES - before);
+        let base = NonNull::new(base).ok_or(io::Errno::NOMEM)?;
+        let mapping = Mapping { base, len };
+        let advice = if huge_pages { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+        // A kernel without huge pages refuses the advice, and does without them all the same.
+        let _ = mapping.advise(0, len, advice);
+        Ok(mapping)
+    }
+
+    /// The mapped bytes.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The address of `offset`, `len` bytes from which are mapped.
+    #[inline(always)]
+    fn pointer(&self, offset: u64, len: usize) -> *mut u8 {
+        if len > self.len || offset > (self.len - len) as u64 {
+            out_of_bounds(offset, len, self.len);
+        }
+        // SAFETY: just checked to be inside of the mapping, which is one allocation.
+        unsafe { self.base.as_ptr().add(offset as usize) }
+    }
+
+    /// The address of `offset`, a multiple of `len`, from which `len` bytes are mapped.
+    #[inline(always)]
+    fn aligned_pointer(&self, offset: u64, len: usize) -> *mut u8 {
+        if !offset.is_multiple_of(len as u64) || offset > (self.len - len) as u64 {
+            out_of_bounds(offset, len, self.len);
+        }
+        // SAFETY: just checked to be inside of the mapping, which is longer than any word.
+        unsafe { self.base.as_ptr().add(offset as usize) }
+    }
+
+    /// The byte at `offset`.
+    #[inline(always)]
+    pub(crate) fn atomic_u8(&self, offset: u64) -> &AtomicU8 {
+        let at = self.aligned_pointer(offset, 1);
+        // SAFETY: mapped for as long as `self` lives, and nobody accesses it unless as the head of
+        // this file says.
+        unsafe { AtomicU8::from_ptr(at) }
+    }
+
+    /// The four-byte word at `offset`.
+    #[inline(always)]
+    pub(crate) fn atomic_u32(&self, offset: u64) -> &AtomicU32 {
+        let at = self.aligned_pointer(offset, 4);
+        // SAFETY: as in `atomic_u8`; aligned since base and offset are.
+        unsafe { AtomicU32::from_ptr(at.cast()) }
+    }
+
+    /// The eight-byte word at `offset`.
+    #[inline(always)]
+    pub(crate) fn atomic_u64(&self, offset: u64) -> &AtomicU64 {
+        let at = self.aligned_pointer(offset, 8);
+        // SAFETY: as in `atomic_u8`; aligned since base and offset are.
+        unsafe { AtomicU64::from_ptr(at.cast()) }
+    }
+
+    /// The eight words of the cache line at `offset`, a multiple of 64.
+    #[inline(always)]
+    pub(crate) fn atomic_line(&self, offset: u64) -> &[AtomicU64; 8] {
+        let at = self.aligned_pointer(offset, LINE_BYTES).cast::<[AtomicU64; 8]>();
+        // SAFETY: as in `atomic_u8`; aligned since base and offset are.
+        unsafe { &*at }
+    }
+
+    /// Copies bytes out.
+    #[inline]
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) {
+        let from = self.pointer(offset, out.len());
+        // SAFETY: `pointer` checked the source, and the target is a slice of this length.
+        unsafe { racy::copy(from, out.as_mut_ptr(), out.len()) }
+    }
+
+    /// Copies bytes to the end of a vector.
+    #[inline]
+    pub(crate) fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
+        let from = self.pointer(offset, len);
+        out.reserve(len);
+        let target = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: `pointer` checked the source, and `reserve` made room behind the vector's end.
+        unsafe { racy::copy(from, target, len) };
+        let grown = out.len() + len;
+        // SAFETY: that room was filled just now.
+        unsafe { out.set_len(grown) };
+    }
+
+    /// Whether the bytes at `offset` are `bytes`.
+    #[inline]
+    pub(crate) fn equals(&self, offset: u64, bytes: &[u8]) -> bool {
+        let at = self.pointer(offset, bytes.len());
+        // SAFETY: `pointer` checked the range.
+        unsafe { racy::equal(at, bytes) }
+    }
+
+    /// Copies bytes in.
+    #[inline]
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) {
+        let to = self.pointer(offset, bytes.len());
+        // SAFETY: `pointer` checked the target, and the source is a slice of this length.
+        unsafe { racy::copy(bytes.as_ptr(), to, bytes.len()) }
+    }
+
+    /// Moves `len` bytes; the ranges may overlap.
+    pub(crate) fn copy_within(&self, from: u64, to: u64, len: usize) {
+        let (from, to) = (self.pointer(from, len), self.pointer(to, len));
+        // SAFETY: `pointer` checked both ranges.
+        unsafe { racy::copy_overlapping(from, to, len) }
+    }
+
+    /// Asks the processor to fetch the cache line at `offset`; an offset outside does nothing.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, offset: u64) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let at = self.base.as_ptr().wrapping_add(offset as usize);
+            // SAFETY: a prefetch is a hint: it reads nothing and faults at no address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = offset;
+    }
+
+    /// Advises the system about whole pages.
+    pub(crate) fn advise(&self, offset: u64, len: usize, advice: Advice) -> io::Result<()> {
+        let at = self.pointer(offset, len).cast::<c_void>();
+        // SAFETY: `pointer` checked the range, and advice changes at most the contents to zeroes,
+        // which is a write like any other.
+        unsafe { mm::madvise(at, len, advice) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        unmap(self.base.as_ptr(), self.len);
+    }
+}
+
+/// Unmaps whole pages of a mapping that is this file's own and that nobody refers to.
+fn unmap(start: *mut u8, len: usize) {
+    if len == 0 {
+        return;
+    }
+    // SAFETY: callers pass parts of mappings which they made and have given to nobody.
+    let result = unsafe { mm::munmap(start.cast(), len) };
+    debug_assert_eq!(result, Ok(()), "unmapping {len} bytes");
+}
+
+#[cold]
+#[inline(never)]
+fn out_of_bounds(offset: u64, len: usize, region: usize) -> ! {
+    panic!("{len} bytes at {offset} are misaligned or outside of a region of {region} bytes");
+}

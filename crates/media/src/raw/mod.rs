@@ -1,0 +1,9 @@
+//! The only folder of the project that holds `unsafe` code. Each file wraps one thing the compiler
+//! cannot check behind functions that are safe to call, or says what their caller must keep.
+//!
+//! - `mapping`: mapped memory, bounds-checked; every access to a region ends here.
+//! - `racy`: copies and comparisons of memory that other threads may be writing.
+#![allow(unsafe_code)]
+
+pub(crate) mod mapping;
+pub(crate) mod racy;

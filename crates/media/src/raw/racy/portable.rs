@@ -1,0 +1,67 @@
+//! Racy copies as loops over atomic bytes: for processors without a faster way, and for checking
+//! the faster way against.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// # Safety
+/// `at` must be valid for reads and writes of a byte for as long as the call lasts, and be accessed
+/// by others atomically or by racy copies only.
+unsafe fn load(at: *const u8) -> u8 {
+    // SAFETY: the caller keeps `at` valid; a byte has no alignment.
+    let byte = unsafe { AtomicU8::from_ptr(at.cast_mut()) };
+    byte.load(Ordering::Relaxed)
+}
+
+/// # Safety
+/// As for [`load`].
+unsafe fn copy_byte(from: *const u8, to: *mut u8, index: usize) {
+    // SAFETY: the caller's range holds `index`.
+    let from = unsafe { from.add(index) };
+    // SAFETY: the caller's range holds `index`.
+    let to = unsafe { to.add(index) };
+    // SAFETY: the caller keeps both bytes valid.
+    let byte = unsafe { load(from) };
+    // SAFETY: the caller keeps `to` valid.
+    let target = unsafe { AtomicU8::from_ptr(to) };
+    target.store(byte, Ordering::Relaxed);
+}
+
+/// Copies `len` bytes that do not overlap.
+///
+/// # Safety
+/// `from` must be valid for reads and `to` for writes of `len` bytes; others may access either at
+/// the same time, atomically or by racy copies.
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    for index in 0..len {
+        // SAFETY: the caller's ranges hold `index`.
+        unsafe { copy_byte(from, to, index) };
+    }
+}
+
+/// Copies `len` bytes that may overlap.
+///
+/// # Safety
+/// As for [`copy`].
+pub(crate) unsafe fn copy_overlapping(from: *const u8, to: *mut u8, len: usize) {
+    if (to as usize) <= (from as usize) {
+        // SAFETY: passed on from the caller; ascending order suits a move downwards.
+        return unsafe { copy(from, to, len) };
+    }
+    for index in (0..len).rev() {
+        // SAFETY: the caller's ranges hold `index`.
+        unsafe { copy_byte(from, to, index) };
+    }
+}
+
+/// Whether the bytes at `at` are `bytes`.
+///
+/// # Safety
+/// `at` must be valid for reads of as many bytes; others may write them at the same time.
+pub(crate) unsafe fn equal(at: *const u8, bytes: &[u8]) -> bool {
+    bytes.iter().enumerate().all(|(index, &byte)| {
+        // SAFETY: the caller's range holds `index`.
+        let at = unsafe { at.add(index) };
+        // SAFETY: the caller keeps the range valid.
+        byte == unsafe { load(at) }
+    })
+}

@@ -1,0 +1,315 @@
+//! Racy copies in x86-64 assembly: overlapping 16-byte loads for short ones, a loop or `rep movsb`
+//! for long ones. Nothing here needs more than the baseline instruction set (SSE2).
+
+use std::arch::asm;
+
+/// From this length on `rep movsb` is used: its start-up of some 30 cycles is earned back.
+const REP_MOVSB_BYTES_MIN: usize = 2048;
+
+/// Copies `len` bytes. The ranges may overlap if `to` is not above `from`, or if `len` is at most
+/// 128: then everything is loaded before anything is stored.
+///
+/// # Safety
+/// `from` must be valid for reads and `to` for writes of `len` bytes; others may access either at
+/// the same time, atomically or by racy copies.
+#[inline]
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    match len {
+        // SAFETY: passed on from the caller; the length suits the callee.
+        0..16 => unsafe { copy_below_16(from, to, len) },
+        // SAFETY: as above.
+        16..=32 => unsafe { copy_16_to_32(from, to, len) },
+        // SAFETY: as above.
+        33..=64 => unsafe { copy_33_to_64(from, to, len) },
+        // SAFETY: as above.
+        65..=128 => unsafe { copy_65_to_128(from, to, len) },
+        // SAFETY: as above.
+        129..REP_MOVSB_BYTES_MIN => unsafe { copy_by_64(from, to, len) },
+        // SAFETY: as above.
+        _ => unsafe { copy_string(from, to, len) },
+    }
+}
+
+/// Copies `len` bytes that may overlap.
+///
+/// # Safety
+/// As for [`copy`].
+pub(crate) unsafe fn copy_overlapping(from: *const u8, to: *mut u8, len: usize) {
+    const CHUNK: usize = 128;
+    let up = (to as usize).wrapping_sub(from as usize);
+    let down = (from as usize).wrapping_sub(to as usize);
+    if up >= len && (down > CHUNK || len <= CHUNK) {
+        // SAFETY: passed on from the caller; `to` lies below `from` or behind its end.
+        return unsafe { copy(from, to, len) };
+    }
+    if up >= len {
+        // Over a short distance string copies crawl, a loop does not.
+        // SAFETY: passed on from the caller; `to` lies below `from`, and `len` is over 128.
+        return unsafe { copy_by_64(from, to, len) };
+    }
+    let mut rest = len;
+    while rest > 0 {
+        let step = rest.min(CHUNK);
+        rest -= step;
+        // SAFETY: `rest` is inside of the caller's range.
+        let source = unsafe { from.add(rest) };
+        // SAFETY: `rest` is inside of the caller's range.
+        let target = unsafe { to.add(rest) };
+        // SAFETY: the step lies inside of the caller's ranges; being short it may overlap.
+        unsafe { copy(source, target, step) };
+    }
+}
+
+/// # Safety
+/// As for [`copy`], with `len` below 16.
+#[inline]
+unsafe fn copy_below_16(from: *const u8, to: *mut u8, len: usize) {
+    if len >= 8 {
+        // SAFETY: two words that cover 8 to 16 bytes lie inside of the caller's ranges.
+        unsafe {
+            asm!(
+                "mov {a}, [{from}]", "mov {b}, [{from} + {len} - 8]",
+                "mov [{to}], {a}", "mov [{to} + {len} - 8], {b}",
+                from = in(reg) from, to = in(reg) to, len = in(reg) len,
+                a = out(reg) _, b = out(reg) _, options(nostack, preserves_flags),
+            );
+        }
+    } else if len >= 4 {
+        // SAFETY: two half words that cover 4 to 8 bytes lie inside of the caller's ranges.
+        unsafe {
+            asm!(
+                "mov {a:e}, [{from}]", "mov {b:e}, [{from} + {len} - 4]",
+                "mov [{to}], {a:e}", "mov [{to} + {len} - 4], {b:e}",
+                from = in(reg) from, to = in(reg) to, len = in(reg) len,
+                a = out(reg) _, b = out(reg) _, options(nostack, preserves_flags),
+            );
+        }
+    } else if len > 0 {
+        // SAFETY: the first, middle and last of 1 to 3 bytes lie inside of the caller's ranges.
+        unsafe {
+            asm!(
+                "movzx {a:e}, byte ptr [{from}]", "movzx {b:e}, byte ptr [{from} + {half}]",
+                "movzx {c:e}, byte ptr [{from} + {len} - 1]",
+                "mov [{to}], {a:l}", "mov [{to} + {half}], {b:l}", "mov [{to} + {len} - 1], {c:l}",
+                from = in(reg) from, to = in(reg) to, len = in(reg) len, half = in(reg) len / 2,
+                a = out(reg) _, b = out(reg) _, c = out(reg) _,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
+/// # Safety
+/// As for [`copy`], with `len` of 16 to 32.
+#[inline]
+unsafe fn copy_16_to_32(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: two words of 16 bytes that cover `len` lie inside of the caller's ranges.
+    unsafe {
+        asm!(
+            "movups {a}, [{from}]", "movups {b}, [{from} + {len} - 16]",
+            "movups [{to}], {a}", "movups [{to} + {len} - 16], {b}",
+            from = in(reg) from, to = in(reg) to, len = in(reg) len,
+            a = out(xmm_reg) _, b = out(xmm_reg) _, options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// # Safety
+/// As for [`copy`], with `len` of 32 to 64.
+#[inline]
+unsafe fn copy_33_to_64(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: four words of 16 bytes that cover `len` lie inside of the caller's ranges.
+    unsafe {
+        asm!(
+            "movups {a}, [{from}]", "movups {b}, [{from} + 16]",
+            "movups {c}, [{from} + {len} - 32]", "movups {d}, [{from} + {len} - 16]",
+            "movups [{to}], {a}", "movups [{to} + 16], {b}",
+            "movups [{to} + {len} - 32], {c}", "movups [{to} + {len} - 16], {d}",
+            from = in(reg) from, to = in(reg) to, len = in(reg) len,
+            a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// # Safety
+/// As for [`copy`], with `len` of 64 to 128.
+#[inline]
+unsafe fn copy_65_to_128(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: eight words of 16 bytes that cover `len` lie inside of the caller's ranges.
+    unsafe {
+        asm!(
+            "movups {a}, [{from}]", "movups {b}, [{from} + 16]",
+            "movups {c}, [{from} + 32]", "movups {d}, [{from} + 48]",
+            "movups {e}, [{from} + {len} - 64]", "movups {f}, [{from} + {len} - 48]",
+            "movups {g}, [{from} + {len} - 32]", "movups {h}, [{from} + {len} - 16]",
+            "movups [{to}], {a}", "movups [{to} + 16], {b}",
+            "movups [{to} + 32], {c}", "movups [{to} + 48], {d}",
+            "movups [{to} + {len} - 64], {e}", "movups [{to} + {len} - 48], {f}",
+            "movups [{to} + {len} - 32], {g}", "movups [{to} + {len} - 16], {h}",
+            from = in(reg) from, to = in(reg) to, len = in(reg) len,
+            a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+            e = out(xmm_reg) _, f = out(xmm_reg) _, g = out(xmm_reg) _, h = out(xmm_reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Copies in ascending steps of 64 bytes; the last 64 bytes are loaded before the first store, so
+/// that `to` may lie anywhere at or below `from`.
+///
+/// # Safety
+/// As for [`copy`], with `len` of at least 65.
+unsafe fn copy_by_64(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the loop stops with 1 to 64 bytes left, so that every step and the last 64 bytes lie
+    // inside of the caller's ranges.
+    unsafe {
+        asm!(
+            "movups {e}, [{from} + {len} - 64]", "movups {f}, [{from} + {len} - 48]",
+            "movups {g}, [{from} + {len} - 32]", "movups {h}, [{from} + {len} - 16]",
+            "2:",
+            "movups {a}, [{from}]", "movups {b}, [{from} + 16]",
+            "movups {c}, [{from} + 32]", "movups {d}, [{from} + 48]",
+            "add {from}, 64",
+            "movups [{to}], {a}", "movups [{to} + 16], {b}",
+            "movups [{to} + 32], {c}", "movups [{to} + 48], {d}",
+            "add {to}, 64",
+            "sub {len}, 64", "cmp {len}, 64", "ja 2b",
+            "movups [{to} + {len} - 64], {e}", "movups [{to} + {len} - 48], {f}",
+            "movups [{to} + {len} - 32], {g}", "movups [{to} + {len} - 16], {h}",
+            from = inout(reg) from => _, to = inout(reg) to => _, len = inout(reg) len => _,
+            a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+            e = out(xmm_reg) _, f = out(xmm_reg) _, g = out(xmm_reg) _, h = out(xmm_reg) _,
+            options(nostack),
+        );
+    }
+}
+
+/// # Safety
+/// As for [`copy`].
+unsafe fn copy_string(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the instruction copies exactly `len` ascending bytes of the caller's ranges; the
+    // direction flag is clear by the calling convention.
+    unsafe {
+        asm!(
+            "rep movsb",
+            inout("rsi") from => _, inout("rdi") to => _, inout("rcx") len => _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Whether the bytes at `at` are `bytes`.
+///
+/// # Safety
+/// `at` must be valid for reads of as many bytes; others may write them at the same time.
+#[inline]
+pub(crate) unsafe fn equal(at: *const u8, bytes: &[u8]) -> bool {
+    let (len, other) = (bytes.len(), bytes.as_ptr());
+    if len < 16 {
+        // SAFETY: passed on from the caller; the second range is the slice.
+        return unsafe { equal_below_16(at, other, len) };
+    }
+    let mut done = 0;
+    while done + 16 < len {
+        // SAFETY: `done + 16` is below `len`, the length of both ranges.
+        if !unsafe { equal_16(at, other, done) } {
+            return false;
+        }
+        done += 16;
+    }
+    // SAFETY: both ranges hold at least 16 bytes; these are their last.
+    unsafe { equal_16(at, other, len - 16) }
+}
+
+/// # Safety
+/// `at` and `other` must be valid for reads of 16 bytes behind `index`.
+#[inline]
+unsafe fn equal_16(at: *const u8, other: *const u8, index: usize) -> bool {
+    let equal_bytes: u32;
+    // SAFETY: 16 bytes behind `index` are valid in both ranges.
+    unsafe {
+        asm!(
+            "movups {a}, [{at} + {index}]", "movups {b}, [{other} + {index}]",
+            "pcmpeqb {a}, {b}", "pmovmskb {mask:e}, {a}",
+            at = in(reg) at, other = in(reg) other, index = in(reg) index,
+            a = out(xmm_reg) _, b = out(xmm_reg) _, mask = out(reg) equal_bytes,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    equal_bytes == 0xFFFF
+}
+
+/// # Safety
+/// `at` and `other` must be valid for reads of `len` bytes, `len` being below 16.
+#[inline]
+unsafe fn equal_below_16(at: *const u8, other: *const u8, len: usize) -> bool {
+    if len >= 8 {
+        // SAFETY: both words lie inside of the ranges.
+        let first = unsafe { difference_8(at, other, 0) };
+        // SAFETY: both words lie inside of the ranges.
+        let last = unsafe { difference_8(at, other, len - 8) };
+        first | last == 0
+    } else if len >= 4 {
+        // SAFETY: both half words lie inside of the ranges.
+        let first = unsafe { difference_4(at, other, 0) };
+        // SAFETY: both half words lie inside of the ranges.
+        let last = unsafe { difference_4(at, other, len - 4) };
+        first | last == 0
+    } else {
+        (0..len).all(|index| {
+            // SAFETY: `index` is below `len`.
+            let difference = unsafe { difference_1(at, other, index) };
+            difference == 0
+        })
+    }
+}
+
+/// # Safety
+/// `at` and `other` must be valid for reads of 8 bytes behind `index`.
+#[inline]
+unsafe fn difference_8(at: *const u8, other: *const u8, index: usize) -> u64 {
+    let difference: u64;
+    // SAFETY: 8 bytes behind `index` are valid in both ranges.
+    unsafe {
+        asm!(
+            "mov {a}, [{at} + {index}]", "xor {a}, [{other} + {index}]",
+            at = in(reg) at, other = in(reg) other, index = in(reg) index,
+            a = out(reg) difference, options(nostack, readonly),
+        );
+    }
+    difference
+}
+
+/// # Safety
+/// `at` and `other` must be valid for reads of 4 bytes behind `index`.
+#[inline]
+unsafe fn difference_4(at: *const u8, other: *const u8, index: usize) -> u32 {
+    let difference: u32;
+    // SAFETY: 4 bytes behind `index` are valid in both ranges.
+    unsafe {
+        asm!(
+            "mov {a:e}, [{at} + {index}]", "xor {a:e}, [{other} + {index}]",
+            at = in(reg) at, other = in(reg) other, index = in(reg) index,
+            a = out(reg) difference, options(nostack, readonly),
+        );
+    }
+    difference
+}
+
+/// # Safety
+/// `at` and `other` must be valid for reads of a byte behind `index`.
+#[inline]
+unsafe fn difference_1(at: *const u8, other: *const u8, index: usize) -> u32 {
+    let difference: u32;
+    // SAFETY: the byte behind `index` is valid in both ranges.
+    unsafe {
+        asm!(
+            "movzx {a:e}, byte ptr [{at} + {index}]", "movzx {b:e}, byte ptr [{other} + {index}]",
+            "xor {a:e}, {b:e}",
+            at = in(reg) at, other = in(reg) other, index = in(reg) index,
+            a = out(reg) difference, b = out(reg) _, options(nostack, readonly),
+        );
+    }
+    difference
+}
