@@ -1,1 +1,30 @@
 //! The memcached text and meta protocol: bytes in, commands out, no I/O.
+//!
+//! - [`parse`] turns the front of a receive buffer into one [`Request`], which borrows from that
+//!   buffer and allocates nothing; a request it will not serve becomes a [`Refusal`] that says how
+//!   to get the stream back in step.
+//! - [`encode`] appends replies to a `Vec<u8>`, byte for byte as memcached 1.6 writes them.
+//!
+//! Deliberately absent: sockets, items, tenants, the binary protocol. This crate does not know
+//! what a cache is.
+#![forbid(unsafe_code)]
+
+mod base64;
+pub mod encode;
+mod exptime;
+mod key;
+mod limits;
+mod meta;
+mod parse;
+mod refusal;
+mod request;
+
+pub use exptime::{Exptime, Lifetime};
+pub use key::{Key, KeyBuffer, Keys};
+pub use limits::Limits;
+pub use meta::{
+    FlagTokens, MetaArithmetic, MetaDebug, MetaDelete, MetaGet, MetaSet, MetaStoreMode,
+};
+pub use parse::parse;
+pub use refusal::{AfterRefusal, Refusal, Step};
+pub use request::{Arithmetic, Delete, Request, Store, StoreVerb, Touch};

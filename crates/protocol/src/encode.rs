@@ -1,0 +1,117 @@
+//! Replies, appended to a `Vec<u8>` byte for byte as memcached writes them.
+
+mod meta;
+
+pub use meta::{
+    DebugFacts, MetaFacts, Status, Win, meta_arithmetic, meta_debug, meta_get_header, meta_set,
+    meta_status,
+};
+
+/// Ends a data block and a line.
+pub const CRLF: &[u8] = b"\r\n";
+/// Ends the reply to a retrieval and to `stats`.
+pub const END: &[u8] = b"END\r\n";
+/// A value was stored.
+pub const STORED: &[u8] = b"STORED\r\n";
+/// The command's condition was not met.
+pub const NOT_STORED: &[u8] = b"NOT_STORED\r\n";
+/// Another client has changed the item since.
+pub const EXISTS: &[u8] = b"EXISTS\r\n";
+/// There is no such item.
+pub const NOT_FOUND: &[u8] = b"NOT_FOUND\r\n";
+/// An item was deleted.
+pub const DELETED: &[u8] = b"DELETED\r\n";
+/// An item has its new expiry.
+pub const TOUCHED: &[u8] = b"TOUCHED\r\n";
+/// Done.
+pub const OK: &[u8] = b"OK\r\n";
+/// Statistics were set back.
+pub const RESET: &[u8] = b"RESET\r\n";
+/// The answer to `mn`.
+pub const META_NOOP: &[u8] = b"MN\r\n";
+/// No such command.
+pub const ERROR: &[u8] = b"ERROR\r\n";
+/// The item's value is no decimal number of 64 bits.
+pub const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+/// The value does not fit the cache.
+pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
+/// There is no memory for a new item.
+pub const NO_MEMORY_STORING: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
+/// There is no memory for the new number of a counter.
+pub const NO_MEMORY_COUNTING: &[u8] = b"SERVER_ERROR out of memory\r\n";
+/// `shutdown` is not allowed here.
+pub const SHUTDOWN_DISABLED: &[u8] = b"SERVER_ERROR: shutdown not enabled\r\n";
+
+/// Appends `number` in decimal.
+#[inline]
+pub fn number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Appends the line before a value: `VALUE key flags length [cas]`.
+///
+/// The value itself and [`CRLF`] follow it.
+#[inline]
+pub fn value_header(
+    out: &mut Vec<u8>,
+    key: &[u8],
+    ValueFacts { flags, value_len, cas }: ValueFacts,
+) {
+    out.reserve(key.len() + 64);
+    out.extend_from_slice(b"VALUE ");
+    out.extend_from_slice(key);
+    out.push(b' ');
+    number(out, u64::from(flags));
+    out.push(b' ');
+    number(out, u64::from(value_len));
+    if let Some(cas) = cas {
+        out.push(b' ');
+        number(out, cas);
+    }
+    out.extend_from_slice(CRLF);
+}
+
+/// What [`value_header`] says of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ValueFacts {
+    /// The client's own 32 bits.
+    pub flags: u32,
+    /// Bytes of the value.
+    pub value_len: u32,
+    /// The version, for `gets` and `gats`.
+    pub cas: Option<u64>,
+}
+
+/// Appends the reply to a successful `incr` or `decr`.
+#[inline]
+pub fn counter(out: &mut Vec<u8>, value: u64) {
+    number(out, value);
+    out.extend_from_slice(CRLF);
+}
+
+/// Appends `VERSION version`.
+pub fn version(out: &mut Vec<u8>, version: &str) {
+    line(out, &[b"VERSION ", version.as_bytes()]);
+}
+
+/// Appends `STAT name value`; [`END`] goes behind the last.
+pub fn stat(out: &mut Vec<u8>, name: &str, value: &str) {
+    line(out, &[b"STAT ", name.as_bytes(), b" ", value.as_bytes()]);
+}
+
+/// Appends `SERVER_ERROR message`.
+pub fn server_error(out: &mut Vec<u8>, message: &str) {
+    line(out, &[b"SERVER_ERROR ", message.as_bytes()]);
+}
+
+/// Appends `CLIENT_ERROR message`.
+pub fn client_error(out: &mut Vec<u8>, message: &str) {
+    line(out, &[b"CLIENT_ERROR ", message.as_bytes()]);
+}
+
+fn line(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+    out.extend_from_slice(CRLF);
+}

@@ -1,0 +1,71 @@
+//! Expiry times as clients write them, and what they mean.
+
+use entresol_base::Seconds;
+
+/// The largest number that counts from now; anything above is a time since the Unix epoch.
+const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
+
+/// An expiry time as it stands in a request: 0 is never, negative is at once, up to 30 days counts
+/// from now, and anything larger is seconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Exptime(pub i64);
+
+/// What an [`Exptime`] comes to at a given moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Never expires.
+    Forever,
+    /// Has expired already.
+    Over,
+    /// Lives until this moment.
+    Until(Seconds),
+}
+
+impl Exptime {
+    /// What this time means to a server whose clock shows `now`.
+    ///
+    /// Times past the clock's end (the year 2106) are that end.
+    #[must_use]
+    pub fn lifetime(self, now: Seconds) -> Lifetime {
+        let at = match self.0 {
+            0 => return Lifetime::Forever,
+            ..0 => return Lifetime::Over,
+            1..=RELATIVE_SECONDS_MAX => i64::from(now.0) + self.0,
+            absolute => absolute,
+        };
+        let at = u32::try_from(at).unwrap_or(u32::MAX);
+        if at <= now.0 { Lifetime::Over } else { Lifetime::Until(Seconds(at)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_four_kinds_of_exptime() {
+        const MONTH: i64 = 2_592_000;
+        let now = Seconds(1_700_000_000);
+        let until = |at| Lifetime::Until(Seconds(at));
+        for (written, meant) in [
+            (0, Lifetime::Forever),
+            (-1, Lifetime::Over),
+            (i64::MIN, Lifetime::Over),
+            (1, until(1_700_000_001)),
+            (MONTH, until(1_702_592_000)),
+            (MONTH + 1, Lifetime::Over),
+            (1_700_000_000, Lifetime::Over),
+            (1_700_000_001, until(1_700_000_001)),
+            (9_999_999_999, until(u32::MAX)),
+            (i64::MAX, until(u32::MAX)),
+        ] {
+            assert_eq!(Exptime(written).lifetime(now), meant, "exptime {written}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_clock_does_not_wrap() {
+        assert_eq!(Exptime(60).lifetime(Seconds(u32::MAX - 1)), Lifetime::Until(Seconds(u32::MAX)));
+        assert_eq!(Exptime(60).lifetime(Seconds(u32::MAX)), Lifetime::Over);
+    }
+}

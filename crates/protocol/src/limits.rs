@@ -1,0 +1,29 @@
+//! The limits that one connection's input is held to.
+
+/// The longest key that memcached's protocol knows, in bytes; no [`Limits`] may raise it.
+pub(crate) const KEY_BYTES_CEILING: usize = 250;
+
+/// How much a request may hold. Exceeding any of them is answered, never buffered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest command line, its line ending included; a longer one closes the connection.
+    pub line_bytes_max: usize,
+    /// Longest line of `get`, `gets`, `gat` and `gats`, which may name many keys.
+    pub multiget_line_bytes_max: usize,
+    /// Longest key; values above 250 count as 250.
+    pub key_bytes_max: usize,
+    /// Longest value; a longer one is refused and its bytes are skipped.
+    pub value_bytes_max: usize,
+}
+
+impl Default for Limits {
+    /// memcached's own limits, and 64 KiB for a line of many keys.
+    fn default() -> Self {
+        Limits {
+            line_bytes_max: 2048,
+            multiget_line_bytes_max: 64 * 1024,
+            key_bytes_max: KEY_BYTES_CEILING,
+            value_bytes_max: 1024 * 1024,
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The request parser: the front of a receive buffer in, one step out.
+//!
+//! It keeps no state. Fed the same bytes in any division, it comes to the same requests and
+//! refusals, because it decides nothing before a whole line is there, or before the limit on a line
+//! is passed. Whatever it refuses, it says how the stream goes on.
+
+mod meta;
+mod scan;
+mod text;
+
+use crate::limits::KEY_BYTES_CEILING;
+use crate::{AfterRefusal, Key, Keys, Limits, Refusal, Request, Step};
+use scan::{Words, has_control, word_end};
+
+/// The first byte of a request of the binary protocol, which this server does not speak.
+const BINARY_MAGIC: u8 = 0x80;
+/// How a TLS client greets a plain port.
+const TLS_HELLO: [u8; 2] = [0x16, 0x03];
+
+/// Parses the request at the front of `input`.
+///
+/// ```
+/// use entresol_protocol::{Limits, Request, Step, parse};
+///
+/// let Step::Request { request: Request::Get { mut keys, .. }, consumed } =
+///     parse(b"get answer\r\nget question\r\n", &Limits::default())
+/// else {
+///     panic!("that was a get");
+/// };
+/// assert_eq!(keys.next(), Some(&b"answer"[..]));
+/// assert_eq!(consumed, 12);
+/// ```
+#[inline]
+#[must_use]
+pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Step<'a> {
+    match single_get(input, limits) {
+        Some(step) => step,
+        None => parse_line(input, limits),
+    }
+}
+
+/// The commonest request of all, `get` with one key, without looking for the line's end first.
+/// `None` if it is anything else, or not obviously right.
+#[inline]
+fn single_get<'a>(input: &'a [u8], limits: &Limits) -> Option<Step<'a>> {
+    let rest = input.strip_prefix(b"get ")?;
+    let len = word_end(rest);
+    let (key, rest) = rest.split_at_checked(len)?;
+    if key.is_empty() || len > key_bytes_max(limits) || !rest.starts_with(b"\r\n") {
+        return None;
+    }
+    let keys = Keys::new(key, len);
+    Some(Step::Request { request: Request::Get { keys, cas: false }, consumed: len + 6 })
+}
+
+fn parse_line<'a>(input: &'a [u8], limits: &Limits) -> Step<'a> {
+    if let Some(step) = foreign_protocol(input) {
+        return step;
+    }
+    let line_bytes_max = line_bytes_max(input, limits);
+    let window = input.get(..line_bytes_max).unwrap_or(input);
+    let Some(newline) = memchr::memchr(b'\n', window) else {
+        if input.len() >= line_bytes_max {
+            return refuse(None, input.len(), AfterRefusal::Close);
+        }
+        return Step::Incomplete { needed: input.len() + 1 };
+    };
+    let text = input.get(..newline).unwrap_or_default();
+    let line = Line {
+        input,
+        words: Words::new(text.strip_suffix(b"\r").unwrap_or(text)),
+        consumed: newline + 1,
+        limits,
+    };
+    // Leading spaces make a command that does not exist, as they do in memcached.
+    if text.first() == Some(&b' ') { line.unknown() } else { line.step() }
+}
+
+/// Other protocols on this port: the sooner the connection ends, the less is misread.
+fn foreign_protocol(input: &[u8]) -> Option<Step<'_>> {
+    let close = || Some(refuse(None, input.len(), AfterRefusal::Close));
+    match *input {
+        [BINARY_MAGIC, ..] => close(),
+        [first] if first == TLS_HELLO[0] => Some(Step::Incomplete { needed: 2 }),
+        [first, second, ..] if [first, second] == TLS_HELLO => close(),
+        _ => None,
+    }
+}
+
+/// Only lines that may name many keys may be long.
+fn line_bytes_max(input: &[u8], limits: &Limits) -> usize {
+    let many_keys: [&[u8]; 4] = [b"get ", b"gets ", b"gat ", b"gats "];
+    if many_keys.iter().any(|command| input.starts_with(command)) {
+        limits.multiget_line_bytes_max.max(limits.line_bytes_max)
+    } else {
+        limits.line_bytes_max
+    }
+}
+
+fn key_bytes_max(limits: &Limits) -> usize {
+    limits.key_bytes_max.min(KEY_BYTES_CEILING)
+}
+
+fn refuse<'a>(reply: Option<Refusal>, consumed: usize, then: AfterRefusal) -> Step<'a> {
+    Step::Refused { reply, consumed, then, discard: None }
+}
+
+/// One whole line, on its way to becoming a step.
+struct Line<'a, 'l> {
+    /// The buffer, for the data block behind the line.
+    input: &'a [u8],
+    /// The words that have not been looked at yet.
+    words: Words<'a>,
+    /// Bytes of the line, its ending included.
+    consumed: usize,
+    limits: &'l Limits,
+}
+
+/// What became of a data block.
+enum Data<'a> {
+    /// All there; `consumed` counts line and block.
+    Whole { data: &'a [u8], consumed: usize },
+    /// Not all there.
+    Missing { needed: usize },
+    /// All there, but it does not end with a line ending.
+    Malformed { consumed: usize },
+}
+
+impl<'a> Line<'a, '_> {
+    fn step(mut self) -> Step<'a> {
+        let all = self.words;
+        match self.words.next().unwrap_or_default() {
+            b"get" => self.get(false),
+            b"gets" => self.get(true),
+            b"gat" => self.get_and_touch(false),
+            b"gats" => self.get_and_touch(true),
+            b"mg" => self.meta_get(),
+            b"ms" => self.meta_set(),
+            b"md" => self.meta_delete(),
+            b"ma" => self.meta_arithmetic(),
+            b"mn" => self.request(Request::MetaNoop),
+            b"me" => self.meta_debug(),
+            b"set" => self.store(text::Verb::Set),
+            b"add" => self.store(text::Verb::Add),
+            b"replace" => self.store(text::Verb::Replace),
+            b"append" => self.store(text::Verb::Append),
+            b"prepend" => self.store(text::Verb::Prepend),
+            b"cas" => self.store(text::Verb::Cas),
+            b"delete" => self.delete(),
+            b"incr" => self.arithmetic(false),
+            b"decr" => self.arithmetic(true),
+            b"touch" => self.touch(),
+            b"flush_all" => self.flush_all(),
+            b"stats" => self.stats(),
+            b"version" => self.request(Request::Version),
+            b"verbosity" => self.verbosity(),
+            b"quit" => self.request(Request::Quit),
+            b"shutdown" => self.shutdown(),
+            _ => {
+                self.words = all;
+                self.unknown()
+            }
+        }
+    }
+
+    fn request(&self, request: Request<'a>) -> Step<'a> {
+        Step::Request { request, consumed: self.consumed }
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Step<'a> {
+        refuse(Some(refusal), self.consumed, AfterRefusal::Continue)
+    }
+
+    /// A refusal that a client who asked for silence does not see.
+    fn refuse_unless(&self, noreply: bool, refusal: Refusal) -> Step<'a> {
+        refuse((!noreply).then_some(refusal), self.consumed, AfterRefusal::Continue)
+    }
+
+    /// Some web page's or tool's HTTP request is cut off at once: the lines that follow it could
+    /// hold commands (a known way to smuggle them past a firewall).
+    fn unknown(self) -> Step<'a> {
+        let mut words = self.words;
+        let command = words.next();
+        let http = words.last().is_some_and(|last| last.starts_with(b"HTTP/"));
+        if http || command == Some(b"POST") {
+            return refuse(None, self.input.len(), AfterRefusal::Close);
+        }
+        // memcached looks at nothing shorter than a command of two letters.
+        let refusal = if self.consumed < 4 { Refusal::BadLine } else { Refusal::UnknownCommand };
+        self.refuse(refusal)
+    }
+
+    /// Whether `key` may name an item.
+    fn is_key(&self, key: &[u8]) -> bool {
+        key.len() <= key_bytes_max(self.limits) && !has_control(key)
+    }
+
+    /// The data block of `len` bytes behind the line.
+    fn data(&self, len: usize) -> Data<'a> {
+        let consumed = self.consumed + len + 2;
+        match self.input.get(self.consumed..consumed) {
+            None => Data::Missing { needed: consumed },
+            Some(block) => match block.strip_suffix(b"\r\n") {
+                Some(data) => Data::Whole { data, consumed },
+                None => Data::Malformed { consumed },
+            },
+        }
+    }
+
+    /// A refusal of a storage command whose data block of `len` bytes must be skipped.
+    fn refuse_with_data(&self, len: usize, reply: Option<Refusal>) -> Step<'a> {
+        refuse(reply, self.consumed, AfterRefusal::Swallow(len as u64 + 2))
+    }
+
+    /// The refusal of a value that is too long, which takes the old value of `discard` with it.
+    fn too_large(&self, len: usize, noreply: bool, discard: Option<Key<'a>>) -> Step<'a> {
+        Step::Refused {
+            reply: (!noreply).then_some(Refusal::TooLarge),
+            consumed: self.consumed,
+            then: AfterRefusal::Swallow(len as u64 + 2),
+            discard,
+        }
+    }
+}
