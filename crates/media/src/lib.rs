@@ -5,9 +5,14 @@
 //! stores or protocols.
 #![deny(unsafe_code)]
 
+pub mod account;
+pub mod cost;
+pub mod files;
 pub mod medium;
 mod raw;
 pub mod region;
 
+pub use account::{Account, AccountHandle, Admission, Limit, Usage};
+pub use cost::{Access, CostTable};
 pub use medium::{MediumKind, MediumSpec};
 pub use region::{FlushKind, Region, RegionError, RegionKind};

@@ -1,0 +1,385 @@
+//! Accounts: what one tenant has used of one medium, and how much it may use.
+//!
+//! Every access is charged with its cost (see [`crate::cost`]). A limit is a share of the medium's
+//! time, kept by a token bucket. Threads take tokens from it in small grants, so that a charge
+//! touches the thread's own cache line only.
+//!
+//! Who may touch what:
+//! - a handle's credit: its owner;
+//! - a slot's counters: written by the owner of its handle alone (plain additions, no locked
+//!   instruction), read by anyone;
+//! - a slot's floor: written under the bucket's lock, read by the owner at each admission;
+//! - everything else: under the bucket's lock.
+//!
+//! What a limit promises: over any time t, the device time charged is at most share x (t + 10 ms),
+//! plus one grant for each thread, plus for each thread the cost of the one access that exhausted
+//! its credit (admission precedes execution, the cost settles after; what is overdrawn is paid
+//! before anything else is admitted).
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use entresol_base::Nanos;
+
+use crate::cost::{Access, CostTable, UNITS_PER_NS};
+
+/// The most that a thread borrows at once: a hundredth of the 10 ms in which limits are thought.
+pub const GRANT_NS: u64 = 100_000;
+/// How long an idle tenant's share accumulates.
+pub const BURST_NS: u64 = 10_000_000;
+/// A thread that must wait does so for at least this much of its tenant's share, so that a small
+/// share does not wake it for single accesses.
+const REFILL_NS: u64 = 1_000_000;
+/// A grant is never smaller than this, however small the share.
+const GRANT_NS_MIN: u64 = 1_000;
+
+/// The credit of an unlimited tenant: it lasts for centuries.
+const ENDLESS: i64 = i64::MAX / 2;
+/// A share beyond this is no limit to anything; it keeps the arithmetic from overflowing.
+const SHARE_MAX: f64 = 1000.0;
+/// The bucket counts parts of a unit, so that no rounding adds up.
+const FRACTION_BITS: u32 = 32;
+
+/// How much of a medium a tenant may use.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Limit {
+    /// All of it.
+    #[default]
+    Unlimited,
+    /// This fraction of its time. Nothing above zero, or no number at all, is [`Limit::Stopped`].
+    Share(f64),
+    /// None of it: nobody is admitted until another limit is set.
+    Stopped,
+}
+
+/// The answer to a thread that wants to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// Go on.
+    Go,
+    /// Come again at this time.
+    Wait {
+        /// When the tenant's share will have grown enough.
+        until: Nanos,
+    },
+    /// The tenant is stopped; nobody knows for how long.
+    Stopped,
+}
+
+/// What a tenant has used of a medium so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// The medium's time.
+    pub used_ns: u64,
+    /// Accesses that read.
+    pub reads: u64,
+    /// Accesses that wrote.
+    pub writes: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+}
+
+/// What one tenant has used of one medium, and how much it may use. Shared by its threads, each of
+/// which has an [`AccountHandle`].
+#[derive(Debug)]
+pub struct Account {
+    medium: String,
+    costs: Arc<CostTable>,
+    bucket: Mutex<Bucket>,
+}
+
+/// The part of an account that is a thread's own. Two cache lines, since processors fetch pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Slot {
+    units: AtomicU64,
+    operations: [AtomicU64; 2],
+    bytes: [AtomicU64; 2],
+    /// Admission needs a credit above this: 0, or the maximum to make the thread come to the bucket.
+    floor: AtomicI64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Totals {
+    units: u64,
+    operations: [u64; 2],
+    bytes: [u64; 2],
+}
+
+#[derive(Debug, Default)]
+struct Bucket {
+    limit: Limit,
+    /// Units that accrue in a nanosecond, times 2^32.
+    rate: u64,
+    /// Units, times 2^32. Negative while threads have reserved or overdrawn.
+    tokens: i128,
+    /// When tokens were last added; none while nothing accrues.
+    filled_at: Option<Nanos>,
+    slots: Vec<Arc<Slot>>,
+    /// What handles that are gone have used.
+    retired: Totals,
+}
+
+impl Account {
+    /// An account without a limit.
+    #[must_use]
+    pub fn new(medium: impl Into<String>, costs: Arc<CostTable>) -> Arc<Account> {
+        Arc::new(Account { medium: medium.into(), costs, bucket: Mutex::default() })
+    }
+
+    /// The medium's name.
+    #[must_use]
+    pub fn medium(&self) -> &str {
+        &self.medium
+    }
+
+    /// The costs by which accesses are charged.
+    #[must_use]
+    pub fn costs(&self) -> &Arc<CostTable> {
+        &self.costs
+    }
+
+    /// A handle for one thread.
+    #[must_use]
+    pub fn handle(self: &Arc<Self>) -> AccountHandle {
+        let slot = Arc::new(Slot::default());
+        slot.floor.store(i64::MAX, Ordering::Relaxed);
+        self.bucket().slots.push(Arc::clone(&slot));
+        let costs = Arc::clone(&self.costs);
+        AccountHandle { account: Arc::clone(self), costs, slot, credit: 0, reserved: None }
+    }
+
+    /// Sets how much the tenant may use, from now on: threads that hold credit under the old limit
+    /// lose it at their next admission.
+    pub fn set_limit(&self, limit: Limit) {
+        let mut bucket = self.bucket();
+        let limit = match limit {
+            Limit::Share(share) if share.is_nan() || share <= 0.0 => Limit::Stopped,
+            limit => limit,
+        };
+        if limit == bucket.limit {
+            return;
+        }
+        bucket.set_limit(limit);
+        for slot in &bucket.slots {
+            slot.floor.store(i64::MAX, Ordering::Release);
+        }
+    }
+
+    /// The limit in force.
+    #[must_use]
+    pub fn limit(&self) -> Limit {
+        self.bucket().limit
+    }
+
+    /// What has been used so far, by all threads, including those that are gone.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let totals = self.bucket().totals();
+        Usage {
+            used_ns: totals.units / UNITS_PER_NS,
+            reads: totals.operations[Access::Read as usize],
+            writes: totals.operations[Access::Write as usize],
+            read_bytes: totals.bytes[Access::Read as usize],
+            written_bytes: totals.bytes[Access::Write as usize],
+        }
+    }
+
+    /// The medium's time that has been used so far.
+    #[must_use]
+    pub fn used_ns(&self) -> u64 {
+        self.usage().used_ns
+    }
+
+    fn bucket(&self) -> MutexGuard<'_, Bucket> {
+        // A bucket is consistent between any two statements that can panic, of which it has none.
+        self.bucket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Bucket {
+    fn totals(&self) -> Totals {
+        self.slots.iter().fold(self.retired, |totals, slot| totals.plus(slot))
+    }
+
+    fn set_limit(&mut self, limit: Limit) {
+        let was_share = matches!(self.limit, Limit::Share(_));
+        match limit {
+            Limit::Share(share) => {
+                let rate = share.min(SHARE_MAX) * (UNITS_PER_NS << FRACTION_BITS) as f64;
+                self.rate = (rate as u64).max(1);
+                if !was_share {
+                    self.tokens = self.tokens.min(0);
+                    self.filled_at = None;
+                }
+                self.tokens = self.tokens.min(self.accrued(BURST_NS));
+            }
+            Limit::Unlimited => self.tokens = 0,
+            Limit::Stopped => {}
+        }
+        self.limit = limit;
+    }
+
+    fn accrued(&self, wall_ns: u64) -> i128 {
+        i128::from(self.rate) * i128::from(wall_ns)
+    }
+
+    fn fill(&mut self, now: Nanos) {
+        let before = self.filled_at.unwrap_or(now);
+        let elapsed = now.0.saturating_sub(before.0);
+        // Threads bring times that they read a while ago: time moves forward only.
+        self.filled_at = Some(before.max(now));
+        self.tokens = (self.tokens + self.accrued(elapsed)).min(self.accrued(BURST_NS));
+    }
+
+    /// Takes a grant from the bucket, or reserves one for the time at which it will be there.
+    fn take(&mut self, now: Nanos) -> Reservation {
+        self.fill(now);
+        let largest = i128::from(GRANT_NS * UNITS_PER_NS) << FRACTION_BITS;
+        let smallest = i128::from(GRANT_NS_MIN * UNITS_PER_NS) << FRACTION_BITS;
+        let waited_for = self.accrued(REFILL_NS).clamp(smallest, largest);
+        let grant = self.tokens.clamp(waited_for, largest) >> FRACTION_BITS;
+        self.tokens -= grant << FRACTION_BITS;
+        let missing = (-self.tokens).max(0) as u128;
+        let wait_ns = missing.div_ceil(u128::from(self.rate));
+        let until = self.filled_at.unwrap_or(now).0.saturating_add(wait_ns as u64);
+        Reservation { units: grant as i64, until: Nanos(if missing == 0 { now.0 } else { until }) }
+    }
+
+    fn give_back(&mut self, units: i64) {
+        if matches!(self.limit, Limit::Share(_) | Limit::Stopped) {
+            self.tokens += i128::from(units) << FRACTION_BITS;
+        }
+    }
+}
+
+impl Totals {
+    fn plus(self, slot: &Slot) -> Totals {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let sum = |a: [u64; 2], b: &[AtomicU64; 2]| [a[0] + load(&b[0]), a[1] + load(&b[1])];
+        Totals {
+            units: self.units + load(&slot.units),
+            operations: sum(self.operations, &slot.operations),
+            bytes: sum(self.bytes, &slot.bytes),
+        }
+    }
+}
+
+/// Credit that will be there at a certain time.
+#[derive(Debug, Clone, Copy)]
+struct Reservation {
+    units: i64,
+    until: Nanos,
+}
+
+/// One thread's access to an account.
+#[derive(Debug)]
+pub struct AccountHandle {
+    account: Arc<Account>,
+    costs: Arc<CostTable>,
+    slot: Arc<Slot>,
+    /// Units that may be used before the bucket must be asked; negative once overdrawn.
+    credit: i64,
+    reserved: Option<Reservation>,
+}
+
+impl AccountHandle {
+    /// The account.
+    #[must_use]
+    pub fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
+    /// Charges an access of this kind and size.
+    #[inline]
+    pub fn charge(&mut self, access: Access, bytes: usize) {
+        let units = self.costs.cost_units(access, bytes);
+        self.credit = self.credit.wrapping_sub(units as i64);
+        add(&self.slot.units, units);
+        add(&self.slot.operations[access as usize], 1);
+        add(&self.slot.bytes[access as usize], bytes as u64);
+    }
+
+    /// Whether the tenant may go on, asked before each request or small batch of them.
+    #[inline]
+    pub fn admit(&mut self, now: Nanos) -> Admission {
+        if self.credit > self.slot.floor.load(Ordering::Relaxed) {
+            return Admission::Go;
+        }
+        self.ask(now)
+    }
+
+    /// Hands unused credit back to the bucket. A thread that goes idle does this, so that others
+    /// can have it; dropping the handle does it too. What was charged is visible at any time.
+    pub fn settle(&mut self) {
+        let account = Arc::clone(&self.account);
+        self.hand_back(&mut account.bucket());
+    }
+
+    #[cold]
+    fn ask(&mut self, now: Nanos) -> Admission {
+        let account = Arc::clone(&self.account);
+        let mut bucket = account.bucket();
+        if self.slot.floor.load(Ordering::Relaxed) != 0 {
+            // The limit has changed, or this is the first time.
+            self.hand_back(&mut bucket);
+        }
+        match bucket.limit {
+            Limit::Stopped => Admission::Stopped,
+            Limit::Unlimited => {
+                self.slot.floor.store(0, Ordering::Relaxed);
+                self.credit = ENDLESS;
+                Admission::Go
+            }
+            Limit::Share(_) => {
+                self.slot.floor.store(0, Ordering::Relaxed);
+                self.draw(&mut bucket, now)
+            }
+        }
+    }
+
+    fn draw(&mut self, bucket: &mut Bucket, now: Nanos) -> Admission {
+        let overdrawn = std::mem::take(&mut self.credit);
+        bucket.give_back(overdrawn);
+        let reserved = match self.reserved.take() {
+            Some(reserved) => reserved,
+            None => bucket.take(now),
+        };
+        if reserved.until > now {
+            self.reserved = Some(reserved);
+            return Admission::Wait { until: reserved.until };
+        }
+        self.credit = reserved.units;
+        Admission::Go
+    }
+
+    fn hand_back(&mut self, bucket: &mut Bucket) {
+        let credit = std::mem::take(&mut self.credit);
+        let reserved = self.reserved.take().map_or(0, |reserved| reserved.units);
+        // Endless credit was never taken from the bucket.
+        if credit <= ENDLESS / 2 {
+            bucket.give_back(credit + reserved);
+        }
+    }
+}
+
+impl Drop for AccountHandle {
+    fn drop(&mut self) {
+        let account = Arc::clone(&self.account);
+        let mut bucket = account.bucket();
+        self.hand_back(&mut bucket);
+        bucket.retired = bucket.retired.plus(&self.slot);
+        bucket.slots.retain(|slot| !Arc::ptr_eq(slot, &self.slot));
+    }
+}
+
+/// Adds to a counter that only this thread writes.
+#[inline]
+fn add(counter: &AtomicU64, value: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,393 @@
+//! Cost tables: how much of a medium's time one access of a kind and size takes.
+//!
+//! The cost of an access is one over the most accesses of that kind and size that the medium can
+//! serve in a second (NyxCache, section 3.3). It is device time: all costs of a second add up to one
+//! second of a medium that is just busy. Sizes up to 4 KiB have an entry for each 64 bytes; beyond,
+//! the medium's bandwidth is full and costs grow with the size.
+//!
+//! Costs are kept in sixteenths of a nanosecond: rounding the cheapest (some 19 ns) to whole ones
+//! would misstate them by 2%, more than the precision with which limits are promised; and 64 bits of
+//! sixteenths still last for 36 years of a busy medium.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::medium::MediumKind;
+
+/// The parts of a nanosecond in which costs are counted.
+pub(crate) const UNITS_PER_NS: u64 = 16;
+/// The sizes between which a table distinguishes.
+const STEP_BYTES: usize = 64;
+/// The number of sizes in a table: up to 4 KiB.
+const STEPS: usize = 64;
+/// The version of the saved form.
+const FORMAT: u32 = 1;
+/// No single access of up to 4 KiB may cost more than this: it still fits 32 bits of units.
+const COST_NS_MAX: f64 = 200_000_000.0;
+
+/// The kinds of access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Bytes come from the medium.
+    Read = 0,
+    /// Bytes go to the medium.
+    Write = 1,
+}
+
+/// What is known about where a table comes from. Printed with everything that depends on it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CostSource {
+    /// The medium, as `pmem:/mnt/pmem0/x`, or the name of a model.
+    pub medium: String,
+    /// Processor, kernel and device of the machine.
+    pub machine: String,
+    /// The day of the measurement.
+    pub date: String,
+    /// How far repeated measurements lay apart, as a fraction of the mean; the largest of all
+    /// entries.
+    pub spread: f64,
+}
+
+/// The costs of accesses to one medium.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CostTable {
+    source: CostSource,
+    /// By kind, then by size in steps, the first being no bytes at all.
+    units: [[u32; STEPS + 1]; 2],
+}
+
+/// The most that a medium can do, for media that are described by their data sheet.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MediumRates {
+    /// Reads in a second, however small.
+    pub reads_s: f64,
+    /// Bytes read in a second.
+    pub read_bytes_s: f64,
+    /// Writes in a second, however small.
+    pub writes_s: f64,
+    /// Bytes written in a second.
+    pub written_bytes_s: f64,
+}
+
+/// The saved form.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    format: u32,
+    #[serde(flatten)]
+    source: CostSource,
+    step_bytes: usize,
+    read_ns: Vec<f64>,
+    write_ns: Vec<f64>,
+}
+
+/// Why a saved table cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CostTableError {
+    /// The file cannot be read or written.
+    #[error("cost table {path}: {cause}; check the path and its permissions")]
+    File {
+        /// The file.
+        path: String,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// The text is no cost table.
+    #[error("not a cost table: {reason}; write it anew with `entresol profile`")]
+    Content {
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl CostTable {
+    /// A table with the shape that NyxCache publishes (figure 3) for two interleaved Optane modules
+    /// of the first generation; it serves until a medium has been profiled.
+    ///
+    /// The figure's numbers are not printed, but what they follow from is: the modules move whole
+    /// units of 256 bytes, 13.2 GB/s of them when reading and 4.6 GB/s when writing; an access whose
+    /// size is no multiple of 256 lies anywhere on the 64-byte grid, and so touches a unit more in
+    /// some of the four positions; 3.0 million reads of 4 KiB a second; and the processor's
+    /// prefetching wastes 40% of the traffic of 1 KiB reads.
+    #[must_use]
+    pub fn published() -> CostTable {
+        const UNIT_BYTES: f64 = 256.0;
+        let units_touched = |bytes: usize| match bytes % 256 {
+            0 => bytes as f64 / UNIT_BYTES,
+            // An access of n lines starting on any of a unit's four lines touches on average
+            // 1 + (n - 1) / 4 units.
+            _ => 1.0 + (bytes / STEP_BYTES - 1) as f64 / 4.0,
+        };
+        let read_ns = |bytes: usize| {
+            let traffic = units_touched(bytes) * UNIT_BYTES;
+            traffic / (13.2 * published_read_efficiency(bytes))
+        };
+        let write_ns = |bytes: usize| units_touched(bytes) * UNIT_BYTES / 4.6;
+        let source = CostSource {
+            medium: "two interleaved 3D XPoint modules".to_owned(),
+            machine: "as published by NyxCache, figure 3".to_owned(),
+            date: "2022".to_owned(),
+            spread: 0.0,
+        };
+        CostTable::from_function(source, read_ns, write_ns)
+    }
+
+    /// A table for a medium of which only the limits are known: an access costs the share of the
+    /// tighter one.
+    #[must_use]
+    pub fn from_rates(medium: &str, rates: MediumRates) -> CostTable {
+        let cost = |operations_s: f64, bytes_s: f64| {
+            move |bytes: usize| (1e9 / operations_s).max(bytes as f64 * 1e9 / bytes_s)
+        };
+        let source = CostSource {
+            medium: medium.to_owned(),
+            machine: "from given rates".to_owned(),
+            date: String::new(),
+            spread: 0.0,
+        };
+        let reads = cost(rates.reads_s, rates.read_bytes_s);
+        CostTable::from_function(source, reads, cost(rates.writes_s, rates.written_bytes_s))
+    }
+
+    /// The table that serves for a medium of this kind until it has been profiled: the published
+    /// one for byte-addressable media, and for files the limits of a P4800X (Hady and others, 2017:
+    /// 550,000 reads and 500,000 writes a second, 2.4 and 2.0 GB/s).
+    #[must_use]
+    pub fn default_for(kind: MediumKind) -> CostTable {
+        match kind {
+            MediumKind::Dram | MediumKind::Pmem => CostTable::published(),
+            MediumKind::File => CostTable::from_rates(
+                "3D XPoint SSD, 2017",
+                MediumRates {
+                    reads_s: 550_000.0,
+                    read_bytes_s: 2.4e9,
+                    writes_s: 500_000.0,
+                    written_bytes_s: 2.0e9,
+                },
+            ),
+        }
+    }
+
+    fn from_function(
+        source: CostSource,
+        read_ns: impl Fn(usize) -> f64,
+        write_ns: impl Fn(usize) -> f64,
+    ) -> CostTable {
+        let row = |cost_ns: &dyn Fn(usize) -> f64| {
+            std::array::from_fn(|step| match step {
+                0 => 0,
+                _ => to_units(cost_ns(step * STEP_BYTES)),
+            })
+        };
+        CostTable { source, units: [row(&read_ns), row(&write_ns)] }
+    }
+
+    /// Makes a table of measured costs, in nanoseconds for 64, 128 ... 4096 bytes.
+    ///
+    /// # Errors
+    /// If there are not 64 of each, or one is not a sensible duration.
+    pub fn from_measured(
+        source: CostSource,
+        read_ns: &[f64],
+        write_ns: &[f64],
+    ) -> Result<CostTable, CostTableError> {
+        let content = |reason: String| CostTableError::Content { reason };
+        for (name, row) in [("read_ns", read_ns), ("write_ns", write_ns)] {
+            if row.len() != STEPS {
+                return Err(content(format!("{name} has {} entries, not {STEPS}", row.len())));
+            }
+            if let Some(ns) = row.iter().find(|ns| !(**ns > 0.0 && **ns <= COST_NS_MAX)) {
+                return Err(content(format!("{name} has an entry of {ns}, not a time above 0")));
+            }
+        }
+        let at = |row: &[f64], bytes: usize| row[bytes / STEP_BYTES - 1];
+        Ok(CostTable::from_function(source, |b| at(read_ns, b), |b| at(write_ns, b)))
+    }
+
+    /// Where the table comes from.
+    #[must_use]
+    pub fn source(&self) -> &CostSource {
+        &self.source
+    }
+
+    /// What an access costs, in nanoseconds of the medium's time.
+    #[must_use]
+    pub fn cost_ns(&self, access: Access, bytes: usize) -> f64 {
+        self.cost_units(access, bytes) as f64 / UNITS_PER_NS as f64
+    }
+
+    /// What an access costs, in sixteenths of a nanosecond.
+    #[inline]
+    pub(crate) fn cost_units(&self, access: Access, bytes: usize) -> u64 {
+        let row = &self.units[access as usize];
+        let steps = bytes.div_ceil(STEP_BYTES);
+        match row.get(steps) {
+            Some(&units) => u64::from(units),
+            None => u64::from(row[STEPS]) * steps as u64 / STEPS as u64,
+        }
+    }
+
+    /// The table as JSON text.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let row = |access: Access| {
+            (1..=STEPS).map(|step| self.cost_ns(access, step * STEP_BYTES)).collect()
+        };
+        let saved = Saved {
+            format: FORMAT,
+            source: self.source.clone(),
+            step_bytes: STEP_BYTES,
+            read_ns: row(Access::Read),
+            write_ns: row(Access::Write),
+        };
+        // A struct of numbers and strings always has a JSON form.
+        serde_json::to_string_pretty(&saved).unwrap_or_default()
+    }
+
+    /// The table that [`CostTable::to_json`] wrote, with the same costs to the bit.
+    ///
+    /// # Errors
+    /// If the text is something else, or of another version.
+    pub fn from_json(text: &str) -> Result<CostTable, CostTableError> {
+        let content = |reason: String| CostTableError::Content { reason };
+        let saved: Saved =
+            serde_json::from_str(text).map_err(|error| content(error.to_string()))?;
+        if saved.format != FORMAT || saved.step_bytes != STEP_BYTES {
+            return Err(content(format!(
+                "format {} with steps of {} bytes; this version reads format {FORMAT} with \
+                 {STEP_BYTES}",
+                saved.format, saved.step_bytes
+            )));
+        }
+        CostTable::from_measured(saved.source, &saved.read_ns, &saved.write_ns)
+    }
+
+    /// Writes the table to a file, replacing what was there as a whole.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), CostTableError> {
+        crate::files::write_atomically(path, self.to_json().as_bytes())
+            .map_err(|cause| CostTableError::File { path: path.display().to_string(), cause })
+    }
+
+    /// Reads a table from a file.
+    ///
+    /// # Errors
+    /// If the file cannot be read or holds no table.
+    pub fn load(path: &Path) -> Result<CostTable, CostTableError> {
+        let text = crate::files::read_to_string(path)
+            .map_err(|cause| CostTableError::File { path: path.display().to_string(), cause })?;
+        CostTable::from_json(&text)
+    }
+}
+
+/// The share of the traffic of a random read that software asked for; the rest is prefetched in
+/// vain. All up to 256 bytes, 60% at 1 KiB, and at 4 KiB what gives 3.0 million reads a second.
+/// A size in between two units wastes what the next whole number of units wastes.
+fn published_read_efficiency(bytes: usize) -> f64 {
+    const AT_4K: f64 = 3.0e6 * 4096.0 / 13.2e9;
+    let bytes = bytes.next_multiple_of(256) as f64;
+    let between = |(x0, y0): (f64, f64), (x1, y1): (f64, f64)| {
+        y0 + (y1 - y0) * ((bytes - x0) / (x1 - x0)).clamp(0.0, 1.0)
+    };
+    if bytes <= 1024.0 {
+        between((256.0, 1.0), (1024.0, 0.6))
+    } else {
+        between((1024.0, 0.6), (4096.0, AT_4K))
+    }
+}
+
+/// At least one unit, so that nothing is free.
+fn to_units(ns: f64) -> u32 {
+    let units = ns.clamp(0.0, COST_NS_MAX) * UNITS_PER_NS as f64;
+    (units.round() as u32).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn operations_s(table: &CostTable, access: Access, bytes: usize) -> f64 {
+        1e9 / table.cost_ns(access, bytes)
+    }
+
+    #[test]
+    fn the_published_table_has_the_published_shape() {
+        let table = CostTable::published();
+        let reads = operations_s(&table, Access::Read, 4096);
+        assert!((reads / 3.0e6 - 1.0).abs() < 0.01, "{reads}");
+        let useful = operations_s(&table, Access::Read, 1024) * 1024.0 / 13.2e9;
+        assert!((useful / 0.6 - 1.0).abs() < 0.01, "{useful}");
+        for access in [Access::Read, Access::Write] {
+            assert_eq!(table.cost_units(access, 64), table.cost_units(access, 256));
+            for bytes in (64..=4096usize).step_by(64) {
+                let whole = bytes.next_multiple_of(256);
+                assert!(
+                    table.cost_units(access, bytes) >= table.cost_units(access, whole)
+                        || bytes == 64,
+                    "{access:?} of {bytes} serves more than of {whole}"
+                );
+                assert!(
+                    table.cost_units(Access::Write, bytes) > table.cost_units(Access::Read, bytes),
+                    "stores below loads at {bytes}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn large_accesses_cost_by_bandwidth() {
+        let table = CostTable::published();
+        let cost = |bytes| table.cost_units(Access::Write, bytes);
+        assert_eq!(cost(0), 0);
+        assert_eq!((cost(1), cost(64)), (cost(256), cost(256)));
+        assert_eq!(cost(8192), 2 * cost(4096));
+        assert_eq!(cost(1 << 20), 256 * cost(4096));
+    }
+
+    #[test]
+    fn a_saved_table_costs_the_same_to_the_bit() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("table.json");
+        for kind in [MediumKind::Pmem, MediumKind::File] {
+            let table = CostTable::default_for(kind);
+            table.save(&path).expect("saves");
+            assert_eq!(CostTable::load(&path).expect("loads"), table);
+        }
+    }
+
+    #[test]
+    fn what_is_no_table_is_refused_with_the_reason() {
+        let good = CostTable::published().to_json();
+        let check = |text: &str, reason: &str| {
+            let error = CostTable::from_json(text).expect_err(reason).to_string();
+            assert!(error.contains(reason) && error.contains("entresol profile"), "{error}");
+        };
+        check("", "EOF");
+        check(&good.replace("\"format\": 1", "\"format\": 2"), "format 2");
+        check(&good.replace("\"spread\"", "\"spred\""), "spread");
+        let first = good.find("19.").expect("a cost");
+        check(&format!("{}-{}", &good[..first], &good[first..]), "not a time above 0");
+        let missing = CostTable::load(Path::new("/nonexistent/t.json")).expect_err("missing");
+        assert!(missing.to_string().starts_with("cost table /nonexistent/t.json: "), "{missing}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_measured_table_survives_saving(
+            reads in prop::collection::vec(0.1f64..1e6, STEPS),
+            writes in prop::collection::vec(0.1f64..1e6, STEPS),
+            bytes in 0usize..100_000,
+        ) {
+            let source = CostTable::published().source().clone();
+            let table = CostTable::from_measured(source, &reads, &writes).expect("table");
+            let again = CostTable::from_json(&table.to_json()).expect("loads");
+            prop_assert_eq!(&again, &table);
+            prop_assert!(table.cost_units(Access::Read, bytes) > 0 || bytes == 0);
+        }
+    }
+}

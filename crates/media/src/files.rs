@@ -1,0 +1,173 @@
+//! Small files as a whole: the few things that other crates do with files that are no media.
+#![expect(clippy::disallowed_methods, reason = "this crate is the home of file system calls")]
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// The most that is read as one text: no configuration or table is larger.
+pub const TEXT_BYTES_MAX: u64 = 16 << 20;
+
+/// The text in the file.
+///
+/// # Errors
+/// If the file cannot be read, is larger than [`TEXT_BYTES_MAX`], or is not UTF-8.
+pub fn read_to_string(path: &Path) -> io::Result<String> {
+    let bytes = fs::metadata(path)?.len();
+    if bytes > TEXT_BYTES_MAX {
+        let reason = format!("{bytes} bytes are more than the {TEXT_BYTES_MAX} of a text");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
+    }
+    fs::read_to_string(path)
+}
+
+/// The bytes in the file.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    fs::read(path)
+}
+
+/// Replaces the file as a whole: whoever reads it, or finds it after a power failure, finds either
+/// what was there or all of `bytes`.
+///
+/// # Errors
+/// If the file cannot be written; what was there is still there then.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = beside(path, "new")?;
+    let result = write_and_rename(&new, path, bytes);
+    if result.is_err() {
+        // What is left of the attempt is of no use; if it cannot be removed either, the first
+        // error says why.
+        let _ = fs::remove_file(&new);
+    }
+    result
+}
+
+fn write_and_rename(new: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    drop(file);
+    fs::rename(new, path)?;
+    sync_directory_of(path)
+}
+
+/// Makes the file's name durable.
+pub(crate) fn sync_directory_of(path: &Path) -> io::Result<()> {
+    File::open(directory_of(path))?.sync_all()
+}
+
+/// The directory that holds the file.
+pub(crate) fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// A name beside `path` that no other process uses.
+pub(crate) fn beside(path: &Path, suffix: &str) -> io::Result<PathBuf> {
+    let mut name = path
+        .file_name()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?
+        .to_os_string();
+    name.push(format!(".{suffix}-{}", std::process::id()));
+    Ok(path.with_file_name(name))
+}
+
+/// Whether something is there.
+#[must_use]
+pub fn exists(path: &Path) -> bool {
+    path.exists()
+}
+
+/// Whether a directory is there.
+#[must_use]
+pub fn is_directory(path: &Path) -> bool {
+    path.is_dir()
+}
+
+/// The file's length in bytes.
+///
+/// # Errors
+/// If there is no such file, or it cannot be looked at.
+pub fn len(path: &Path) -> io::Result<u64> {
+    fs::metadata(path).map(|metadata| metadata.len())
+}
+
+/// Removes the file; that it does not exist is no error.
+///
+/// # Errors
+/// If it exists and cannot be removed.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+/// Makes the directory and those above it, as far as they do not exist.
+///
+/// # Errors
+/// If one cannot be made.
+pub fn create_directories(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)
+}
+
+/// A file to read from its beginning, in order.
+///
+/// # Errors
+/// If it cannot be opened.
+pub fn open_reader(path: &Path) -> io::Result<Box<dyn io::Read + Send>> {
+    Ok(Box::new(File::open(path)?))
+}
+
+/// A new file to write in order, in place of what may have been there.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn create_writer(path: &Path) -> io::Result<Box<dyn io::Write + Send>> {
+    Ok(Box::new(File::create(path)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("a");
+        assert!(!exists(&path) && is_directory(directory.path()));
+        write_atomically(&path, b"one").expect("writes");
+        write_atomically(&path, b"three").expect("writes");
+        assert_eq!(read_to_string(&path).expect("reads"), "three");
+        assert_eq!(len(&path).expect("there"), 5);
+        let names = fs::read_dir(directory.path()).expect("lists").count();
+        assert_eq!(names, 1, "nothing is left beside it");
+        remove(&path).expect("removes");
+        remove(&path).expect("is gone already");
+    }
+
+    #[test]
+    fn a_failed_replacement_leaves_nothing() {
+        let directory = tempfile::tempdir().expect("directory");
+        let taken = directory.path().join("taken");
+        fs::create_dir(&taken).expect("directory");
+        fs::write(taken.join("x"), "x").expect("file");
+        assert!(write_atomically(&taken, b"a").is_err());
+        assert!(write_atomically(Path::new("/"), b"a").is_err());
+        assert_eq!(fs::read_dir(directory.path()).expect("lists").count(), 1);
+    }
+
+    #[test]
+    fn a_huge_file_is_no_text() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("huge");
+        File::create(&path).expect("file").set_len(TEXT_BYTES_MAX + 1).expect("length");
+        let error = read_to_string(&path).expect_err("too large").to_string();
+        assert!(error.contains("more than the"), "{error}");
+    }
+}
