@@ -27,7 +27,8 @@ impl Nanos {
     }
 }
 
-/// Where time comes from. The system's clock is [`SystemClock`]; tests and simulations bring theirs.
+/// Where time comes from. The system's clock is [`SystemClock`]; tests and simulations bring
+/// their own.
 pub trait Clock: Send + Sync {
     /// Monotonic time.
     fn now(&self) -> Nanos;

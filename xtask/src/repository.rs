@@ -1,0 +1,106 @@
+//! The files of the repository: what git tracks, and what it would track if it were added.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One file: its contents are kept only when they are text.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct File {
+    pub(crate) bytes: u64,
+    pub(crate) text: Option<String>,
+    pub(crate) executable: bool,
+}
+
+/// Every file by its path from the root, with `/` between the parts.
+#[derive(Debug, Default)]
+pub(crate) struct Repository {
+    pub(crate) files: BTreeMap<String, File>,
+}
+
+/// Files beyond this are listed but not read.
+const TEXT_BYTES_MAX: u64 = 4 << 20;
+
+impl Repository {
+    /// Reads the repository that holds this crate.
+    pub(crate) fn read() -> Result<Repository, String> {
+        let root = root();
+        let listing = Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(&root)
+            .output()
+            .map_err(|error| format!("git ls-files: {error}; install git"))?;
+        if !listing.status.success() {
+            return Err(format!("git ls-files: {}", String::from_utf8_lossy(&listing.stderr)));
+        }
+        let mut repository = Repository::default();
+        for name in String::from_utf8_lossy(&listing.stdout).split('\0') {
+            let path = root.join(name);
+            // A file that was deleted but not yet committed is still listed.
+            if !name.is_empty() && path.is_file() {
+                repository.files.insert(name.to_owned(), read_file(&path)?);
+            }
+        }
+        Ok(repository)
+    }
+
+    /// The text files whose name ends in `.extension`.
+    pub(crate) fn texts(&self, extension: &str) -> impl Iterator<Item = (&str, &str)> {
+        let ending = format!(".{extension}");
+        self.files.iter().filter_map(move |(path, file)| {
+            let text = file.text.as_deref()?;
+            path.ends_with(&ending).then_some((path.as_str(), text))
+        })
+    }
+
+    /// Whether a file or a folder of this name is there.
+    pub(crate) fn holds(&self, path: &str) -> bool {
+        let folder = format!("{}/", path.trim_end_matches('/'));
+        path.is_empty()
+            || self.files.contains_key(path)
+            || self
+                .files
+                .range(folder.clone()..)
+                .next()
+                .is_some_and(|(p, _)| p.starts_with(&folder))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(files: &[(&str, &str)]) -> Repository {
+        let file = |text: &str| File {
+            bytes: text.len() as u64,
+            text: Some(text.to_owned()),
+            executable: false,
+        };
+        Repository { files: files.iter().map(|(p, t)| ((*p).to_owned(), file(t))).collect() }
+    }
+}
+
+/// The root of the repository, which is the parent of this crate.
+pub(crate) fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+fn read_file(path: &Path) -> Result<File, String> {
+    use std::os::unix::fs::PermissionsExt;
+    let describe = |error: std::io::Error| format!("{}: {error}", path.display());
+    let metadata = path.metadata().map_err(describe)?;
+    let text =
+        if metadata.len() <= TEXT_BYTES_MAX { std::fs::read_to_string(path).ok() } else { None };
+    let executable = metadata.permissions().mode() & 0o111 != 0;
+    Ok(File { bytes: metadata.len(), text, executable })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Repository;
+
+    #[test]
+    fn folders_are_held_like_files() {
+        let repository = Repository::of(&[("docs/a.md", ""), ("docs.md", "")]);
+        for (path, held) in [("docs", true), ("docs/", true), ("docs/a.md", true), ("doc", false)] {
+            assert_eq!(repository.holds(path), held, "{path}");
+        }
+    }
+}
