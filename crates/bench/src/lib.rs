@@ -1,1 +1,18 @@
 //! Workloads, load generators and reports.
+//!
+//! A comparison measures both sides in one run, interleaved, and says how sure it is; a latency is
+//! counted from the moment a request was due. Deliberately absent: servers. A server is driven
+//! over its socket only, so that every server that speaks the protocol can be driven.
+#![forbid(unsafe_code)]
+
+pub mod arrivals;
+pub mod error;
+pub mod popularity;
+pub mod process;
+pub mod progress;
+pub mod report;
+pub mod statistics;
+pub mod trace;
+pub mod values;
+
+pub use error::BenchError;

@@ -1,0 +1,8 @@
+//! Results for people: tables on a terminal, and one HTML file with drawings.
+
+pub mod html;
+pub mod svg;
+pub mod table;
+
+pub use html::Page;
+pub use table::Table;

@@ -1,0 +1,290 @@
+//! Two kinds of drawing, as inline SVG: bars and lines. Colours follow the page's light or dark
+//! scheme through its style sheet; nothing is fetched.
+
+use std::fmt::Write;
+
+use super::html::escape;
+use super::table::number;
+
+const WIDTH: f64 = 720.0;
+const LINE_HEIGHT: f64 = 320.0;
+const MARGIN_LEFT: f64 = 70.0;
+const MARGIN_BOTTOM: f64 = 48.0;
+const MARGIN_TOP: f64 = 28.0;
+const MARGIN_RIGHT: f64 = 16.0;
+const BAR_LABEL_WIDTH: f64 = 220.0;
+const BAR_STEP: f64 = 26.0;
+
+/// How positions on an axis follow from values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// Equal steps for equal differences.
+    Linear,
+    /// Equal steps for equal ratios; values must be positive.
+    Logarithmic,
+}
+
+/// One bar.
+#[derive(Debug, Clone)]
+pub struct Bar {
+    /// What it stands for.
+    pub label: String,
+    /// How long it is.
+    pub value: f64,
+    /// Which colour, counted from 0: bars of one subject share one.
+    pub series: usize,
+}
+
+/// A drawing of horizontal bars from zero, each with its value.
+#[must_use]
+pub fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
+    let longest = bars.iter().map(|bar| bar.value).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    let height = MARGIN_TOP + BAR_STEP * bars.len() as f64 + 8.0;
+    let room = WIDTH - BAR_LABEL_WIDTH - 90.0;
+    let mut svg = open(height, title);
+    for (position, bar) in bars.iter().enumerate() {
+        let y = MARGIN_TOP + BAR_STEP * position as f64;
+        let length = (bar.value / longest).max(0.0) * room;
+        let _ = write!(
+            svg,
+            r#"<text class="label" x="{:.1}" y="{:.1}" text-anchor="end">{}</text><rect class="s{}" x="{BAR_LABEL_WIDTH}" y="{:.1}" width="{length:.1}" height="16" rx="2"/><text class="value" x="{:.1}" y="{:.1}">{} {}</text>"#,
+            BAR_LABEL_WIDTH - 8.0,
+            y + 13.0,
+            escape(&bar.label),
+            bar.series % 4,
+            y,
+            BAR_LABEL_WIDTH + length + 6.0,
+            y + 13.0,
+            number(bar.value),
+            escape(unit),
+        );
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+/// One line of points in the order of their x.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// What it stands for.
+    pub label: String,
+    /// Its points.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// An axis: its name with the unit, its scale, and the ticks to draw (none: chosen).
+#[derive(Debug, Clone)]
+pub struct Axis {
+    /// What is measured along it.
+    pub label: String,
+    /// How values become positions.
+    pub scale: Scale,
+    /// Where ticks stand and what they say.
+    pub ticks: Vec<(f64, String)>,
+}
+
+/// A drawing of lines over two axes.
+#[must_use]
+pub fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
+    let points = || lines.iter().flat_map(|line| &line.points).copied();
+    let across = Projection::new(x, points().map(|p| p.0), MARGIN_LEFT, WIDTH - MARGIN_RIGHT);
+    let up = Projection::new(y, points().map(|p| p.1), LINE_HEIGHT - MARGIN_BOTTOM, MARGIN_TOP);
+    let mut svg = open(LINE_HEIGHT, title);
+    draw_axes(&mut svg, (x, &across), (y, &up));
+    for (series, line) in lines.iter().enumerate() {
+        let mut path = String::new();
+        for (position, point) in line.points.iter().enumerate() {
+            let command = if position == 0 { 'M' } else { 'L' };
+            let _ = write!(path, "{command}{:.1} {:.1}", across.place(point.0), up.place(point.1));
+        }
+        let _ = write!(
+            svg,
+            r#"<path class="line l{0}" d="{path}"/><text class="legend t{0}" x="{1:.1}" y="{2:.1}">{3}</text>"#,
+            series % 4,
+            MARGIN_LEFT + 10.0,
+            MARGIN_TOP + 16.0 * (series + 1) as f64,
+            escape(&line.label),
+        );
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+/// The usual latency drawing: x runs towards ever rarer requests, y is logarithmic time.
+#[must_use]
+pub fn latency_curve(title: &str, curves: &[Line]) -> String {
+    let ticks = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
+    let x = Axis {
+        label: "percentile".to_owned(),
+        scale: Scale::Logarithmic,
+        ticks: ticks.iter().map(|&tick| (rarity(tick), format!("{tick}%"))).collect(),
+    };
+    let y = Axis {
+        label: "response time, us".to_owned(),
+        scale: Scale::Logarithmic,
+        ticks: Vec::new(),
+    };
+    let placed: Vec<Line> = curves
+        .iter()
+        .map(|line| Line {
+            label: line.label.clone(),
+            points: line.points.iter().map(|&(percent, us)| (rarity(percent), us)).collect(),
+        })
+        .collect();
+    lines(title, &x, &y, &placed)
+}
+
+/// One request in how many is slower than this percentile.
+fn rarity(percent: f64) -> f64 {
+    100.0 / (100.0 - percent).max(1e-6)
+}
+
+fn open(height: f64, title: &str) -> String {
+    format!(
+        r#"<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{0}"><text class="title" x="0" y="14">{0}</text>"#,
+        escape(title)
+    )
+}
+
+fn draw_axes(svg: &mut String, x: (&Axis, &Projection), y: (&Axis, &Projection)) {
+    let (left, right) = (MARGIN_LEFT, WIDTH - MARGIN_RIGHT);
+    let (top, bottom) = (MARGIN_TOP, LINE_HEIGHT - MARGIN_BOTTOM);
+    for (value, text) in y.1.ticks(&y.0.ticks) {
+        let at = y.1.place(value);
+        let _ = write!(
+            svg,
+            r#"<path class="grid" d="M{left} {at:.1}H{right}"/><text class="tick" x="{:.1}" y="{:.1}" text-anchor="end">{text}</text>"#,
+            left - 6.0,
+            at + 4.0,
+        );
+    }
+    for (value, text) in x.1.ticks(&x.0.ticks) {
+        let at = x.1.place(value);
+        let _ = write!(
+            svg,
+            r#"<path class="grid" d="M{at:.1} {top}V{bottom}"/><text class="tick" x="{at:.1}" y="{:.1}" text-anchor="middle">{text}</text>"#,
+            bottom + 16.0,
+        );
+    }
+    let _ = write!(
+        svg,
+        r#"<text class="axis" x="{:.1}" y="{:.1}" text-anchor="middle">{}</text><text class="axis" transform="translate(14 {:.1}) rotate(-90)" text-anchor="middle">{}</text>"#,
+        f64::midpoint(left, right),
+        LINE_HEIGHT - 8.0,
+        escape(&x.0.label),
+        f64::midpoint(top, bottom),
+        escape(&y.0.label),
+    );
+}
+
+/// Values of one axis as positions on the page.
+struct Projection {
+    scale: Scale,
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Projection {
+    fn new(axis: &Axis, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Projection {
+        let usable =
+            |value: &f64| value.is_finite() && (axis.scale == Scale::Linear || *value > 0.0);
+        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+        for value in values.filter(usable) {
+            low = low.min(value);
+            high = high.max(value);
+        }
+        match axis.scale {
+            Scale::Linear => {
+                low = low.min(0.0);
+                high = if high > low { high * 1.05 } else { low + 1.0 };
+            }
+            Scale::Logarithmic => {
+                low = if low.is_finite() { low } else { 1.0 };
+                high = if high > low { high } else { low * 10.0 };
+            }
+        }
+        Projection { scale: axis.scale, low, high, from, to }
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        let share = match self.scale {
+            Scale::Linear => (value - self.low) / (self.high - self.low),
+            Scale::Logarithmic => {
+                (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
+            }
+        };
+        self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
+    }
+
+    /// The given ticks that lie inside, or round ones of the projection's own.
+    fn ticks(&self, given: &[(f64, String)]) -> Vec<(f64, String)> {
+        let inside = |value: f64| value >= self.low * 0.999 && value <= self.high * 1.001;
+        if !given.is_empty() {
+            return given.iter().filter(|(value, _)| inside(*value)).cloned().collect();
+        }
+        let values: Vec<f64> = match self.scale {
+            Scale::Linear => (0..=5).map(|i| f64::from(i) * round_step(self.high / 5.0)).collect(),
+            Scale::Logarithmic => (-9..=12)
+                .flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(power)))
+                .collect(),
+        };
+        values.into_iter().filter(|&value| inside(value)).map(|v| (v, number(v))).collect()
+    }
+}
+
+/// The largest of 1, 2 and 5 times a power of ten that is not over `step`.
+fn round_step(step: f64) -> f64 {
+    let power = 10_f64.powf(step.max(f64::MIN_POSITIVE).log10().floor());
+    [5.0, 2.0].into_iter().map(|d| d * power).find(|&r| r <= step).unwrap_or(power)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(svg: &str, name: &str) -> Vec<f64> {
+        let opening = format!(" {name}=\"");
+        svg.split(&opening)
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next().and_then(|text| text.parse().ok()))
+            .collect()
+    }
+
+    #[test]
+    fn bars_are_as_long_as_their_values() {
+        let bar = |label: &str, value| Bar { label: label.into(), value, series: 0 };
+        let svg = bars("Times", "ns", &[bar("a<b", 50.0), bar("b", 100.0)]);
+        let widths = attribute(&svg, "width");
+        assert!((widths[1] / widths[0] - 2.0).abs() < 0.01, "{widths:?}");
+        assert!(svg.contains("a&lt;b") && !svg.contains("a<b"));
+    }
+
+    #[test]
+    fn a_latency_curve_climbs_to_the_right() {
+        let points = vec![(50.0, 10.0), (99.0, 100.0), (99.9, 1000.0)];
+        let svg = latency_curve("Response", &[Line { label: "ours".into(), points }]);
+        let path = svg.split("class=\"line l0\" d=\"M").nth(1).unwrap();
+        let path = path.split('"').next().unwrap();
+        let points: Vec<(f64, f64)> = path
+            .split('L')
+            .map(|point| {
+                let (x, y) = point.split_once(' ').unwrap();
+                (x.parse().unwrap(), y.parse().unwrap())
+            })
+            .collect();
+        assert_eq!(points.len(), 3);
+        assert!(points.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 > two[1].1));
+        // Tenfold times are equal steps up.
+        let steps: Vec<f64> = points.windows(2).map(|two| two[0].1 - two[1].1).collect();
+        assert!((steps[0] - steps[1]).abs() < 0.3, "{steps:?}");
+    }
+
+    #[test]
+    fn nothing_to_draw_is_drawn_without_trouble() {
+        let svg = latency_curve("Empty", &[]);
+        assert!(svg.starts_with("<svg") && svg.ends_with("</svg>") && !svg.contains("NaN"));
+        assert!(!bars("Empty", "", &[]).contains("NaN"));
+    }
+}
