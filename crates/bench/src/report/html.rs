@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use entresol_media::files;
+
 use super::table::Table;
 use crate::error::BenchError;
 
@@ -99,9 +101,8 @@ impl Page {
     pub fn save(&self, folder: &Path, name: &str) -> Result<PathBuf, BenchError> {
         let path = folder.join(format!("{name}.html"));
         let error = |source| BenchError::File { path: path.clone(), source };
-        std::fs::create_dir_all(folder).map_err(error)?;
-        #[expect(clippy::disallowed_methods, reason = "a report is output, no medium's content")]
-        std::fs::write(&path, self.render()).map_err(error)?;
+        files::create_directories(folder).map_err(error)?;
+        files::write_atomically(&path, self.render().as_bytes()).map_err(error)?;
         Ok(path)
     }
 }

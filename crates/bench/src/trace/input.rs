@@ -1,9 +1,9 @@
 //! Opens a file that may be packed: what it begins with decides, not its name.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
+use entresol_media::files;
 use lzma_rust2::XzReader;
 use ruzstd::decoding::StreamingDecoder;
 
@@ -16,8 +16,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Opens `path` and unpacks it on the way.
 pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead + Send>, BenchError> {
     let error = |source| BenchError::File { path: path.to_owned(), source };
-    #[expect(clippy::disallowed_methods, reason = "a trace is input, no medium's content")]
-    let file = File::open(path).map_err(error)?;
+    let file = files::open_reader(path).map_err(error)?;
     let mut packed = BufReader::with_capacity(BUFFER_BYTES, file);
     let beginning = packed.fill_buf().map_err(error)?;
     if beginning.starts_with(XZ_MAGIC) {
@@ -71,7 +70,7 @@ mod tests {
     fn read_back(bytes: &[u8]) -> io::Result<Vec<u8>> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trace");
-        std::fs::write(&path, bytes).unwrap();
+        files::write_atomically(&path, bytes).unwrap();
         let mut plain = Vec::new();
         open(&path).unwrap().read_to_end(&mut plain)?;
         Ok(plain)

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use entresol_base::hash::KeyHasher;
+use entresol_media::files;
 use serde::Deserialize;
 
 use crate::error::BenchError;
@@ -29,7 +30,7 @@ impl SizeDistribution {
     /// # Errors
     /// When the file cannot be read or holds no distribution.
     pub fn load(path: &Path, seed: u64) -> Result<SizeDistribution, BenchError> {
-        let text = std::fs::read_to_string(path)
+        let text = files::read_to_string(path)
             .map_err(|source| BenchError::File { path: path.to_owned(), source })?;
         SizeDistribution::parse(&text, seed)
             .map_err(|problem| BenchError::Format { path: path.to_owned(), problem })
