@@ -4,12 +4,14 @@
 //!   buffer and allocates nothing; a request it will not serve becomes a [`Refusal`] that says how
 //!   to get the stream back in step.
 //! - [`encode`] appends replies to a `Vec<u8>`, byte for byte as memcached 1.6 writes them.
+//! - [`client`] is the other side: requests out, replies in.
 //!
 //! Deliberately absent: sockets, items, tenants, the binary protocol. This crate does not know
 //! what a cache is.
 #![forbid(unsafe_code)]
 
 mod base64;
+pub mod client;
 pub mod encode;
 mod exptime;
 mod key;

@@ -3,30 +3,30 @@
 //! Every flag that changes what is done is a field; the tokens themselves stay at hand because a
 //! reply repeats them in the order of the request.
 
+use crate::parse::Words;
 use crate::{Exptime, Key};
 
 /// The flag tokens of a meta command, as they stood on the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FlagTokens<'a>(&'a [u8]);
+pub struct FlagTokens<'a>(Words<'a>);
 
 impl<'a> FlagTokens<'a> {
-    /// `line` holds the tokens with spaces between, before and behind.
     #[inline]
-    pub(crate) fn new(line: &'a [u8]) -> Self {
-        FlagTokens(line)
+    pub(crate) fn new(words: Words<'a>) -> Self {
+        FlagTokens(words)
     }
 
     /// The tokens, each with at least one byte: the flag, then its argument.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = &'a [u8]> {
-        self.0.split(|&byte| byte == b' ').filter(|token| !token.is_empty())
+        self.0
     }
 
     /// Whether there are none, so that a reply is the bare code.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
-        self.0.is_empty()
+        self.0.rest().is_empty()
     }
 }
 

@@ -10,7 +10,8 @@ mod text;
 
 use crate::limits::KEY_BYTES_CEILING;
 use crate::{AfterRefusal, Key, Keys, Limits, Refusal, Request, Step};
-use scan::{Words, has_control, word_end};
+pub(crate) use scan::{Words, unsigned, unsigned_32};
+use scan::{has_control, word_end};
 
 /// The first byte of a request of the binary protocol, which this server does not speak.
 const BINARY_MAGIC: u8 = 0x80;
@@ -66,7 +67,7 @@ fn parse_line<'a>(input: &'a [u8], limits: &Limits) -> Step<'a> {
         return Step::Incomplete { needed: input.len() + 1 };
     };
     let text = input.get(..newline).unwrap_or_default();
-    let line = Line {
+    let mut line = Line {
         input,
         words: Words::new(text.strip_suffix(b"\r").unwrap_or(text)),
         consumed: newline + 1,
@@ -105,6 +106,43 @@ fn refuse<'a>(reply: Option<Refusal>, consumed: usize, then: AfterRefusal) -> St
     Step::Refused { reply, consumed, then, discard: None }
 }
 
+/// A command's name of at most seven bytes as one number, so that finding the command is a few
+/// comparisons of integers; 0 for any longer word. The leading 1 tells lengths apart.
+#[inline]
+const fn name(word: &[u8]) -> u64 {
+    let mut number = 1;
+    let mut at = 0;
+    while at < word.len() && at < 8 {
+        number = number << 8 | word[at] as u64;
+        at += 1;
+    }
+    if at > 7 { 0 } else { number }
+}
+
+const GET: u64 = name(b"get");
+const GETS: u64 = name(b"gets");
+const GAT: u64 = name(b"gat");
+const GATS: u64 = name(b"gats");
+const MG: u64 = name(b"mg");
+const MS: u64 = name(b"ms");
+const MD: u64 = name(b"md");
+const MA: u64 = name(b"ma");
+const MN: u64 = name(b"mn");
+const ME: u64 = name(b"me");
+const SET: u64 = name(b"set");
+const ADD: u64 = name(b"add");
+const REPLACE: u64 = name(b"replace");
+const APPEND: u64 = name(b"append");
+const PREPEND: u64 = name(b"prepend");
+const CAS: u64 = name(b"cas");
+const DELETE: u64 = name(b"delete");
+const INCR: u64 = name(b"incr");
+const DECR: u64 = name(b"decr");
+const TOUCH: u64 = name(b"touch");
+const STATS: u64 = name(b"stats");
+const VERSION: u64 = name(b"version");
+const QUIT: u64 = name(b"quit");
+
 /// One whole line, on its way to becoming a step.
 struct Line<'a, 'l> {
     /// The buffer, for the data block behind the line.
@@ -127,35 +165,36 @@ enum Data<'a> {
 }
 
 impl<'a> Line<'a, '_> {
-    fn step(mut self) -> Step<'a> {
+    fn step(&mut self) -> Step<'a> {
         let all = self.words;
-        match self.words.next().unwrap_or_default() {
-            b"get" => self.get(false),
-            b"gets" => self.get(true),
-            b"gat" => self.get_and_touch(false),
-            b"gats" => self.get_and_touch(true),
-            b"mg" => self.meta_get(),
-            b"ms" => self.meta_set(),
-            b"md" => self.meta_delete(),
-            b"ma" => self.meta_arithmetic(),
-            b"mn" => self.request(Request::MetaNoop),
-            b"me" => self.meta_debug(),
-            b"set" => self.store(text::Verb::Set),
-            b"add" => self.store(text::Verb::Add),
-            b"replace" => self.store(text::Verb::Replace),
-            b"append" => self.store(text::Verb::Append),
-            b"prepend" => self.store(text::Verb::Prepend),
-            b"cas" => self.store(text::Verb::Cas),
-            b"delete" => self.delete(),
-            b"incr" => self.arithmetic(false),
-            b"decr" => self.arithmetic(true),
-            b"touch" => self.touch(),
-            b"flush_all" => self.flush_all(),
-            b"stats" => self.stats(),
-            b"version" => self.request(Request::Version),
-            b"verbosity" => self.verbosity(),
-            b"quit" => self.request(Request::Quit),
-            b"shutdown" => self.shutdown(),
+        let command = self.words.next().unwrap_or_default();
+        match name(command) {
+            GET => self.get(false),
+            GETS => self.get(true),
+            GAT => self.get_and_touch(false),
+            GATS => self.get_and_touch(true),
+            MG => self.meta_get(),
+            MS => self.meta_set(),
+            MD => self.meta_delete(),
+            MA => self.meta_arithmetic(),
+            MN => self.request(Request::MetaNoop),
+            ME => self.meta_debug(),
+            SET => self.store(text::Verb::Set),
+            ADD => self.store(text::Verb::Add),
+            REPLACE => self.store(text::Verb::Replace),
+            APPEND => self.store(text::Verb::Append),
+            PREPEND => self.store(text::Verb::Prepend),
+            CAS => self.store(text::Verb::Cas),
+            DELETE => self.delete(),
+            INCR => self.arithmetic(false),
+            DECR => self.arithmetic(true),
+            TOUCH => self.touch(),
+            STATS => self.stats(),
+            VERSION => self.request(Request::Version),
+            QUIT => self.request(Request::Quit),
+            _ if command == b"flush_all" => self.flush_all(),
+            _ if command == b"shutdown" => self.shutdown(),
+            _ if command == b"verbosity" => self.verbosity(),
             _ => {
                 self.words = all;
                 self.unknown()
@@ -178,7 +217,7 @@ impl<'a> Line<'a, '_> {
 
     /// Some web page's or tool's HTTP request is cut off at once: the lines that follow it could
     /// hold commands (a known way to smuggle them past a firewall).
-    fn unknown(self) -> Step<'a> {
+    fn unknown(&self) -> Step<'a> {
         let mut words = self.words;
         let command = words.next();
         let http = words.last().is_some_and(|last| last.starts_with(b"HTTP/"));

@@ -3,7 +3,7 @@
 //! Like memcached, every meta command accepts the flags of all of them; those that mean nothing to
 //! it do nothing.
 
-use super::scan::{has_control, signed, unsigned, unsigned_32};
+use super::scan::{Words, has_control, signed, unsigned, unsigned_32};
 use super::{Data, Line};
 use crate::{
     Exptime, FlagTokens, Key, MetaArithmetic, MetaDebug, MetaDelete, MetaGet, MetaSet,
@@ -16,42 +16,45 @@ const WORDS_MAX: usize = 20;
 const OPAQUE_TOKEN_BYTES_MAX: usize = 32;
 
 /// What all the flags of one command say.
+///
+/// Which flags stand there is one word of bits, not a field each: fields of a byte that are
+/// written one by one and soon copied as a block cost more than all the parsing.
 #[derive(Default)]
 struct Flags {
-    base64: bool,
-    no_bump: bool,
-    value: bool,
-    quiet: bool,
-    cas: bool,
-    access_facts: bool,
-    invalidate: bool,
-    remove_value: bool,
-    opaque_too_long: bool,
-    vivify: Option<Exptime>,
-    touch: Option<Exptime>,
-    recache: Option<Exptime>,
-    compare: Option<u64>,
-    explicit_cas: Option<u64>,
+    /// A bit per letter, see [`bit`].
+    present: u64,
+    opaque_len: usize,
+    vivify: i64,
+    touch: i64,
+    recache: i64,
+    compare: u64,
+    explicit_cas: u64,
     client_flags: u32,
-    mode: Option<u8>,
+    mode: u8,
     initial: u64,
-    delta: Option<u64>,
+    delta: u64,
+}
+
+/// All letters of either case lie within 64 places from `A`.
+fn bit(flag: u8) -> Option<u64> {
+    1u64.checked_shl(u32::from(flag.wrapping_sub(b'A')))
 }
 
 impl Flags {
     /// Reads all tokens; of several malformed arguments the last is reported, as memcached does.
-    fn read(tokens: FlagTokens<'_>) -> Result<Flags, Refusal> {
-        let mut flags = Flags::default();
-        let mut seen = 0u128;
+    fn read(&mut self, tokens: Words<'_>) -> Result<(), Refusal> {
         let mut error = None;
-        for token in tokens.iter() {
-            let Some((&name, argument)) = token.split_first() else { continue };
-            let bit = 1u128.checked_shl(u32::from(name)).ok_or(Refusal::DuplicateFlag)?;
-            if seen & bit != 0 || name == 0x7f {
+        for token in tokens {
+            let Some((&flag, argument)) = token.split_first() else { continue };
+            if flag >= 0x7f {
                 return Err(Refusal::DuplicateFlag);
             }
-            seen |= bit;
-            match flags.set(name, argument) {
+            let bit = bit(flag).ok_or(Refusal::InvalidFlag)?;
+            if self.present & bit != 0 {
+                return Err(Refusal::DuplicateFlag);
+            }
+            self.present |= bit;
+            match self.set(flag, argument) {
                 Ok(()) => {}
                 Err(Refusal::InvalidFlag) => return Err(Refusal::InvalidFlag),
                 // Client flags that are no number have no message of their own.
@@ -59,181 +62,209 @@ impl Flags {
                 Err(refusal) => error = Some(refusal),
             }
         }
-        error.map_or(Ok(flags), Err)
+        error.map_or(Ok(()), Err)
     }
 
-    fn set(&mut self, name: u8, argument: &[u8]) -> Result<(), Refusal> {
-        match name {
-            b'b' => self.base64 = true,
-            b'u' => self.no_bump = true,
-            b'v' => self.value = true,
-            b'q' => self.quiet = true,
-            b'c' => self.cas = true,
-            b'h' | b'l' | b't' => self.access_facts = true,
-            b'I' => self.invalidate = true,
-            b'x' => self.remove_value = true,
-            b'f' | b'k' | b's' | b'P' | b'L' => {}
-            b'O' => {
-                if has_control(argument) {
-                    return Err(Refusal::BadToken);
-                }
-                self.opaque_too_long = argument.len() >= OPAQUE_TOKEN_BYTES_MAX;
-            }
-            b'N' => self.vivify = Some(exptime(argument)?),
-            b'T' => self.touch = Some(exptime(argument)?),
-            b'R' => self.recache = Some(exptime(argument)?),
-            b'C' => self.compare = Some(unsigned(argument).ok_or(Refusal::BadToken)?),
-            b'E' => self.explicit_cas = Some(unsigned(argument).ok_or(Refusal::BadToken)?),
+    fn set(&mut self, flag: u8, argument: &[u8]) -> Result<(), Refusal> {
+        let signed = |argument| signed(argument).ok_or(Refusal::BadToken);
+        let unsigned = |otherwise| unsigned(argument).ok_or(otherwise);
+        match flag {
+            b'b' | b'c' | b'f' | b'h' | b'I' | b'k' | b'l' | b'L' | b'P' | b'q' | b's' | b't'
+            | b'u' | b'v' | b'x' => {}
+            b'O' if has_control(argument) => return Err(Refusal::BadToken),
+            b'O' => self.opaque_len = argument.len() + 1,
+            b'N' => self.vivify = signed(argument)?,
+            b'T' => self.touch = signed(argument)?,
+            b'R' => self.recache = signed(argument)?,
+            b'C' => self.compare = unsigned(Refusal::BadToken)?,
+            b'E' => self.explicit_cas = unsigned(Refusal::BadToken)?,
             b'F' => self.client_flags = unsigned_32(argument).ok_or(Refusal::BadLine)?,
-            b'M' => self.mode = Some(argument.first().copied().unwrap_or(b' ')),
-            b'J' => self.initial = unsigned(argument).ok_or(Refusal::BadInitialValue)?,
-            b'D' => self.delta = Some(unsigned(argument).ok_or(Refusal::BadMetaDelta)?),
+            b'M' => self.mode = argument.first().copied().unwrap_or_default(),
+            b'J' => self.initial = unsigned(Refusal::BadInitialValue)?,
+            b'D' => self.delta = unsigned(Refusal::BadMetaDelta)?,
             _ => return Err(Refusal::InvalidFlag),
         }
         Ok(())
     }
 
+    fn has(&self, flag: u8) -> bool {
+        bit(flag).is_some_and(|bit| self.present & bit != 0)
+    }
+
+    fn opaque_too_long(&self) -> bool {
+        self.opaque_len > OPAQUE_TOKEN_BYTES_MAX
+    }
+
+    fn vivify(&self) -> Option<Exptime> {
+        self.has(b'N').then_some(Exptime(self.vivify))
+    }
+
+    fn touch(&self) -> Option<Exptime> {
+        self.has(b'T').then_some(Exptime(self.touch))
+    }
+
+    fn compare(&self) -> Option<u64> {
+        self.has(b'C').then_some(self.compare)
+    }
+
+    fn explicit_cas(&self) -> Option<u64> {
+        self.has(b'E').then_some(self.explicit_cas)
+    }
+
     /// What `M` means to `ms`. Only the letter counts: `MS` and `MSET` are the same.
     fn store_mode(&self) -> Result<MetaStoreMode, Refusal> {
         match self.mode {
-            None | Some(b'S') => Ok(MetaStoreMode::Set),
-            Some(b'E') => Ok(MetaStoreMode::Add),
-            Some(b'R') => Ok(MetaStoreMode::Replace),
-            Some(b'A') => Ok(MetaStoreMode::Append),
-            Some(b'P') => Ok(MetaStoreMode::Prepend),
-            Some(_) => Err(Refusal::BadStoreMode),
+            b'S' => Ok(MetaStoreMode::Set),
+            b'E' => Ok(MetaStoreMode::Add),
+            b'R' => Ok(MetaStoreMode::Replace),
+            b'A' => Ok(MetaStoreMode::Append),
+            b'P' => Ok(MetaStoreMode::Prepend),
+            _ if !self.has(b'M') => Ok(MetaStoreMode::Set),
+            _ => Err(Refusal::BadStoreMode),
         }
     }
 
     /// What `M` means to `ma`: whether to count down.
     fn counts_down(&self) -> Result<bool, Refusal> {
         match self.mode {
-            None | Some(b'I' | b'+') => Ok(false),
-            Some(b'D' | b'-') => Ok(true),
-            Some(_) => Err(Refusal::BadArithmeticMode),
+            b'I' | b'+' => Ok(false),
+            b'D' | b'-' => Ok(true),
+            _ if !self.has(b'M') => Ok(false),
+            _ => Err(Refusal::BadArithmeticMode),
         }
     }
-}
-
-fn exptime(argument: &[u8]) -> Result<Exptime, Refusal> {
-    signed(argument).map(Exptime).ok_or(Refusal::BadToken)
-}
-
-/// A key with its flags, read and found good.
-struct Meta<'a> {
-    key: Key<'a>,
-    tokens: FlagTokens<'a>,
-    flags: Flags,
 }
 
 impl<'a> Line<'a, '_> {
-    /// Reads the words left on the line as flags; `words_before` are name, key and the like.
-    fn meta(&self, key: &'a [u8], words_before: usize) -> Result<Meta<'a>, Refusal> {
+    /// Reads the words left on the line as flags, and `key` in their light. `words_before` counts
+    /// name, key and the like.
+    #[inline]
+    fn meta(
+        &self,
+        key: &'a [u8],
+        words_before: usize,
+        flags: &mut Flags,
+    ) -> Result<Key<'a>, Refusal> {
         if key.len() > super::key_bytes_max(self.limits) {
             return Err(Refusal::BadLine);
         }
-        if self.words.count() + words_before > WORDS_MAX {
+        // So many words take two bytes each: most lines need no counting.
+        if self.words.rest().len() > WORDS_MAX && self.words.count() + words_before > WORDS_MAX {
             return Err(Refusal::TooManyFlags);
         }
-        let tokens = FlagTokens::new(self.words.rest());
-        let flags = Flags::read(tokens)?;
-        let key = if flags.base64 { Key::Base64(key) } else { Key::Text(key) };
-        match key {
-            Key::Text(text) if has_control(text) => Err(Refusal::BadLine),
-            Key::Base64(text) if !base64::is_valid(text) => Err(Refusal::BadBase64),
-            _ => Ok(Meta { key, tokens, flags }),
+        flags.read(self.words)?;
+        match flags.has(b'b') {
+            false if has_control(key) => Err(Refusal::BadLine),
+            false => Ok(Key::Text(key)),
+            true if !base64::is_valid(key) => Err(Refusal::BadBase64),
+            true => Ok(Key::Base64(key)),
         }
     }
 
-    /// The line of a meta command without a data block, made a request by `build`.
-    fn meta_request(
-        mut self,
-        build: impl FnOnce(Meta<'a>) -> Result<Request<'a>, Refusal>,
-    ) -> Step<'a> {
-        let Some(key) = self.words.next() else {
-            return self.refuse(Refusal::BadLine);
+    /// Key and flags of a meta command without a data block.
+    #[inline]
+    fn meta_without_data(&mut self, flags: &mut Flags) -> Result<Key<'a>, Refusal> {
+        let key = self.words.next().ok_or(Refusal::BadLine)?;
+        let key = self.meta(key, 2, flags)?;
+        if flags.opaque_too_long() { Err(Refusal::OpaqueTooLong) } else { Ok(key) }
+    }
+
+    /// The flags as they stand on the line, once name, key and the like are taken off.
+    fn tokens(&self) -> FlagTokens<'a> {
+        FlagTokens::new(self.words)
+    }
+
+    pub(super) fn meta_get(&mut self) -> Step<'a> {
+        let mut flags = Flags::default();
+        let key = match self.meta_without_data(&mut flags) {
+            Ok(key) => key,
+            Err(refusal) => return self.refuse(refusal),
         };
-        let request = self.meta(key, 2).and_then(|meta| {
-            if meta.flags.opaque_too_long { Err(Refusal::OpaqueTooLong) } else { build(meta) }
-        });
-        match request {
-            Ok(request) => self.request(request),
+        let get = MetaGet {
+            key,
+            tokens: self.tokens(),
+            quiet: flags.has(b'q'),
+            value: flags.has(b'v'),
+            no_bump: flags.has(b'u'),
+            wants_access_facts: flags.has(b'h') || flags.has(b'l') || flags.has(b't'),
+            cas: flags.has(b'c'),
+            explicit_cas: flags.explicit_cas(),
+            touch: flags.touch(),
+            vivify: flags.vivify(),
+            recache: flags.has(b'R').then_some(Exptime(flags.recache)),
+        };
+        Step::Request { request: Request::MetaGet(get), consumed: self.consumed }
+    }
+
+    pub(super) fn meta_delete(&mut self) -> Step<'a> {
+        let mut flags = Flags::default();
+        let key = match self.meta_without_data(&mut flags) {
+            Ok(key) => key,
+            Err(refusal) => return self.refuse(refusal),
+        };
+        let delete = MetaDelete {
+            key,
+            tokens: self.tokens(),
+            quiet: flags.has(b'q'),
+            compare: flags.compare(),
+            explicit_cas: flags.explicit_cas(),
+            invalidate: flags.has(b'I'),
+            touch: flags.touch(),
+            remove_value: flags.has(b'x'),
+        };
+        Step::Request { request: Request::MetaDelete(delete), consumed: self.consumed }
+    }
+
+    pub(super) fn meta_arithmetic(&mut self) -> Step<'a> {
+        let mut flags = Flags { delta: 1, ..Flags::default() };
+        let meta = self
+            .meta_without_data(&mut flags)
+            .and_then(|key| flags.counts_down().map(|down| (key, down)));
+        let (key, down) = match meta {
+            Ok(meta) => meta,
+            Err(refusal) => return self.refuse(as_ma_says(refusal)),
+        };
+        let arithmetic = MetaArithmetic {
+            key,
+            tokens: self.tokens(),
+            quiet: flags.has(b'q'),
+            value: flags.has(b'v'),
+            down,
+            delta: flags.delta,
+            compare: flags.compare(),
+            explicit_cas: flags.explicit_cas(),
+            touch: flags.touch(),
+            vivify: flags.vivify(),
+            initial: flags.initial,
+        };
+        Step::Request { request: Request::MetaArithmetic(arithmetic), consumed: self.consumed }
+    }
+
+    pub(super) fn meta_debug(&mut self) -> Step<'a> {
+        match self.meta_without_data(&mut Flags::default()) {
+            Ok(key) => self.request(Request::MetaDebug(MetaDebug { key })),
             Err(refusal) => self.refuse(refusal),
         }
     }
 
-    pub(super) fn meta_get(self) -> Step<'a> {
-        self.meta_request(|Meta { key, tokens, flags }| {
-            Ok(Request::MetaGet(MetaGet {
-                key,
-                tokens,
-                quiet: flags.quiet,
-                value: flags.value,
-                no_bump: flags.no_bump,
-                wants_access_facts: flags.access_facts,
-                cas: flags.cas,
-                explicit_cas: flags.explicit_cas,
-                touch: flags.touch,
-                vivify: flags.vivify,
-                recache: flags.recache,
-            }))
-        })
-    }
-
-    pub(super) fn meta_delete(self) -> Step<'a> {
-        self.meta_request(|Meta { key, tokens, flags }| {
-            Ok(Request::MetaDelete(MetaDelete {
-                key,
-                tokens,
-                quiet: flags.quiet,
-                compare: flags.compare,
-                explicit_cas: flags.explicit_cas,
-                invalidate: flags.invalidate,
-                touch: flags.touch,
-                remove_value: flags.remove_value,
-            }))
-        })
-    }
-
-    pub(super) fn meta_arithmetic(self) -> Step<'a> {
-        let step = self.meta_request(|Meta { key, tokens, flags }| {
-            Ok(Request::MetaArithmetic(MetaArithmetic {
-                key,
-                tokens,
-                quiet: flags.quiet,
-                value: flags.value,
-                down: flags.counts_down()?,
-                delta: flags.delta.unwrap_or(1),
-                compare: flags.compare,
-                explicit_cas: flags.explicit_cas,
-                touch: flags.touch,
-                vivify: flags.vivify,
-                initial: flags.initial,
-            }))
-        });
-        like_ma(step)
-    }
-
-    pub(super) fn meta_debug(self) -> Step<'a> {
-        self.meta_request(|Meta { key, .. }| Ok(Request::MetaDebug(MetaDebug { key })))
-    }
-
-    pub(super) fn meta_set(mut self) -> Step<'a> {
+    pub(super) fn meta_set(&mut self) -> Step<'a> {
         let (Some(key), Some(len)) =
             (self.words.next(), self.words.next().and_then(super::text::data_len))
         else {
             return self.refuse(Refusal::BadLine);
         };
-        let meta = self.meta(key, 3);
-        let (Meta { key, tokens, flags }, mode) =
-            match meta.and_then(|meta| meta.flags.store_mode().map(|mode| (meta, mode))) {
-                Ok(parsed) => parsed,
-                Err(refusal) => return self.refuse_with_data(len, Some(refusal)),
-            };
+        let mut flags = Flags::default();
+        let meta = self
+            .meta(key, 3, &mut flags)
+            .and_then(|key| flags.store_mode().map(|mode| (key, mode)));
+        let (key, mode) = match meta {
+            Ok(meta) => meta,
+            Err(refusal) => return self.refuse_with_data(len, Some(refusal)),
+        };
         if len > self.limits.value_bytes_max {
             return self.too_large(len, false, Some(key));
         }
-        if flags.opaque_too_long {
+        if flags.opaque_too_long() {
             return self.refuse_with_data(len, Some(Refusal::OpaqueTooLong));
         }
         let (data, consumed) = match self.data(len) {
@@ -247,26 +278,23 @@ impl<'a> Line<'a, '_> {
         let set = MetaSet {
             key,
             data,
-            tokens,
-            quiet: flags.quiet,
+            tokens: self.tokens(),
+            quiet: flags.has(b'q'),
             mode,
             flags: flags.client_flags,
-            exptime: flags.touch.unwrap_or_default(),
-            compare: flags.compare,
-            explicit_cas: flags.explicit_cas,
-            invalidate: flags.invalidate,
-            vivify: flags.vivify,
+            exptime: Exptime(flags.touch),
+            compare: flags.compare(),
+            explicit_cas: flags.explicit_cas(),
+            invalidate: flags.has(b'I'),
+            vivify: flags.vivify(),
         };
         Step::Request { request: Request::MetaSet(set), consumed }
     }
 }
 
 /// memcached has one message for all that can be wrong with the flags of `ma`.
-fn like_ma(step: Step<'_>) -> Step<'_> {
-    let Step::Refused { reply: Some(refusal), consumed, then, discard } = step else {
-        return step;
-    };
-    let reply = match refusal {
+fn as_ma_says(refusal: Refusal) -> Refusal {
+    match refusal {
         Refusal::DuplicateFlag
         | Refusal::InvalidFlag
         | Refusal::BadToken
@@ -274,6 +302,5 @@ fn like_ma(step: Step<'_>) -> Step<'_> {
         | Refusal::BadMetaDelta
         | Refusal::BadBase64 => Refusal::InvalidOrDuplicateFlag,
         other => other,
-    };
-    Step::Refused { reply: Some(reply), consumed, then, discard }
+    }
 }

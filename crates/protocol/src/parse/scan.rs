@@ -9,22 +9,36 @@ const HIGH_BITS: u64 = ONES * 0x80;
 /// 0x7f becomes zero under exclusive or; borrows can only spoil bytes above the first hit.
 #[inline]
 pub(crate) fn word_end(bytes: &[u8]) -> usize {
-    let mut chunks = bytes.chunks_exact(8);
-    let mut at = 0;
-    for chunk in &mut chunks {
-        let Ok(eight) = <[u8; 8]>::try_from(chunk) else { break };
-        let word = u64::from_le_bytes(eight);
+    let mut rest = bytes;
+    while let Some((eight, behind)) = rest.split_first_chunk::<8>() {
+        let word = u64::from_le_bytes(*eight);
         let low = word.wrapping_sub(ONES * 0x21) & !word;
         let delete = word ^ (ONES * 0x7f);
         let delete = delete.wrapping_sub(ONES) & !delete;
         let hits = (low | delete) & HIGH_BITS;
         if hits != 0 {
-            return at + (hits.trailing_zeros() / 8) as usize;
+            return bytes.len() - rest.len() + (hits.trailing_zeros() / 8) as usize;
         }
-        at += 8;
+        rest = behind;
     }
-    let tail = chunks.remainder();
-    at + tail.iter().position(|&byte| ends_word(byte)).unwrap_or(tail.len())
+    let end = rest.iter().position(|&byte| ends_word(byte)).unwrap_or(rest.len());
+    bytes.len() - rest.len() + end
+}
+
+/// Where the first space of `bytes` is, or their end. Eight bytes a step, like [`word_end`].
+#[inline]
+fn space_or_end(bytes: &[u8]) -> usize {
+    let mut rest = bytes;
+    while let Some((eight, behind)) = rest.split_first_chunk::<8>() {
+        let difference = u64::from_le_bytes(*eight) ^ (ONES * 0x20);
+        let hits = difference.wrapping_sub(ONES) & !difference & HIGH_BITS;
+        if hits != 0 {
+            return bytes.len() - rest.len() + (hits.trailing_zeros() / 8) as usize;
+        }
+        rest = behind;
+    }
+    let end = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
+    bytes.len() - rest.len() + end
 }
 
 #[inline]
@@ -39,7 +53,7 @@ pub(crate) fn has_control(word: &[u8]) -> bool {
 }
 
 /// The words of a line, separated by spaces and by nothing else.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Words<'a> {
     rest: &'a [u8],
 }
@@ -53,8 +67,11 @@ impl<'a> Words<'a> {
     /// What follows the words taken so far, without leading spaces.
     #[inline]
     pub(crate) fn rest(&self) -> &'a [u8] {
-        let start = self.rest.iter().position(|&byte| byte != b' ').unwrap_or(self.rest.len());
-        self.rest.get(start..).unwrap_or_default()
+        let mut rest = self.rest;
+        while let [b' ', behind @ ..] = rest {
+            rest = behind;
+        }
+        rest
     }
 }
 
@@ -64,8 +81,7 @@ impl<'a> Iterator for Words<'a> {
     #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
         let rest = self.rest();
-        let len = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
-        let (word, rest) = rest.split_at_checked(len)?;
+        let (word, rest) = rest.split_at_checked(space_or_end(rest))?;
         self.rest = rest;
         (!word.is_empty()).then_some(word)
     }
@@ -137,6 +153,8 @@ mod tests {
         fn the_wide_scan_agrees_with_the_plain_one(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let plain = bytes.iter().position(|&byte| ends_word(byte)).unwrap_or(bytes.len());
             prop_assert_eq!(word_end(&bytes), plain);
+            let plain = bytes.iter().position(|&byte| byte == b' ').unwrap_or(bytes.len());
+            prop_assert_eq!(space_or_end(&bytes), plain);
         }
 
         #[test]
@@ -144,6 +162,7 @@ mod tests {
             let mut bytes = [filler; 40];
             bytes[at] = byte;
             prop_assert_eq!(word_end(&bytes), if ends_word(byte) { at } else { 40 });
+            prop_assert_eq!(space_or_end(&bytes), if byte == b' ' { at } else { 40 });
         }
     }
 }

@@ -35,14 +35,14 @@ fn noreply(words: Words<'_>) -> bool {
 }
 
 impl<'a> Line<'a, '_> {
-    pub(super) fn get(self, cas: bool) -> Step<'a> {
+    pub(super) fn get(&mut self, cas: bool) -> Step<'a> {
         match self.keys() {
             Ok(keys) => self.request(Request::Get { keys, cas }),
             Err(refusal) => self.refuse(refusal),
         }
     }
 
-    pub(super) fn get_and_touch(mut self, cas: bool) -> Step<'a> {
+    pub(super) fn get_and_touch(&mut self, cas: bool) -> Step<'a> {
         let exptime = self.words.next().unwrap_or_default();
         match (self.keys(), signed(exptime)) {
             (Ok(keys), Some(exptime)) => {
@@ -65,7 +65,7 @@ impl<'a> Line<'a, '_> {
         Ok(Keys::new(rest, first_len))
     }
 
-    pub(super) fn store(mut self, verb: Verb) -> Step<'a> {
+    pub(super) fn store(&mut self, verb: Verb) -> Step<'a> {
         let mut word = || self.words.next().unwrap_or_default();
         let (key, flags, exptime, len) = (word(), word(), word(), word());
         // Where the length is no length, nobody knows how much to skip.
@@ -104,7 +104,7 @@ impl<'a> Line<'a, '_> {
         }
     }
 
-    pub(super) fn delete(mut self) -> Step<'a> {
+    pub(super) fn delete(&mut self) -> Step<'a> {
         let Some(key) = self.words.next() else {
             return self.refuse(Refusal::BadLine);
         };
@@ -115,7 +115,7 @@ impl<'a> Line<'a, '_> {
         self.request(Request::Delete(Delete { key, noreply }))
     }
 
-    pub(super) fn arithmetic(mut self, down: bool) -> Step<'a> {
+    pub(super) fn arithmetic(&mut self, down: bool) -> Step<'a> {
         let (Some(key), Some(delta)) = (self.words.next(), self.words.next()) else {
             return self.refuse(Refusal::BadLine);
         };
@@ -131,7 +131,7 @@ impl<'a> Line<'a, '_> {
         }
     }
 
-    pub(super) fn touch(mut self) -> Step<'a> {
+    pub(super) fn touch(&mut self) -> Step<'a> {
         let (Some(key), Some(exptime)) = (self.words.next(), self.words.next()) else {
             return self.refuse(Refusal::BadLine);
         };
@@ -148,7 +148,7 @@ impl<'a> Line<'a, '_> {
         }
     }
 
-    pub(super) fn flush_all(self) -> Step<'a> {
+    pub(super) fn flush_all(&mut self) -> Step<'a> {
         let mut words = self.words;
         let noreply = noreply(words);
         let delay = match words.next() {
@@ -162,13 +162,13 @@ impl<'a> Line<'a, '_> {
         }
     }
 
-    pub(super) fn stats(self) -> Step<'a> {
+    pub(super) fn stats(&mut self) -> Step<'a> {
         let argument = self.words.rest();
         let end = argument.iter().rposition(|&byte| byte != b' ').map_or(0, |last| last + 1);
         self.request(Request::Stats { argument: argument.get(..end).unwrap_or_default() })
     }
 
-    pub(super) fn verbosity(mut self) -> Step<'a> {
+    pub(super) fn verbosity(&mut self) -> Step<'a> {
         let noreply = noreply(self.words);
         match self.words.next().and_then(unsigned_32) {
             Some(_) => self.request(Request::Verbosity { noreply }),
@@ -176,7 +176,7 @@ impl<'a> Line<'a, '_> {
         }
     }
 
-    pub(super) fn shutdown(mut self) -> Step<'a> {
+    pub(super) fn shutdown(&mut self) -> Step<'a> {
         match self.words.next() {
             None => self.request(Request::Shutdown { graceful: false }),
             Some(b"graceful") => self.request(Request::Shutdown { graceful: true }),
