@@ -10,6 +10,7 @@ mod floors;
 mod licences;
 mod metadata;
 mod problem;
+mod reference;
 mod repository;
 mod sizes;
 mod source;

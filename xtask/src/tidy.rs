@@ -3,7 +3,7 @@
 use crate::metadata::Metadata;
 use crate::problem::Problem;
 use crate::repository::Repository;
-use crate::{documents, floors, licences, sizes, source, unsafety};
+use crate::{documents, floors, licences, reference, sizes, source, unsafety};
 
 /// How many files were looked at, and what is wrong with them.
 pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {
@@ -13,6 +13,7 @@ pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {
     problems.extend(source::check_files(&repository));
     problems.extend(documents::check(&repository));
     problems.extend(documents::check_dependencies(&repository, &metadata));
+    problems.extend(reference::check(&repository));
     problems.extend(floors::check(&metadata));
     problems.extend(licences::check(&metadata));
     problems.sort();
