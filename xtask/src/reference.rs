@@ -153,8 +153,10 @@ mod tests {
     use super::{FLAGS, KEYS, REFERENCE, Repository, check};
 
     const DECLARED_KEYS: &str = "struct RawConfig { threads: i64 }\nstruct Place { line: u32 }\n";
-    const DECLARED_FLAGS: &str = "struct Serve {\n    #[arg(long, value_name = \"N\")]\n    \
-        threads: i64,\n    #[arg(short, long = \"dram-quota\")]\n    dram: u64,\n    other: u64,\n}\n";
+    const DECLARED_FLAGS: &str = "struct Serve {\n\
+        #[arg(long, value_name = \"N\")]\nthreads: i64,\n\
+        #[arg(short, long = \"dram-quota\")]\ndram: u64,\n\
+        other: u64,\n}\n";
 
     fn problems(reference: &str) -> Vec<String> {
         let files = [(KEYS, DECLARED_KEYS), (FLAGS, DECLARED_FLAGS), (REFERENCE, reference)];
