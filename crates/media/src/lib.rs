@@ -9,10 +9,12 @@ pub mod account;
 pub mod cost;
 pub mod files;
 pub mod medium;
+mod placement;
 mod raw;
 pub mod region;
 
 pub use account::{Account, AccountHandle, Admission, Limit, Usage};
 pub use cost::{Access, CostTable};
 pub use medium::{MediumKind, MediumSpec};
-pub use region::{FlushKind, Region, RegionError, RegionKind};
+pub use placement::FileError;
+pub use region::{FlushKind, PmemMode, Region, RegionError, RegionKind, RegionOptions};

@@ -5,14 +5,18 @@
 //! of old and new bytes, and it is for the caller to find out (by a version, a checksum, or an index
 //! entry that must still be the same afterwards) whether to believe them.
 
-use std::sync::atomic::Ordering;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
 
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use rustix::mm::Advice;
 
+use crate::placement::{self, FileError, PAGE_BYTES, Placement, Prepared};
 use crate::raw::mapping::Mapping;
-
-/// The unit of mapping. Larger pages of other systems are multiples of it.
-const PAGE_BYTES: u64 = 4096;
+use crate::raw::persist::{LineFlush, fence};
 
 /// What a region's bytes live on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,8 +60,35 @@ pub enum RegionError {
         /// How much was asked for.
         bytes: u64,
         /// What the system said.
-        cause: std::io::Error,
+        cause: io::Error,
     },
+    /// The region's file cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// How a region's file is opened.
+#[derive(Debug, Clone, Default)]
+pub struct RegionOptions {
+    /// Make the file with this many bytes, rounded up to whole pages and all of them allocated, if
+    /// it does not exist or is empty. Without this it must exist.
+    pub create: Option<u64>,
+    /// Lengthen a file that is shorter than `create`, instead of refusing it. It is never
+    /// shortened.
+    pub grow: bool,
+    /// The first eight bytes of every file that is ours: a new file gets them, and a file that
+    /// begins otherwise is left alone and refused.
+    pub magic: Option<[u8; 8]>,
+    /// Persistent memory, instead of an ordinary mapped file.
+    pub pmem: Option<PmemMode>,
+}
+
+/// How a file is taken for persistent memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PmemMode {
+    /// Take a file that is not on a DAX filesystem as well; the region is then
+    /// [`RegionKind::Emulated`].
+    pub assume_dax: bool,
 }
 
 /// Byte-addressable memory shared by threads.
@@ -65,7 +96,11 @@ pub enum RegionError {
 pub struct Region {
     mapping: Mapping,
     kind: RegionKind,
-    flush_kind: FlushKind,
+    line_flush: LineFlush,
+    /// Kept open, since it holds the lock; none for anonymous memory.
+    file: Option<(File, PathBuf)>,
+    /// The error number of the first sync that failed.
+    sync_failure: AtomicI32,
 }
 
 impl Region {
@@ -83,7 +118,30 @@ impl Region {
             .and_then(|len| usize::try_from(len).ok())
             .ok_or_else(|| refused(std::io::ErrorKind::OutOfMemory.into()))?;
         let mapping = Mapping::anonymous(len, huge_pages).map_err(|errno| refused(errno.into()))?;
-        Ok(Region { mapping, kind: RegionKind::Anonymous, flush_kind: FlushKind::None })
+        Ok(Region::new(mapping, RegionKind::Anonymous, None))
+    }
+
+    /// Maps a file, the whole of it as far as it fills pages. Other processes are kept out by a
+    /// lock for as long as the region lives. Nothing is changed, made or left behind on failure.
+    ///
+    /// # Errors
+    /// If the file cannot be had as asked for.
+    pub fn open(path: &Path, options: &RegionOptions) -> Result<Region, RegionError> {
+        let placement = Placement {
+            create: options.create,
+            grow: options.grow,
+            magic: options.magic,
+            device: false,
+        };
+        let prepared = placement.prepare(path)?;
+        let (mapping, kind) = map(path, &prepared, options.pmem)?;
+        let file = prepared.keep()?;
+        Ok(Region::new(mapping, kind, Some((file, path.into()))))
+    }
+
+    fn new(mapping: Mapping, kind: RegionKind, file: Option<(File, PathBuf)>) -> Region {
+        let line_flush = LineFlush::of_this_processor();
+        Region { mapping, kind, line_flush, file, sync_failure: AtomicI32::new(0) }
     }
 
     /// The region's bytes.
@@ -103,7 +161,21 @@ impl Region {
     /// How the bytes are made durable.
     #[must_use]
     pub fn flush_kind(&self) -> FlushKind {
-        self.flush_kind
+        match self.kind {
+            RegionKind::Anonymous => FlushKind::None,
+            RegionKind::MappedFile => FlushKind::Msync,
+            RegionKind::Dax | RegionKind::Emulated => self.line_flush.into(),
+        }
+    }
+
+    /// Why something that was flushed may not be durable: the first failure of a sync. Once there
+    /// is one, nothing that was written since the last sync can be trusted to have survived.
+    #[must_use]
+    pub fn sync_failure(&self) -> Option<io::Error> {
+        match self.sync_failure.load(Ordering::Acquire) {
+            0 => None,
+            number => Some(io::Error::from_raw_os_error(number)),
+        }
     }
 
     /// Loads the byte at `offset`.
@@ -254,11 +326,19 @@ impl Region {
         self.mapping.write(offset, bytes);
     }
 
-    /// Copies `bytes` to `offset` past the processor's caches where that pays. The bytes are
-    /// visible to other threads before anything that the caller stores later; a [`Region::drain`]
-    /// makes them durable.
+    /// Copies `bytes` to `offset`, on persistent memory by stores that go past the processor's
+    /// caches, in steps of 256 bytes with a fence each. The bytes are visible to other threads
+    /// before anything that the caller stores later; a [`Region::drain`] makes them durable.
     pub fn write_streaming(&self, offset: u64, bytes: &[u8]) {
-        self.mapping.write(offset, bytes);
+        match self.kind {
+            RegionKind::Dax | RegionKind::Emulated => {
+                self.mapping.stream(self.line_flush, offset, bytes);
+            }
+            RegionKind::Anonymous | RegionKind::MappedFile => {
+                self.mapping.write(offset, bytes);
+                self.flush(offset, bytes.len());
+            }
+        }
     }
 
     /// Moves `len` bytes; the ranges may overlap.
@@ -272,13 +352,25 @@ impl Region {
         self.mapping.prefetch(offset);
     }
 
-    /// Begins to make `len` bytes at `offset` durable.
+    /// Begins to make `len` bytes at `offset` durable. On an ordinary mapped file it waits for the
+    /// disk; whether that worked, [`Region::sync_failure`] says.
     pub fn flush(&self, offset: u64, len: usize) {
-        let _ = (offset, len);
+        match self.kind {
+            RegionKind::Anonymous => {}
+            RegionKind::Dax | RegionKind::Emulated => {
+                self.mapping.flush(self.line_flush, offset, len);
+            }
+            RegionKind::MappedFile => self.sync_pages(offset, len),
+        }
     }
 
     /// Waits until everything that this thread has flushed is durable.
-    pub fn drain(&self) {}
+    #[inline]
+    pub fn drain(&self) {
+        if matches!(self.kind, RegionKind::Dax | RegionKind::Emulated) {
+            fence();
+        }
+    }
 
     /// Makes `len` bytes at `offset` durable.
     pub fn persist(&self, offset: u64, len: usize) {
@@ -286,18 +378,52 @@ impl Region {
         self.drain();
     }
 
-    /// Returns the memory of `len` bytes at `offset` to the system, as far as they fill whole
-    /// pages. All of them read zero afterwards.
+    fn sync_pages(&self, offset: u64, len: usize) {
+        let first = offset / PAGE_BYTES * PAGE_BYTES;
+        let end = (offset + len as u64).next_multiple_of(PAGE_BYTES);
+        if let Err(errno) = self.mapping.sync(first, (end - first) as usize) {
+            let number = errno.raw_os_error();
+            // Only the first failure is kept: it is the cause of the others.
+            let order = Ordering::AcqRel;
+            let _ = self.sync_failure.compare_exchange(0, number, order, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the space of `len` bytes at `offset` to the system, as far as they fill whole
+    /// pages. All of them read zero afterwards. Before space of a file is used again it must be
+    /// [claimed](Region::claim).
     pub fn discard(&self, offset: u64, len: u64) {
         let end = offset + len;
         let first_page = offset.next_multiple_of(PAGE_BYTES).min(end);
         let last_page = (end / PAGE_BYTES * PAGE_BYTES).max(first_page);
         self.zero(offset, first_page - offset);
-        let pages = (last_page - first_page) as usize;
-        if self.mapping.advise(first_page, pages, Advice::LinuxDontNeed).is_err() {
-            self.zero(first_page, pages as u64);
+        if !self.discard_pages(first_page, last_page - first_page) {
+            self.zero(first_page, last_page - first_page);
         }
         self.zero(last_page, end - last_page);
+    }
+
+    fn discard_pages(&self, offset: u64, len: u64) -> bool {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match &self.file {
+            _ if len == 0 => true,
+            None => self.mapping.advise(offset, len as usize, Advice::LinuxDontNeed).is_ok(),
+            Some((file, _)) => rustix::fs::fallocate(file, hole, offset, len).is_ok(),
+        }
+    }
+
+    /// Allocates the space of `len` bytes at `offset` that were discarded. Without this a store to
+    /// them ends the process if the file system turns out to be full.
+    ///
+    /// # Errors
+    /// If there is no space.
+    pub fn claim(&self, offset: u64, len: u64) -> Result<(), FileError> {
+        match &self.file {
+            _ if len == 0 => Ok(()),
+            None => Ok(()),
+            Some((file, path)) => placement::allocate(file, offset, len)
+                .map_err(|cause| placement::failed_allocation(path, len, cause)),
+        }
     }
 
     /// Writes zeroes over `len` bytes at `offset`.
@@ -312,115 +438,48 @@ impl Region {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-
-    fn region() -> Region {
-        Region::anonymous(1 << 20, false).expect("memory")
+fn map(
+    path: &Path,
+    prepared: &Prepared,
+    pmem: Option<PmemMode>,
+) -> Result<(Mapping, RegionKind), FileError> {
+    let failed =
+        |errno: Errno| FileError::Io { doing: "map", path: path.into(), cause: errno.into() };
+    let len = prepared.len() / PAGE_BYTES * PAGE_BYTES;
+    if len == 0 {
+        let found = prepared.len();
+        return Err(FileError::TooSmall { path: path.into(), found, needed: PAGE_BYTES });
     }
-
-    #[test]
-    fn a_region_is_zero_whole_pages_and_refuses_what_is_outside() {
-        let region = Region::anonymous(5000, false).expect("memory");
-        assert_eq!(region.len(), 8192);
-        assert_eq!((region.kind(), region.flush_kind()), (RegionKind::Anonymous, FlushKind::None));
-        let mut out = vec![1; 8192];
-        region.read(0, &mut out);
-        assert!(out.iter().all(|&byte| byte == 0));
-        let refused = |access: &dyn Fn()| catch_unwind(AssertUnwindSafe(access)).is_err();
-        assert!(refused(&|| region.write(8190, b"abc")));
-        assert!(refused(&|| region.write(u64::MAX, b"a")));
-        assert!(refused(&|| region.store_u64(8192, 1, Ordering::Relaxed)));
-        assert!(refused(&|| region.store_u64(12, 1, Ordering::Relaxed)));
-        assert!(refused(&|| assert_ne!(region.load_line(8192 - 32), [1; 8])));
-        assert!(refused(&|| region.append_to(0, 8193, &mut Vec::new())));
-        assert!(refused(&|| region.copy_within(0, 8000, 200)));
-        region.prefetch(u64::MAX);
-        region.write(8192, b"");
-    }
-
-    #[test]
-    fn a_reservation_takes_no_memory_and_an_absurd_one_is_an_error() {
-        Region::anonymous(1 << 40, true).expect("address space").store_u8(
-            1 << 39,
-            1,
-            Ordering::Relaxed,
-        );
-        let error = Region::anonymous(u64::MAX / 2, false).expect_err("absurd").to_string();
-        assert!(error.contains("lower the tenant's memory quota"), "{error}");
-        assert!(Region::anonymous(u64::MAX, false).is_err());
-    }
-
-    #[test]
-    fn words_lines_and_bytes_see_each_other() {
-        let region = region();
-        region.write(64, &std::array::from_fn::<u8, 64, _>(|i| i as u8));
-        assert_eq!(region.load_u32(64, Ordering::Relaxed), 0x0302_0100);
-        assert_eq!(region.load_line(64)[7], 0x3f3e_3d3c_3b3a_3938);
-        assert_eq!(region.fetch_or_u32(64, 0xF0, Ordering::Relaxed), 0x0302_0100);
-        assert_eq!(region.load_u8(64, Ordering::Relaxed), 0xF0);
-        assert_eq!(region.fetch_add_u64(72, 1, Ordering::Relaxed), 0x0f0e_0d0c_0b0a_0908);
-        let relaxed = Ordering::Relaxed;
-        assert_eq!(region.compare_exchange_u64(128, 0, 7, relaxed, relaxed), Ok(0));
-        assert_eq!(region.compare_exchange_u64(128, 0, 8, relaxed, relaxed), Err(7));
-        assert_eq!(region.swap_u64(128, 9, relaxed), 7);
-        assert!(region.equals(65, &[1, 2, 3]) && !region.equals(65, &[1, 2, 4]));
-        assert!(region.equals(999_999, b""));
-    }
-
-    #[test]
-    fn appending_keeps_what_the_vector_held() {
-        let region = region();
-        region.write(1000, b"a value of some length that is copied out");
-        let mut out = b"header ".to_vec();
-        region.append_to(1000, 7, &mut out);
-        region.append_to(1002, 5, &mut out);
-        assert_eq!(out, b"header a valuevalue");
-    }
-
-    #[test]
-    fn discarded_bytes_read_zero_and_their_neighbours_stay() {
-        let region = region();
-        for (offset, len) in [(100, 50), (4000, 10_000), (4096, 4096), (8191, 2), (0, 1 << 20)] {
-            region.write(0, &vec![0xAB; 1 << 20]);
-            region.discard(offset, len);
-            let mut out = vec![0; 1 << 20];
-            region.read(0, &mut out);
-            for (at, &byte) in out.iter().enumerate() {
-                let inside = (offset..offset + len).contains(&(at as u64));
-                assert_eq!(byte, if inside { 0 } else { 0xAB }, "{at} of {offset}+{len}");
-            }
+    let len = usize::try_from(len).map_err(|_| failed(Errno::OVERFLOW))?;
+    let map = |synchronous| Mapping::file(prepared.file(), len, synchronous);
+    let Some(PmemMode { assume_dax }) = pmem else {
+        return Ok((map(false).map_err(failed)?, RegionKind::MappedFile));
+    };
+    match map(true) {
+        Ok(mapping) => Ok((mapping, RegionKind::Dax)),
+        // A kernel that does not know the flag says that it is invalid.
+        Err(Errno::OPNOTSUPP | Errno::INVAL) if assume_dax => {
+            Ok((map(false).map_err(failed)?, RegionKind::Emulated))
         }
-    }
-
-    #[test]
-    fn racing_copies_yield_mixtures_of_what_was_written() {
-        let region = region();
-        let stop = std::sync::atomic::AtomicBool::new(false);
-        region.write(0, &[b'a'; 300]);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    region.write(0, &[b'b'; 300]);
-                    region.write(0, &[b'a'; 300]);
-                }
-            });
-            let mut out = Vec::new();
-            for len in (0..300).cycle().take(30_000) {
-                out.clear();
-                region.append_to(300 - len as u64, len, &mut out);
-                assert_eq!(out.len(), len);
-                assert!(out.iter().all(|byte| b"ab".contains(byte)));
-            }
-            stop.store(true, Ordering::Relaxed);
-        });
-    }
-
-    #[test]
-    fn regions_are_shared_between_threads() {
-        fn shared<T: Send + Sync>() {}
-        shared::<Region>();
+        Err(Errno::OPNOTSUPP | Errno::INVAL) => Err(FileError::NotDax { path: path.into() }),
+        Err(errno) => Err(failed(errno)),
     }
 }
+
+impl From<LineFlush> for FlushKind {
+    fn from(how: LineFlush) -> FlushKind {
+        match how {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            LineFlush::Clwb => FlushKind::Clwb,
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            LineFlush::Clflushopt => FlushKind::Clflushopt,
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            LineFlush::Clflush => FlushKind::Clflush,
+            #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+            LineFlush::None => FlushKind::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

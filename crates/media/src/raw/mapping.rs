@@ -5,12 +5,14 @@
 //! for those to atomics. So a race yields a mixture of bytes and never undefined behaviour.
 
 use std::ffi::c_void;
+use std::fs::File;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use rustix::io;
-use rustix::mm::{self, Advice, MapFlags, ProtFlags};
+use rustix::mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags};
 
+use super::persist::{self, LineFlush};
 use super::racy;
 
 /// Anonymous mappings begin at a multiple of this, so that the system can use huge pages.
@@ -50,6 +52,22 @@ impl Mapping {
         // A kernel without huge pages refuses the advice, and does without them all the same.
         let _ = mapping.advise(0, len, advice);
         Ok(mapping)
+    }
+
+    /// Maps `len` bytes of a file, whole pages, for everybody to see. With `synchronous` the
+    /// mapping is refused unless flushing the processor's caches makes it durable (DAX).
+    pub(crate) fn file(file: &File, len: usize, synchronous: bool) -> io::Result<Mapping> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = match synchronous {
+            true => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+            false => MapFlags::SHARED,
+        };
+        // SAFETY: a new mapping wherever the system likes disturbs nothing that exists. That the
+        // file may change under it, by other processes, is a race like any other; that it may be
+        // shortened raises a signal at an access, which ends the process but breaks no promise.
+        let start = unsafe { mm::mmap(ptr::null_mut(), len, protection, flags, file, 0) }?;
+        let base = NonNull::new(start.cast()).ok_or(io::Errno::NOMEM)?;
+        Ok(Mapping { base, len })
     }
 
     /// The mapped bytes.
@@ -167,6 +185,28 @@ impl Mapping {
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let _ = offset;
+    }
+
+    /// Begins to write the cache lines of `len` bytes back to memory.
+    pub(crate) fn flush(&self, how: LineFlush, offset: u64, len: usize) {
+        let at = self.pointer(offset, len);
+        // SAFETY: `pointer` checked the range.
+        unsafe { persist::flush_lines(how, at, len) }
+    }
+
+    /// Copies bytes in past the processor's caches; fenced when it returns.
+    pub(crate) fn stream(&self, how: LineFlush, offset: u64, bytes: &[u8]) {
+        let to = self.pointer(offset, bytes.len());
+        // SAFETY: `pointer` checked the target, and the source is a slice of this length; nobody
+        // has a slice of mapped memory, so that they do not overlap.
+        unsafe { persist::stream(how, bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// Writes whole pages of a mapped file to its disk and waits until they are there.
+    pub(crate) fn sync(&self, offset: u64, len: usize) -> io::Result<()> {
+        let at = self.pointer(offset, len).cast::<c_void>();
+        // SAFETY: `pointer` checked the range; no byte is changed.
+        unsafe { mm::msync(at, len, MsyncFlags::SYNC) }
     }
 
     /// Advises the system about whole pages.

@@ -2,8 +2,10 @@
 //! cannot check behind functions that are safe to call, or says what their caller must keep.
 //!
 //! - `mapping`: mapped memory, bounds-checked; every access to a region ends here.
+//! - `persist`: writing cache lines back, and stores past the caches.
 //! - `racy`: copies and comparisons of memory that other threads may be writing.
 #![allow(unsafe_code)]
 
 pub(crate) mod mapping;
+pub(crate) mod persist;
 pub(crate) mod racy;

@@ -1,0 +1,343 @@
+//! Preparing the file that a medium lives in: made or found, grown or refused, locked, and with all
+//! of its space allocated, so that no later write finds the disk full.
+//!
+//! A file that was there before is never shortened and never taken over unless it is recognised. A
+//! file that is made appears under its name only once everything else has succeeded.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, OFlags};
+use rustix::io::Errno;
+
+use crate::files;
+
+/// The unit to which lengths of files are rounded up.
+pub(crate) const PAGE_BYTES: u64 = 4096;
+/// How much of a block device must be zero for it to count as unused.
+const DEVICE_HEAD_BYTES: usize = 4096;
+
+/// Why a medium's file cannot be used. Every variant names the file and the way out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// There is no such file, and none was to be made.
+    #[error("{path} does not exist; check the path, or give a size so that it is made")]
+    NotFound {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The directory that would hold the file does not exist.
+    #[error("{directory} is not a directory, so {path} cannot be made in it; make it first")]
+    NoDirectory {
+        /// The file.
+        path: PathBuf,
+        /// What should be a directory.
+        directory: PathBuf,
+    },
+    /// The file is somebody else's.
+    #[error("{path} holds something else; it is left alone: name another file, or remove it")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is shorter than it must be.
+    #[error("{path} has {found} bytes, {needed} are needed; remove it, or lower the quota")]
+    TooSmall {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        found: u64,
+        /// The bytes that it should have.
+        needed: u64,
+    },
+    /// The disk or the directory's quota has no room.
+    #[error("no room for {bytes} bytes in {path}: {cause}; free some, or lower the quota")]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// The bytes that it should have.
+        bytes: u64,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Another process, or another part of this one, uses the file.
+    #[error("{path} is in use by another process or tenant; stop that one, or name another file")]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A directory, a pipe, or something else that cannot hold the bytes.
+    #[error("{path} is {found}; name a regular file")]
+    WrongType {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        found: &'static str,
+    },
+    /// Persistent memory was asked for, and the file is none.
+    #[error(
+        "{path} is not on a DAX filesystem; add ,assume-dax to try it as emulated persistent memory"
+    )]
+    NotDax {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Some other call of the system's failed.
+    #[error("cannot {doing} {path}: {cause}")]
+    Io {
+        /// What was being done: open, lock, map ...
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+/// What file is wanted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Placement {
+    /// Make the file with this many bytes if it does not exist or is empty.
+    pub(crate) create: Option<u64>,
+    /// Lengthen a file that has fewer bytes than `create`.
+    pub(crate) grow: bool,
+    /// What a file that is not ours lacks: the eight bytes at its beginning.
+    pub(crate) magic: Option<[u8; 8]>,
+    /// Whether a block device will do.
+    pub(crate) device: bool,
+}
+
+/// A file that is open, locked and long enough. What was done to have it so is undone on drop,
+/// unless it was kept.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// Dropped before the file, and so while the file is still locked.
+    undo: UndoAt,
+    file: File,
+    len: u64,
+}
+
+#[derive(Debug)]
+struct UndoAt {
+    undo: Undo,
+    path: PathBuf,
+}
+
+#[derive(Debug)]
+enum Undo {
+    Nothing,
+    /// The file has no name yet; keeping it gives it one.
+    Unnamed,
+    Remove,
+    Shorten(u64),
+}
+
+impl Placement {
+    /// Opens or makes the file at `path`.
+    pub(crate) fn prepare(&self, path: &Path) -> Result<Prepared, FileError> {
+        match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => self.adopt(path, file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.make(path),
+            Err(error) if error.raw_os_error() == Some(Errno::ISDIR.raw_os_error()) => {
+                Err(FileError::WrongType { path: path.into(), found: "a directory" })
+            }
+            Err(cause) => Err(FileError::Io { doing: "open", path: path.into(), cause }),
+        }
+    }
+
+    fn make(&self, path: &Path) -> Result<Prepared, FileError> {
+        let Some(bytes) = self.create else {
+            return Err(FileError::NotFound { path: path.into() });
+        };
+        let directory = files::directory_of(path);
+        if !directory.is_dir() {
+            let directory = directory.into();
+            return Err(FileError::NoDirectory { path: path.into(), directory });
+        }
+        let (file, undo) = open_new(path, directory).map_err(|cause| FileError::Io {
+            doing: "make",
+            path: path.into(),
+            cause,
+        })?;
+        let undo = UndoAt { undo, path: path.into() };
+        lock(&file, path)?;
+        self.fill(Prepared { undo, file, len: 0 }, bytes)
+    }
+
+    fn adopt(&self, path: &Path, mut file: File) -> Result<Prepared, FileError> {
+        let io = |doing| move |cause| FileError::Io { doing, path: path.into(), cause };
+        let kind = file.metadata().map_err(io("look at"))?.file_type();
+        let suits = kind.is_file() || (kind.is_block_device() && self.device);
+        if !suits {
+            let found = if kind.is_block_device() { "a block device" } else { "no file" };
+            return Err(FileError::WrongType { path: path.into(), found });
+        }
+        // Locked before it is looked at: whoever holds the lock may be making it.
+        lock(&file, path)?;
+        let len = file.seek(SeekFrom::End(0)).map_err(io("measure"))?;
+        let device = kind.is_block_device();
+        self.recognise(path, &file, len, device)?;
+        let undo = UndoAt { undo: Undo::Nothing, path: path.into() };
+        let mut prepared = Prepared { undo, file, len };
+        let needed = self.create.map_or(0, |bytes| bytes.next_multiple_of(PAGE_BYTES));
+        if device || (len > 0 && len >= needed) {
+            if len < needed.max(PAGE_BYTES) {
+                return Err(FileError::TooSmall { path: path.into(), found: len, needed });
+            }
+            if !device {
+                prepared.allocate(len)?;
+            }
+            return Ok(prepared);
+        }
+        match self.create {
+            Some(bytes) if self.grow || len == 0 => {
+                prepared.undo.undo = Undo::Shorten(len);
+                self.fill(prepared, bytes)
+            }
+            Some(_) => Err(FileError::TooSmall { path: path.into(), found: len, needed }),
+            None => Err(FileError::TooSmall { path: path.into(), found: 0, needed: PAGE_BYTES }),
+        }
+    }
+
+    /// Refuses a file that begins otherwise than ours do.
+    fn recognise(&self, path: &Path, file: &File, len: u64, device: bool) -> Result<(), FileError> {
+        let io = |cause| FileError::Io { doing: "read", path: path.into(), cause };
+        let (Some(magic), true) = (self.magic, len > 0) else { return Ok(()) };
+        let mut head = [0; DEVICE_HEAD_BYTES];
+        let head = &mut head[..DEVICE_HEAD_BYTES.min(usize::try_from(len).unwrap_or(usize::MAX))];
+        file.read_exact_at(head, 0).map_err(io)?;
+        if head.starts_with(&magic) {
+            return Ok(());
+        }
+        if device && head.iter().all(|&byte| byte == 0) {
+            return file.write_all_at(&magic, 0).map_err(io);
+        }
+        Err(FileError::Foreign { path: path.into() })
+    }
+
+    /// Gives a new, empty or growing file its length.
+    fn fill(&self, mut prepared: Prepared, bytes: u64) -> Result<Prepared, FileError> {
+        let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
+        prepared.allocate(bytes)?;
+        if let (Some(magic), 0) = (self.magic, prepared.len) {
+            let io = |cause| FileError::Io { doing: "write", path: prepared.path().into(), cause };
+            prepared.file.write_all_at(&magic, 0).map_err(io)?;
+        }
+        prepared.len = bytes;
+        Ok(prepared)
+    }
+}
+
+impl Prepared {
+    /// The file.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Its bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn path(&self) -> &Path {
+        &self.undo.path
+    }
+
+    /// Makes `bytes` of the file, allocated and not only counted.
+    fn allocate(&mut self, bytes: u64) -> Result<(), FileError> {
+        allocate(&self.file, 0, bytes).map_err(|cause| failed_allocation(self.path(), bytes, cause))
+    }
+
+    /// Gives the file its name, makes it durable, and hands it over.
+    pub(crate) fn keep(mut self) -> Result<File, FileError> {
+        let path = self.path().to_path_buf();
+        let place = path.as_path();
+        let io = |doing| move |cause| FileError::Io { doing, path: place.into(), cause };
+        self.file.sync_all().map_err(io("sync"))?;
+        if let Undo::Unnamed = self.undo.undo {
+            let unnamed = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            rustix::fs::linkat(CWD, unnamed, CWD, &path, AtFlags::SYMLINK_FOLLOW)
+                .map_err(|errno| io("make")(errno.into()))?;
+            self.undo.undo = Undo::Remove;
+        }
+        if !matches!(self.undo.undo, Undo::Nothing) {
+            files::sync_directory_of(&path).map_err(io("sync the directory of"))?;
+        }
+        self.undo.undo = Undo::Nothing;
+        Ok(self.file)
+    }
+}
+
+impl Drop for UndoAt {
+    fn drop(&mut self) {
+        // An error is being reported already; that cleaning up failed too would hide its cause.
+        let _ = match self.undo {
+            Undo::Remove => files::remove(&self.path),
+            Undo::Shorten(len) => {
+                OpenOptions::new().write(true).open(&self.path).and_then(|file| file.set_len(len))
+            }
+            Undo::Nothing | Undo::Unnamed => Ok(()),
+        };
+    }
+}
+
+/// A new file without a name where the file system has such, else with its final name.
+fn open_new(path: &Path, directory: &Path) -> io::Result<(File, Undo)> {
+    let unnamed = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(OFlags::TMPFILE.bits() as i32)
+        .mode(0o640)
+        .open(directory);
+    match unnamed {
+        Ok(file) if Path::new("/proc/self/fd").is_dir() => Ok((file, Undo::Unnamed)),
+        _ => {
+            let mut options = OpenOptions::new();
+            let file = options.read(true).write(true).create_new(true).mode(0o640).open(path)?;
+            Ok((file, Undo::Remove))
+        }
+    }
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), FileError> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(FileError::Locked { path: path.into() }),
+        Err(errno) => Err(FileError::Io { doing: "lock", path: path.into(), cause: errno.into() }),
+    }
+}
+
+/// Allocates a range of a file, lengthening it where necessary. Where the file system cannot, what
+/// has no bytes yet is written with zeroes.
+pub(crate) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let metadata = file.metadata()?;
+            let written = metadata.len().min(metadata.blocks() * 512);
+            let start = written.max(offset);
+            let mut target = file;
+            target.seek(SeekFrom::Start(start))?;
+            let missing = (offset + bytes).saturating_sub(start);
+            io::copy(&mut io::repeat(0).take(missing), &mut target)?;
+            target.flush()
+        }
+        result => Ok(result?),
+    }
+}
+
+pub(crate) fn failed_allocation(path: &Path, bytes: u64, cause: io::Error) -> FileError {
+    let full =
+        [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+    if full.contains(&cause.kind()) {
+        FileError::NoSpace { path: path.into(), bytes, cause }
+    } else {
+        FileError::Io { doing: "allocate space for", path: path.into(), cause }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+#![expect(clippy::disallowed_methods, reason = "files are looked at from outside here")]
+
+use super::*;
+use std::fs;
+
+const MAGIC: [u8; 8] = *b"a medium";
+
+fn wanted(create: u64) -> Placement {
+    Placement { create: Some(create), magic: Some(MAGIC), ..Placement::default() }
+}
+
+/// The file afterwards is what it was before.
+fn check_refused(path: &Path, wanted: &Placement, reason: &str) {
+    let before = fs::read(path).ok();
+    let error = wanted.prepare(path).expect_err(reason).to_string();
+    assert!(error.contains(reason), "{error}");
+    assert!(!error.contains('\n') && error.contains(&*path.to_string_lossy()), "{error}");
+    assert_eq!(fs::read(path).ok(), before);
+}
+
+#[test]
+fn a_file_is_made_whole_allocated_and_recognised_again() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a");
+    let prepared = wanted(10_000).prepare(&path).expect("made");
+    assert_eq!(prepared.len(), 12_288);
+    assert!(!path.exists(), "it has no name before it is kept");
+    drop(prepared.keep().expect("kept"));
+    let metadata = fs::metadata(&path).expect("there");
+    assert!(metadata.len() == 12_288 && metadata.blocks() * 512 >= 12_288, "{metadata:?}");
+    assert!(fs::read(&path).expect("reads").starts_with(&MAGIC));
+    let again = wanted(10_000).prepare(&path).expect("recognised");
+    assert_eq!(again.len(), 12_288);
+}
+
+#[test]
+fn what_is_not_kept_leaves_no_trace() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a");
+    drop(wanted(1 << 20).prepare(&path).expect("made"));
+    assert_eq!(fs::read_dir(directory.path()).expect("lists").count(), 0);
+
+    fs::write(&path, "").expect("writes");
+    drop(wanted(1 << 20).prepare(&path).expect("an empty file is nobody's"));
+    assert_eq!(fs::metadata(&path).expect("there").len(), 0);
+
+    drop(wanted(8192).prepare(&path).expect("made").keep().expect("kept"));
+    let grown = Placement { grow: true, ..wanted(1 << 20) };
+    assert_eq!(grown.prepare(&path).expect("grown").len(), 1 << 20);
+    assert_eq!(fs::metadata(&path).expect("there").len(), 8192);
+    drop(grown.prepare(&path).expect("grown").keep().expect("kept"));
+    assert_eq!(fs::metadata(&path).expect("there").len(), 1 << 20);
+}
+
+#[test]
+fn what_is_somebody_elses_stays_as_it_is() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("letter.txt");
+    for text in ["Dear Sir", "a", &"long ".repeat(10_000), "\0\0\0\0\0\0\0\0\0\0"] {
+        fs::write(&path, text).expect("writes");
+        check_refused(&path, &wanted(1 << 20), "holds something else");
+        check_refused(&path, &Placement { grow: true, ..wanted(1 << 20) }, "left alone");
+    }
+}
+
+#[test]
+fn each_obstacle_is_named_with_the_way_out() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a");
+    check_refused(&path, &Placement::default(), "give a size");
+    check_refused(&path, &wanted(1 << 60), "lower the quota");
+    check_refused(&directory.path().join("none/a"), &wanted(1), "make it first");
+    check_refused(directory.path(), &wanted(1), "is a directory; name a regular file");
+    check_refused(Path::new("/dev/null"), &wanted(1), "is no file");
+    assert!(!path.exists());
+    fs::write(&path, "").expect("writes");
+    check_refused(&path, &Placement::default(), "has 0 bytes");
+    check_refused(&path, &wanted(1 << 60), "lower the quota");
+    drop(wanted(8192).prepare(&path).expect("made").keep().expect("kept"));
+    check_refused(&path, &wanted(8193), "has 8192 bytes, 12288 are needed");
+}
+
+#[test]
+fn a_file_in_use_is_refused() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a");
+    let held = wanted(8192).prepare(&path).expect("made").keep().expect("kept");
+    check_refused(&path, &wanted(8192), "in use by another process or tenant");
+    drop(held);
+    drop(wanted(8192).prepare(&path).expect("free again"));
+}
+
+#[test]
+fn of_two_who_make_a_file_at_once_one_wins() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a");
+    let first = wanted(8192).prepare(&path).expect("made");
+    let second = wanted(4096).prepare(&path).expect("made");
+    let first = first.keep().expect("kept");
+    let error = second.keep().expect_err("the name is taken").to_string();
+    assert!(error.starts_with("cannot make "), "{error}");
+    assert_eq!(first.metadata().expect("there").len(), 8192);
+}

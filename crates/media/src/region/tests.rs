@@ -1,0 +1,222 @@
+use super::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+fn region() -> Region {
+    Region::anonymous(1 << 20, false).expect("memory")
+}
+
+#[test]
+fn a_region_is_zero_whole_pages_and_refuses_what_is_outside() {
+    let region = Region::anonymous(5000, false).expect("memory");
+    assert_eq!(region.len(), 8192);
+    assert_eq!((region.kind(), region.flush_kind()), (RegionKind::Anonymous, FlushKind::None));
+    let mut out = vec![1; 8192];
+    region.read(0, &mut out);
+    assert!(out.iter().all(|&byte| byte == 0));
+    let refused = |access: &dyn Fn()| catch_unwind(AssertUnwindSafe(access)).is_err();
+    assert!(refused(&|| region.write(8190, b"abc")));
+    assert!(refused(&|| region.write(u64::MAX, b"a")));
+    assert!(refused(&|| region.store_u64(8192, 1, Ordering::Relaxed)));
+    assert!(refused(&|| region.store_u64(12, 1, Ordering::Relaxed)));
+    assert!(refused(&|| assert_ne!(region.load_line(8192 - 32), [1; 8])));
+    assert!(refused(&|| region.append_to(0, 8193, &mut Vec::new())));
+    assert!(refused(&|| region.copy_within(0, 8000, 200)));
+    region.prefetch(u64::MAX);
+    region.write(8192, b"");
+}
+
+#[test]
+fn a_reservation_takes_no_memory_and_an_absurd_one_is_an_error() {
+    Region::anonymous(1 << 40, true).expect("address space").store_u8(
+        1 << 39,
+        1,
+        Ordering::Relaxed,
+    );
+    let error = Region::anonymous(u64::MAX / 2, false).expect_err("absurd").to_string();
+    assert!(error.contains("lower the tenant's memory quota"), "{error}");
+    assert!(Region::anonymous(u64::MAX, false).is_err());
+}
+
+#[test]
+fn words_lines_and_bytes_see_each_other() {
+    let region = region();
+    region.write(64, &std::array::from_fn::<u8, 64, _>(|i| i as u8));
+    assert_eq!(region.load_u32(64, Ordering::Relaxed), 0x0302_0100);
+    assert_eq!(region.load_line(64)[7], 0x3f3e_3d3c_3b3a_3938);
+    assert_eq!(region.fetch_or_u32(64, 0xF0, Ordering::Relaxed), 0x0302_0100);
+    assert_eq!(region.load_u8(64, Ordering::Relaxed), 0xF0);
+    assert_eq!(region.fetch_add_u64(72, 1, Ordering::Relaxed), 0x0f0e_0d0c_0b0a_0908);
+    let relaxed = Ordering::Relaxed;
+    assert_eq!(region.compare_exchange_u64(128, 0, 7, relaxed, relaxed), Ok(0));
+    assert_eq!(region.compare_exchange_u64(128, 0, 8, relaxed, relaxed), Err(7));
+    assert_eq!(region.swap_u64(128, 9, relaxed), 7);
+    assert!(region.equals(65, &[1, 2, 3]) && !region.equals(65, &[1, 2, 4]));
+    assert!(region.equals(999_999, b""));
+}
+
+#[test]
+fn appending_keeps_what_the_vector_held() {
+    let region = region();
+    region.write(1000, b"a value of some length that is copied out");
+    let mut out = b"header ".to_vec();
+    region.append_to(1000, 7, &mut out);
+    region.append_to(1002, 5, &mut out);
+    assert_eq!(out, b"header a valuevalue");
+}
+
+#[test]
+fn discarded_bytes_read_zero_and_their_neighbours_stay() {
+    let region = region();
+    for (offset, len) in [(100, 50), (4000, 10_000), (4096, 4096), (8191, 2), (0, 1 << 20)] {
+        region.write(0, &vec![0xAB; 1 << 20]);
+        region.discard(offset, len);
+        let mut out = vec![0; 1 << 20];
+        region.read(0, &mut out);
+        for (at, &byte) in out.iter().enumerate() {
+            let inside = (offset..offset + len).contains(&(at as u64));
+            assert_eq!(byte, if inside { 0 } else { 0xAB }, "{at} of {offset}+{len}");
+        }
+    }
+}
+
+#[test]
+fn racing_copies_yield_mixtures_of_what_was_written() {
+    let region = region();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    region.write(0, &[b'a'; 300]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                region.write(0, &[b'b'; 300]);
+                region.write(0, &[b'a'; 300]);
+            }
+        });
+        let mut out = Vec::new();
+        for len in (0..300).cycle().take(30_000) {
+            out.clear();
+            region.append_to(300 - len as u64, len, &mut out);
+            assert_eq!(out.len(), len);
+            assert!(out.iter().all(|byte| b"ab".contains(byte)));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn regions_are_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Region>();
+}
+
+/// Every kind of region that can be had here.
+fn regions(directory: &Path) -> Vec<Region> {
+    let options = RegionOptions { create: Some(1 << 20), ..RegionOptions::default() };
+    let emulated = RegionOptions { pmem: Some(PmemMode { assume_dax: true }), ..options.clone() };
+    vec![
+        region(),
+        Region::open(&directory.join("mapped"), &options).expect("maps"),
+        Region::open(&directory.join("pmem"), &emulated).expect("maps"),
+    ]
+}
+
+/// Directories on different file systems, as far as this machine has them.
+fn directories() -> Vec<tempfile::TempDir> {
+    let mut directories = vec![tempfile::tempdir().expect("directory")];
+    directories.extend(tempfile::tempdir_in("/dev/shm"));
+    directories
+}
+
+#[test]
+fn all_kinds_write_stream_flush_discard_and_claim_alike() {
+    for directory in directories() {
+        for region in regions(directory.path()) {
+            let bytes: Vec<u8> = (0..70_000).map(|i| (i % 251) as u8).collect();
+            for (offset, len) in [(0, 64), (64, 256), (1000, 70_000), (4095, 2), (7, 0)] {
+                region.zero(0, 1 << 20);
+                region.write_streaming(offset, &bytes[..len]);
+                region.drain();
+                assert!(region.equals(offset, &bytes[..len]), "{:?}", region.kind());
+                assert_eq!(region.load_u8(offset + len as u64, Ordering::Relaxed), 0);
+                region.persist(offset, len);
+                region.discard(offset, len as u64);
+                region.claim(offset, len as u64).expect("space");
+                assert!(region.equals(offset, &vec![0; len]), "{:?}", region.kind());
+                region.write(offset, &bytes[..len]);
+                region.persist(offset, len);
+                assert!(region.sync_failure().is_none());
+            }
+        }
+    }
+}
+
+#[test]
+fn kinds_say_what_they_are() {
+    let directory = tempfile::tempdir().expect("directory");
+    let regions = regions(directory.path());
+    assert_eq!(regions[1].kind(), RegionKind::MappedFile);
+    assert_eq!(regions[1].flush_kind(), FlushKind::Msync);
+    // On a machine whose temporary directory is on DAX this would be the real thing.
+    assert!(matches!(regions[2].kind(), RegionKind::Emulated | RegionKind::Dax));
+    let line = [FlushKind::Clwb, FlushKind::Clflushopt, FlushKind::Clflush];
+    assert!(line.contains(&regions[2].flush_kind()) || !cfg!(target_arch = "x86_64"));
+}
+
+#[test]
+fn what_was_written_to_a_file_is_there_when_it_is_mapped_again() {
+    for directory in directories() {
+        let path = directory.path().join("a");
+        let options = RegionOptions {
+            create: Some(1 << 16),
+            magic: Some(*b"regional"),
+            pmem: Some(PmemMode { assume_dax: true }),
+            ..RegionOptions::default()
+        };
+        let region = Region::open(&path, &options).expect("made");
+        region.write_streaming(100, b"still here");
+        region.store_u64(4096, 7, Ordering::Relaxed);
+        region.persist(4096, 8);
+        drop(region);
+        let region = Region::open(&path, &options).expect("found");
+        assert!(region.equals(0, b"regional") && region.equals(100, b"still here"));
+        assert_eq!((region.len(), region.load_u64(4096, Ordering::Relaxed)), (1 << 16, 7));
+        let grown = RegionOptions { create: Some(1 << 17), grow: true, ..options };
+        let error = Region::open(&path, &grown).expect_err("in use").to_string();
+        assert!(error.contains("in use"), "{error}");
+        drop(region);
+        let region = Region::open(&path, &grown).expect("grown");
+        assert!(region.len() == 1 << 17 && region.equals(100, b"still here"));
+        assert!(region.equals((1 << 16) - 8, &[0; 16]));
+    }
+}
+
+#[test]
+fn without_dax_persistent_memory_is_refused_and_nothing_is_made() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a");
+    let options = RegionOptions {
+        create: Some(1 << 16),
+        pmem: Some(PmemMode { assume_dax: false }),
+        ..RegionOptions::default()
+    };
+    match Region::open(&path, &options) {
+        Ok(region) => assert_eq!(region.kind(), RegionKind::Dax),
+        Err(error) => {
+            let text = error.to_string();
+            assert!(text.contains("is not on a DAX filesystem; add ,assume-dax"), "{text}");
+            assert!(!path.exists());
+        }
+    }
+}
+
+#[test]
+fn a_mapped_file_survives_a_process_that_dies_without_a_word() {
+    // The mapping is dropped without any flush: what the file holds then is what other processes
+    // see, and what survives a kill.
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("journal");
+    let options = RegionOptions { create: Some(4096), ..RegionOptions::default() };
+    let region = Region::open(&path, &options).expect("made");
+    region.fetch_or_u64(512, 1 << 40, Ordering::Relaxed);
+    let file = crate::files::read(&path).expect("reads");
+    assert_eq!(file[512..520], (1_u64 << 40).to_le_bytes());
+}
