@@ -1,5 +1,5 @@
 //! Replies as memcached writes them, and as the client's half reads them back.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 use entresol_protocol::client::{Reply, ReplyStep, reply, reply_head};
 use entresol_protocol::encode::{

@@ -2,7 +2,7 @@
 //!
 //! The refusals are those of memcached 1.6.45 (of its source since 1.6.42, where the text commands
 //! got a new parser); where ours differ on purpose, the test says so.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
 

@@ -114,7 +114,8 @@ pub fn meta_set(out: &mut Vec<u8>, status: Status, request: &MetaSet<'_>, facts:
     out.extend_from_slice(CRLF);
 }
 
-/// Appends the whole reply of a successful `ma`; of `facts` only the CAS and the time to live count.
+/// Appends the whole reply of a successful `ma`; of `facts` only the CAS and the time to live
+/// count.
 pub fn meta_arithmetic(
     out: &mut Vec<u8>,
     request: &MetaArithmetic<'_>,

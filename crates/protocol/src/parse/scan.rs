@@ -150,7 +150,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_wide_scan_agrees_with_the_plain_one(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn the_wide_scan_agrees_with_the_plain_one(
+            bytes in proptest::collection::vec(any::<u8>(), 0..40),
+        ) {
             let plain = bytes.iter().position(|&byte| ends_word(byte)).unwrap_or(bytes.len());
             prop_assert_eq!(word_end(&bytes), plain);
             let plain = bytes.iter().position(|&byte| byte == b' ').unwrap_or(bytes.len());
