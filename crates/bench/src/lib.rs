@@ -7,6 +7,7 @@
 
 pub mod arrivals;
 pub mod error;
+pub mod load;
 pub mod popularity;
 pub mod process;
 pub mod progress;

@@ -88,7 +88,8 @@ impl Page {
         format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width\">\
-             <title>{0}</title><style>{STYLE}</style></head>\n<body><h1>{0}</h1>\n{1}</body></html>\n",
+             <title>{0}</title><style>{STYLE}</style></head>\n\
+             <body><h1>{0}</h1>\n{1}</body></html>\n",
             escape(&self.title),
             self.body
         )
@@ -117,6 +118,7 @@ pub fn escape(text: &str) -> String {
             '<' => safe.push_str("&lt;"),
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
             other => safe.push(other),
         }
     }

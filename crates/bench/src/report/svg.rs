@@ -47,7 +47,10 @@ pub fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
         let length = (bar.value / longest).max(0.0) * room;
         let _ = write!(
             svg,
-            r#"<text class="label" x="{:.1}" y="{:.1}" text-anchor="end">{}</text><rect class="s{}" x="{BAR_LABEL_WIDTH}" y="{:.1}" width="{length:.1}" height="16" rx="2"/><text class="value" x="{:.1}" y="{:.1}">{} {}</text>"#,
+            "<text class='label' x='{:.1}' y='{:.1}' text-anchor='end'>{}</text><rect \
+             class='s{}' x='{BAR_LABEL_WIDTH}' y='{:.1}' width='{length:.1}' \
+             height='16' rx='2'/><text class='value' x='{:.1}' y='{:.1}'>\
+             {} {}</text>",
             BAR_LABEL_WIDTH - 8.0,
             y + 13.0,
             escape(&bar.label),
@@ -99,7 +102,8 @@ pub fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
         }
         let _ = write!(
             svg,
-            r#"<path class="line l{0}" d="{path}"/><text class="legend t{0}" x="{1:.1}" y="{2:.1}">{3}</text>"#,
+            "<path class='line l{0}' d='{path}'/><text class='legend t{0}' x='{1:.1}' \
+             y='{2:.1}'>{3}</text>",
             series % 4,
             MARGIN_LEFT + 10.0,
             MARGIN_TOP + 16.0 * (series + 1) as f64,
@@ -141,7 +145,8 @@ fn rarity(percent: f64) -> f64 {
 
 fn open(height: f64, title: &str) -> String {
     format!(
-        r#"<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{0}"><text class="title" x="0" y="14">{0}</text>"#,
+        "<svg viewBox='0 0 {WIDTH} {height}' role='img' aria-label='{0}'><text \
+         class='title' x='0' y='14'>{0}</text>",
         escape(title)
     )
 }
@@ -153,7 +158,8 @@ fn draw_axes(svg: &mut String, x: (&Axis, &Projection), y: (&Axis, &Projection))
         let at = y.1.place(value);
         let _ = write!(
             svg,
-            r#"<path class="grid" d="M{left} {at:.1}H{right}"/><text class="tick" x="{:.1}" y="{:.1}" text-anchor="end">{text}</text>"#,
+            "<path class='grid' d='M{left} {at:.1}H{right}'/><text class='tick' \
+             x='{:.1}' y='{:.1}' text-anchor='end'>{text}</text>",
             left - 6.0,
             at + 4.0,
         );
@@ -162,13 +168,16 @@ fn draw_axes(svg: &mut String, x: (&Axis, &Projection), y: (&Axis, &Projection))
         let at = x.1.place(value);
         let _ = write!(
             svg,
-            r#"<path class="grid" d="M{at:.1} {top}V{bottom}"/><text class="tick" x="{at:.1}" y="{:.1}" text-anchor="middle">{text}</text>"#,
+            "<path class='grid' d='M{at:.1} {top}V{bottom}'/><text class='tick' \
+             x='{at:.1}' y='{:.1}' text-anchor='middle'>{text}</text>",
             bottom + 16.0,
         );
     }
     let _ = write!(
         svg,
-        r#"<text class="axis" x="{:.1}" y="{:.1}" text-anchor="middle">{}</text><text class="axis" transform="translate(14 {:.1}) rotate(-90)" text-anchor="middle">{}</text>"#,
+        "<text class='axis' x='{:.1}' y='{:.1}' text-anchor='middle'>{}</text>\
+         <text class='axis' transform='translate(14 {:.1}) rotate(-90)' \
+         text-anchor='middle'>{}</text>",
         f64::midpoint(left, right),
         LINE_HEIGHT - 8.0,
         escape(&x.0.label),
@@ -245,10 +254,10 @@ mod tests {
     use super::*;
 
     fn attribute(svg: &str, name: &str) -> Vec<f64> {
-        let opening = format!(" {name}=\"");
+        let opening = format!(" {name}='");
         svg.split(&opening)
             .skip(1)
-            .filter_map(|rest| rest.split('"').next().and_then(|text| text.parse().ok()))
+            .filter_map(|rest| rest.split('\'').next().and_then(|text| text.parse().ok()))
             .collect()
     }
 
@@ -265,8 +274,8 @@ mod tests {
     fn a_latency_curve_climbs_to_the_right() {
         let points = vec![(50.0, 10.0), (99.0, 100.0), (99.9, 1000.0)];
         let svg = latency_curve("Response", &[Line { label: "ours".into(), points }]);
-        let path = svg.split("class=\"line l0\" d=\"M").nth(1).unwrap();
-        let path = path.split('"').next().unwrap();
+        let path = svg.split("class='line l0' d='M").nth(1).unwrap();
+        let path = path.split('\'').next().unwrap();
         let points: Vec<(f64, f64)> = path
             .split('L')
             .map(|point| {

@@ -1,0 +1,262 @@
+//! Load on a server over its socket: how much it carries, how fast it answers, what it costs.
+
+mod address;
+mod compare;
+mod connection;
+mod generator;
+mod result;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::sync::Barrier;
+use std::time::Duration;
+
+use entresol_base::{Clock, Nanos, SystemClock};
+
+use crate::error::BenchError;
+use crate::popularity::Popularity;
+use crate::process;
+use crate::progress::Progress;
+use crate::values::{KeyMaker, ValueMaker};
+use generator::{Generator, Tally};
+
+pub use address::Address;
+pub use compare::{CompareOptions, Comparison, compare};
+pub use result::{LatencySummary, LoadResult};
+pub use wire::Dialect;
+
+/// Connections, threads and depth are bounded, so that a slip of the finger stays harmless.
+pub const CONNECTIONS_MAX: usize = 10_000;
+/// The deepest pipeline.
+pub const DEPTH_MAX: usize = 1_024;
+const PRELOAD_DEPTH: usize = 64;
+const PROGRESS_STEP: Duration = Duration::from_millis(100);
+
+/// A load on one server.
+#[derive(Debug, Clone)]
+pub struct LoadOptions {
+    /// Whom to ask.
+    pub address: Address,
+    /// In which dialect.
+    pub dialect: Dialect,
+    /// How many keys there are.
+    pub keys: u64,
+    /// Bytes of a key.
+    pub key_bytes: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Seconds that a stored value lives; 0 is for ever.
+    pub ttl_s: u32,
+    /// Which share of requests are gets; the rest are sets.
+    pub get_share: f64,
+    /// Which keys are popular.
+    pub popularity: Popularity,
+    /// Connections in all.
+    pub connections: usize,
+    /// Requests on their way per connection. In a closed loop they are sent in one write and the
+    /// next go out when all replies are there; in an open loop it is an upper bound.
+    pub depth: usize,
+    /// Threads of the generator.
+    pub threads: usize,
+    /// How long the measured phase lasts.
+    pub duration: Duration,
+    /// How long the load runs before it.
+    pub warm_up: Duration,
+    /// Requests a second (open loop); none is a closed loop.
+    pub rate_ops_s: Option<f64>,
+    /// Check every value that comes back.
+    pub verify: bool,
+    /// Store every key once before.
+    pub preload: bool,
+    /// The server's process, to learn what it costs; found by itself if it is on this machine.
+    pub server_pid: Option<u32>,
+    /// Seed of keys, operations and arrivals.
+    pub seed: u64,
+}
+
+impl LoadOptions {
+    /// A load with the usual figures: a million keys of 16 bytes, values of 100, nine gets to a
+    /// set, 16 connections.
+    #[must_use]
+    pub fn new(address: Address) -> LoadOptions {
+        LoadOptions {
+            address,
+            dialect: Dialect::Text,
+            keys: 1_000_000,
+            key_bytes: 16,
+            value_bytes: 100,
+            ttl_s: 0,
+            get_share: 0.9,
+            popularity: Popularity::Uniform,
+            connections: 16,
+            depth: 1,
+            threads: 1,
+            duration: Duration::from_secs(5),
+            warm_up: Duration::from_secs(1),
+            rate_ops_s: None,
+            verify: false,
+            preload: true,
+            server_pid: None,
+            seed: 1,
+        }
+    }
+
+    fn makers(&self, seed: u64) -> Result<(KeyMaker, ValueMaker), BenchError> {
+        let keys = KeyMaker::new(self.key_bytes, self.keys).ok_or_else(|| {
+            BenchError::Usage(format!(
+                "keys of {} bytes cannot tell {} keys apart (250 bytes at most): change --key-size",
+                self.key_bytes, self.keys
+            ))
+        })?;
+        let values = ValueMaker::new(self.value_bytes, self.verify, seed).ok_or_else(|| {
+            let needed = crate::values::CHECKED_VALUE_BYTES_MIN;
+            BenchError::Usage(format!(
+                "--verify needs values of {needed} bytes: raise --value-size"
+            ))
+        })?;
+        Ok((keys, values))
+    }
+
+    fn check(&self) -> Result<(), BenchError> {
+        let problem = if self.keys == 0 {
+            "--keys must be at least 1".to_owned()
+        } else if !(0.0..=1.0).contains(&self.get_share) {
+            format!("--get-share {} does not lie between 0 and 1", self.get_share)
+        } else if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
+            format!("--connections must lie between 1 and {CONNECTIONS_MAX}")
+        } else if !(1..=DEPTH_MAX).contains(&self.depth) {
+            format!("--depth must lie between 1 and {DEPTH_MAX}")
+        } else if self.threads == 0 || self.threads > self.connections {
+            format!("--threads must lie between 1 and --connections ({})", self.connections)
+        } else if self.rate_ops_s.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+            "--rate must be greater than 0".to_owned()
+        } else {
+            self.makers(1)?;
+            return Ok(());
+        };
+        Err(BenchError::Usage(problem))
+    }
+
+    /// How many connections thread number `thread` has.
+    fn connections_of(&self, thread: usize) -> usize {
+        self.connections / self.threads + usize::from(thread < self.connections % self.threads)
+    }
+}
+
+/// Preloads if that is wanted, warms up, measures.
+///
+/// # Errors
+/// When the options do not fit together, the server cannot be reached or fails, or a value is
+/// wrong.
+pub fn run_load(options: &LoadOptions, progress: &Progress) -> Result<LoadResult, BenchError> {
+    options.check()?;
+    let clock = SystemClock::new();
+    if options.preload {
+        progress.say("storing every key once");
+        preload(options, &clock)?;
+    }
+    progress.say(&format!("load on {}", options.address));
+    measure(options, &clock, progress)
+}
+
+/// Stores every key once over a few connections.
+fn preload(options: &LoadOptions, clock: &SystemClock) -> Result<(), BenchError> {
+    let deep = LoadOptions { depth: PRELOAD_DEPTH, ..options.clone() };
+    let mut generator = Generator::connect(&deep, clock, options.connections.min(4), options.seed)?;
+    let tally = generator.preload(0..options.keys)?;
+    if tally.refused > 0 {
+        let address = options.address.to_string();
+        let reply = format!("{} of {} preloading sets refused", tally.refused, tally.sets);
+        return Err(BenchError::Reply { address, reply });
+    }
+    Ok(())
+}
+
+/// Warm-up and measured phase on fresh connections. Each phase ends when its last reply is there,
+/// so that the server's processor time between the two instants belongs to these requests.
+fn measure(
+    options: &LoadOptions,
+    clock: &SystemClock,
+    progress: &Progress,
+) -> Result<LoadResult, BenchError> {
+    let server_pid = options.server_pid.or_else(|| options.address.listener());
+    let barrier = Barrier::new(options.threads + 1);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..options.threads)
+            .map(|thread| {
+                let barrier = &barrier;
+                scope.spawn(move || run_thread(options, clock, barrier, thread))
+            })
+            .collect();
+        barrier.wait(); // connected
+        barrier.wait(); // warm
+        let cpu_before = server_pid.map(process::process_cpu_ns).transpose();
+        let began = clock.now();
+        barrier.wait(); // off
+        show_progress(options, clock, progress, began);
+        barrier.wait(); // every reply is there
+        let cpu_after = server_pid.map(process::process_cpu_ns).transpose();
+        let mut tally = Tally::default();
+        let mut failure = None;
+        for thread in threads {
+            match thread.join() {
+                Ok(Ok(part)) => tally.merge(&part),
+                Ok(Err(error)) => failure = failure.or(Some(error)),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let server_cpu_ns = match (cpu_before?, cpu_after?) {
+            (Some(before), Some(after)) => Some(after.saturating_sub(before)),
+            _ => None,
+        };
+        Ok(LoadResult::new(options, &tally, began, server_cpu_ns))
+    })
+}
+
+/// One generator's life. A thread that fails still comes to every barrier, or the others would
+/// wait for ever.
+fn run_thread(
+    options: &LoadOptions,
+    clock: &SystemClock,
+    barrier: &Barrier,
+    thread: usize,
+) -> Result<Tally, BenchError> {
+    let seed = options.seed.wrapping_mul(1_000_003).wrapping_add(thread as u64);
+    let connections = options.connections_of(thread);
+    let mut generator = Generator::connect(options, clock, connections, seed);
+    barrier.wait();
+    let mut phase = |duration: Duration, seed: u64| {
+        let Ok(generator) = &mut generator else { return Ok(Tally::default()) };
+        let until = clock.now().after(duration);
+        match options.rate_ops_s {
+            None => generator.closed_loop(until),
+            Some(rate) => generator.open_loop(until, rate / options.threads as f64, seed),
+        }
+    };
+    let warm = if options.warm_up.is_zero() {
+        Ok(Tally::default())
+    } else {
+        phase(options.warm_up, seed ^ 0x5eed)
+    };
+    barrier.wait();
+    barrier.wait();
+    let tally = if warm.is_ok() { phase(options.duration, seed) } else { Ok(Tally::default()) };
+    barrier.wait();
+    warm?;
+    generator.map(|_| ())?;
+    tally
+}
+
+fn show_progress(options: &LoadOptions, clock: &SystemClock, progress: &Progress, began: Nanos) {
+    let mut shown = Duration::ZERO;
+    while shown < options.duration {
+        std::thread::sleep(PROGRESS_STEP.min(options.duration - shown));
+        let passed = clock.now().since(began).min(options.duration);
+        progress.advance((passed.saturating_sub(shown)).as_millis() as u64);
+        shown = passed;
+    }
+}

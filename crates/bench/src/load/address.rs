@@ -1,0 +1,130 @@
+//! Where a server listens: `HOST:PORT` or `unix:PATH`.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use mio::net::{TcpStream, UnixStream};
+use mio::{Interest, Registry, Token};
+
+use crate::process;
+
+/// A server's address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A TCP socket.
+    Tcp(SocketAddr),
+    /// A UNIX stream socket.
+    Unix(PathBuf),
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(Address::Unix(PathBuf::from(path)));
+        }
+        let resolved = text.to_socket_addrs().map(|mut found| found.next());
+        match resolved {
+            Ok(Some(address)) => Ok(Address::Tcp(address)),
+            Ok(None) => Err(format!("'{text}' has no address")),
+            Err(error) => {
+                Err(format!("'{text}' is no server address ({error}): HOST:PORT or unix:PATH"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => write!(f, "{address}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Address {
+    /// The process of this machine that listens there, if it can be seen.
+    #[must_use]
+    pub fn listener(&self) -> Option<u32> {
+        match self {
+            Address::Tcp(address) => process::listener_of_tcp(*address),
+            Address::Unix(path) => process::listener_of_unix(path),
+        }
+    }
+
+    /// Connects, waiting until the server has taken the connection.
+    pub(crate) fn connect(&self) -> io::Result<Stream> {
+        match self {
+            Address::Tcp(address) => {
+                let stream = std::net::TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Tcp(TcpStream::from_std(stream)))
+            }
+            Address::Unix(path) => {
+                let stream = std::os::unix::net::UnixStream::connect(path)?;
+                stream.set_nonblocking(true)?;
+                Ok(Stream::Unix(UnixStream::from_std(stream)))
+            }
+        }
+    }
+}
+
+/// A connection that never blocks.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        let interests = Interest::READABLE | Interest::WRITABLE;
+        match self {
+            Stream::Tcp(stream) => registry.register(stream, token, interests),
+            Stream::Unix(stream) => registry.register(stream, token, interests),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(out),
+            Stream::Unix(stream) => stream.read(out),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_as_text() {
+        for text in ["127.0.0.1:11211", "[::1]:80", "unix:/run/cache.sock"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        for text in ["", "11211", "127.0.0.1", "127.0.0.1:x"] {
+            assert!(text.parse::<Address>().unwrap_err().contains("HOST:PORT"), "{text}");
+        }
+    }
+}

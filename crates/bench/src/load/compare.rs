@@ -1,0 +1,151 @@
+//! Two servers under the same load, in interleaved pairs: what is left when a noisy machine's
+//! disturbances cancel.
+
+use entresol_base::SystemClock;
+use fastrand::Rng;
+use serde::Serialize;
+
+use super::{Address, LoadOptions, LoadResult, measure, preload};
+use crate::error::BenchError;
+use crate::progress::Progress;
+use crate::statistics::{PairedRatio, Spread, paired_ratio};
+
+/// A second server and how often to measure both.
+#[derive(Debug, Clone)]
+pub struct CompareOptions {
+    /// The load; its server is the first.
+    pub load: LoadOptions,
+    /// The second server. The first once more is a check of the method (A/A).
+    pub against: Address,
+    /// The second server's process, if it is not to be found by its address.
+    pub against_pid: Option<u32>,
+    /// How many pairs.
+    pub pairs: usize,
+}
+
+/// One side of a comparison over all pairs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Side {
+    /// The server.
+    pub server: String,
+    /// Requests answered a second.
+    pub throughput_ops_s: Spread,
+    /// Processor time of the server for each request.
+    pub server_cpu_us_per_request: Option<Spread>,
+    /// Median response time.
+    pub p50_us: Spread,
+    /// 99th percentile of each run.
+    pub p99_us: Spread,
+    /// Share of gets that found a value, lowest run.
+    pub hit_ratio_min: f64,
+    /// Processor time of the generator for each request.
+    pub client_cpu_us_per_request: Spread,
+    /// The run whose throughput is nearest the median, in full.
+    pub typical: LoadResult,
+}
+
+/// Two servers under the same load. Ratios are the first to the second.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The first server.
+    pub first: Side,
+    /// The second server.
+    pub second: Side,
+    /// Processor time per request.
+    pub cpu_ratio: Option<PairedRatio>,
+    /// Throughput.
+    pub throughput_ratio: Option<PairedRatio>,
+    /// 99th percentile of response time; of equal offered load in an open loop only.
+    pub p99_ratio: Option<PairedRatio>,
+    /// Pairs put aside because a generator was too late (open loop).
+    pub pairs_void: usize,
+}
+
+/// Measures both servers `pairs` times, in random order within each pair.
+///
+/// # Errors
+/// As [`super::run_load`], for either server.
+pub fn compare(options: &CompareOptions, progress: &Progress) -> Result<Comparison, BenchError> {
+    let first = &options.load;
+    first.check()?;
+    if options.pairs == 0 {
+        return Err(BenchError::Usage("--pairs must be at least 1".to_owned()));
+    }
+    let second = LoadOptions {
+        address: options.against.clone(),
+        server_pid: options.against_pid,
+        ..first.clone()
+    };
+    let clock = SystemClock::new();
+    if first.preload {
+        progress.say("storing every key once");
+        preload(first, &clock)?;
+        if second.address != first.address {
+            preload(&second, &clock)?;
+        }
+    }
+    let mut rng = Rng::with_seed(first.seed);
+    let mut runs = Vec::with_capacity(options.pairs);
+    for pair in 0..options.pairs {
+        progress.say(&format!("pair {} of {}", pair + 1, options.pairs));
+        let seed = first.seed.wrapping_add(pair as u64);
+        let run =
+            |side: &LoadOptions| measure(&LoadOptions { seed, ..side.clone() }, &clock, progress);
+        runs.push(if rng.bool() {
+            let a = run(first)?;
+            (a, run(&second)?)
+        } else {
+            let b = run(&second)?;
+            (run(first)?, b)
+        });
+    }
+    Ok(evaluate(runs, first.seed))
+}
+
+/// Puts void pairs aside, unless that leaves none, and forms the ratios.
+fn evaluate(runs: Vec<(LoadResult, LoadResult)>, seed: u64) -> Comparison {
+    let all = runs.len();
+    let (void, kept): (Vec<_>, Vec<_>) =
+        runs.into_iter().partition(|(a, b)| a.generator_too_late || b.generator_too_late);
+    let runs = if kept.is_empty() { void } else { kept };
+    let ratio = |figure: &dyn Fn(&LoadResult) -> Option<f64>| {
+        let pairs: Option<Vec<(f64, f64)>> =
+            runs.iter().map(|(a, b)| Some((figure(a)?, figure(b)?))).collect();
+        paired_ratio(&pairs?, seed)
+    };
+    let open = runs.iter().all(|(a, _)| a.r#loop == "open");
+    Comparison {
+        cpu_ratio: ratio(&|run| run.server_cpu_us_per_request),
+        throughput_ratio: ratio(&|run| Some(run.throughput_ops_s)),
+        p99_ratio: ratio(&|run| open.then_some(run.latency.p99_us)),
+        pairs_void: all - runs.len(),
+        first: side(runs.iter().map(|(a, _)| a)),
+        second: side(runs.iter().map(|(_, b)| b)),
+    }
+}
+
+fn side<'a>(runs: impl Iterator<Item = &'a LoadResult>) -> Side {
+    let runs: Vec<&LoadResult> = runs.collect();
+    let spread = |figure: &dyn Fn(&LoadResult) -> f64| {
+        Spread::of(&runs.iter().map(|run| figure(run)).collect::<Vec<_>>())
+    };
+    let cpu: Option<Vec<f64>> = runs.iter().map(|run| run.server_cpu_us_per_request).collect();
+    let throughput_ops_s = spread(&|run| run.throughput_ops_s);
+    let distance = |run: &LoadResult| (run.throughput_ops_s - throughput_ops_s.median).abs();
+    let mut typical = runs[0];
+    for run in &runs {
+        if distance(run) < distance(typical) {
+            typical = run;
+        }
+    }
+    Side {
+        server: typical.server.clone(),
+        throughput_ops_s,
+        server_cpu_us_per_request: cpu.map(|cpu| Spread::of(&cpu)),
+        p50_us: spread(&|run| run.latency.p50_us),
+        p99_us: spread(&|run| run.latency.p99_us),
+        hit_ratio_min: runs.iter().map(|run| run.hit_ratio).fold(1.0, f64::min),
+        client_cpu_us_per_request: spread(&|run| run.client_cpu_us_per_request),
+        typical: typical.clone(),
+    }
+}
