@@ -1,1 +1,52 @@
 //! The segment cache: index, keys and metadata in DRAM, values on any medium.
+//!
+//! The design is Segcache's (Yang, Yue, Rashmi: «Segcache», NSDI 2021) with NyxCache's split (Wu et
+//! al., FAST 2022, section 3.5): items are appended to fixed-size segments, a segment holds items
+//! of one time-to-live class and is freed as a whole; the hash index, keys and metadata lie in
+//! DRAM, values in DRAM, persistent memory or on a block file.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `index` | the hash index: cache-line buckets, readers without locks, growth a bucket at a time |
+//! | `record` | the layout of an item in a segment |
+//! | `segment`, `append` | segments' lives, quotas; open segments and holes |
+//! | `worker`, `write` | reads; stores, deletes, counting, touching |
+//! | `evict` | expiry and making room |
+//! | `values`, `pmem`, `file` | where values lie |
+//! | `restart` | what survives a restart |
+//!
+//! Deliberately absent: sockets, protocols, threads (but one that writes segments to a block file),
+//! and waiting: an operation answers at once, if need be with a read to carry out.
+#![forbid(unsafe_code)]
+
+mod append;
+mod cache;
+mod config;
+mod error;
+mod evict;
+mod file;
+mod index;
+mod label;
+mod ops;
+mod plan;
+mod pmem;
+mod record;
+mod restart;
+mod segment;
+mod statistics;
+mod values;
+mod worker;
+mod write;
+
+pub use cache::Cache;
+pub use config::{
+    Config, Eviction, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN,
+};
+pub use error::{CloseError, OpenError, ResizeError};
+pub use ops::{
+    Arithmetic, Counted, DeleteOptions, Deleted, Expiry, GetOptions, ItemMeta, KeyHash, Lookup,
+    OldValue, PendingRead, ReadFailure, Store, StoreMode, Stored, Win,
+};
+pub use record::KEY_BYTES_MAX;
+pub use statistics::{Events, Statistics};
+pub use worker::Worker;

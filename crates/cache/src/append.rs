@@ -1,0 +1,495 @@
+//! Where new records go: each shard's open segments, one a group of time-to-live classes, and, in
+//! DRAM, the holes that overwritten records have left.
+//!
+//! A shard is locked from the reservation of a place until its record is published or given up,
+//! so an open segment never holds a record that somebody else could take for dead.
+
+use std::sync::atomic::Ordering;
+
+use entresol_base::Seconds;
+use entresol_media::{Access, AccountHandle};
+
+use crate::cache::Shared;
+use crate::record::{NewRecord, UNIT, mark};
+use crate::segment::{CLASSES, NEVER, State, class_of};
+use crate::values::Values;
+
+/// Pages in which the DRAM of records whose values lie elsewhere is counted.
+pub(crate) const PAGE: u64 = 4096;
+/// Sizes of holes remembered, and holes of one size.
+const HOLE_SIZES: usize = 64;
+const HOLES_OF_A_SIZE: usize = 8;
+/// How often room is made for one segment before the store is refused.
+const EVICTIONS_MAX: usize = 16;
+
+/// A segment that a shard appends to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Open {
+    pub(crate) id: u32,
+    sequence: u64,
+    record_used: u64,
+    value_used: u64,
+}
+
+/// A place for one record, not yet published.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) segment: u32,
+    pub(crate) sequence: u64,
+    /// Byte of the arena.
+    pub(crate) at: u64,
+    /// Offset in the segment of a value that lies elsewhere.
+    pub(crate) value_offset: u32,
+    record_bytes: u64,
+    value_bytes: u64,
+    slot: Option<usize>,
+}
+
+impl Open {
+    /// The place of the next record, if the segment has room for it.
+    pub(crate) fn next_place(
+        &self,
+        cache: &Shared,
+        record_bytes: u64,
+        value_bytes: u64,
+    ) -> Option<Place> {
+        let fits = cache.fits(self.record_used + record_bytes, self.value_used + value_bytes);
+        fits.then(|| Place {
+            segment: self.id,
+            sequence: self.sequence,
+            at: cache.base_of(self.id) + self.record_used,
+            value_offset: self.value_used as u32,
+            record_bytes,
+            value_bytes,
+            slot: None,
+        })
+    }
+
+    /// Makes a published record's place permanent.
+    pub(crate) fn advance(&mut self, cache: &Shared, place: &Place) {
+        let segment = cache.segments.get(self.id);
+        segment.add_live((place.record_bytes + place.value_bytes) as i32);
+        self.record_used += place.record_bytes;
+        self.value_used += place.value_bytes;
+        segment.used.store(self.record_used as u32, Ordering::Release);
+        segment.value_used.store(self.value_used as u32, Ordering::Release);
+    }
+
+    /// Bytes of records in it.
+    pub(crate) fn record_used(&self) -> u64 {
+        self.record_used
+    }
+}
+
+impl Place {
+    /// Whether it is the room of an earlier record.
+    pub(crate) fn is_hole(&self) -> bool {
+        self.slot.is_none()
+    }
+
+    /// The location that a slot names it by.
+    pub(crate) fn location(&self) -> u64 {
+        self.at / UNIT
+    }
+}
+
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    Busy,
+    NoMemory,
+}
+
+/// A record that was overwritten or deleted: room for another of the same size.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hole {
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
+    pub(crate) segment: u32,
+    pub(crate) sequence: u64,
+}
+
+/// Holes by size; the table is small and forgets what does not fit, since merging finds it again.
+#[derive(Debug, Default)]
+struct Holes {
+    by_size: Vec<Vec<Hole>>,
+}
+
+impl Holes {
+    fn row(bytes: u64) -> usize {
+        (bytes / UNIT) as usize % HOLE_SIZES
+    }
+
+    fn push(&mut self, hole: Hole) {
+        if self.by_size.is_empty() {
+            self.by_size = vec![Vec::new(); HOLE_SIZES];
+        }
+        let row = &mut self.by_size[Holes::row(hole.bytes)];
+        if row.len() == HOLES_OF_A_SIZE {
+            row.swap_remove(0);
+        }
+        row.push(hole);
+    }
+
+    fn pop(&mut self, bytes: u64) -> Option<Hole> {
+        let row = self.by_size.get_mut(Holes::row(bytes))?;
+        let at = row.iter().rposition(|hole| hole.bytes == bytes)?;
+        Some(row.swap_remove(at))
+    }
+}
+
+/// What one thread, or one group of threads, writes through.
+pub(crate) struct Shard {
+    open: Vec<Option<Open>>,
+    holes: Holes,
+    pub(crate) random: fastrand::Rng,
+    /// Charged for what the shard writes and for the evictions that it has to make.
+    pub(crate) account: AccountHandle,
+}
+
+impl Shard {
+    pub(crate) fn new(slots: usize, seed: u64, account: AccountHandle) -> Self {
+        Shard {
+            open: vec![None; slots],
+            holes: Holes::default(),
+            random: fastrand::Rng::with_seed(seed),
+            account,
+        }
+    }
+
+    fn slot_of(&self, class: u8) -> usize {
+        usize::from(class) * self.open.len() / CLASSES
+    }
+
+    /// Finds a place for a record; whoever gets one must commit it or give it up.
+    pub(crate) fn reserve(
+        &mut self,
+        cache: &Shared,
+        record: &NewRecord<'_>,
+        now: Seconds,
+    ) -> Result<Place, NoPlace> {
+        let elsewhere = cache.values.is_elsewhere();
+        let record_bytes = record.record_bytes(elsewhere);
+        let value_bytes = if elsewhere { record.value_len as u64 } else { 0 };
+        let class = class_of(record.expiry.map(|expiry| expiry.0.saturating_sub(now.0)));
+        if class == 0
+            && !elsewhere
+            && let Some(place) = self.reserve_hole(cache, record_bytes)
+        {
+            return Ok(place);
+        }
+        let slot = self.slot_of(class);
+        let open = self.open_with_room(cache, slot, class, record_bytes, value_bytes, now)?;
+        cache.segments.get(open.id).extend_deadline(record.expiry);
+        let place = open.next_place(cache, record_bytes, value_bytes).ok_or(NoPlace::NoMemory)?;
+        Ok(Place { slot: Some(slot), ..place })
+    }
+
+    fn reserve_hole(&mut self, cache: &Shared, bytes: u64) -> Option<Place> {
+        let hole = self.holes.pop(bytes)?;
+        let segment = cache.segments.get(hole.segment);
+        if hole.sequence < cache.flushed_below() || !segment.pin(hole.sequence) {
+            return None;
+        }
+        if segment.deadline.load(Ordering::Relaxed) != NEVER {
+            segment.unpin();
+            return None;
+        }
+        Some(Place {
+            segment: hole.segment,
+            sequence: hole.sequence,
+            at: hole.at,
+            value_offset: 0,
+            record_bytes: bytes,
+            value_bytes: 0,
+            slot: None,
+        })
+    }
+
+    fn open_with_room(
+        &mut self,
+        cache: &Shared,
+        slot: usize,
+        class: u8,
+        record_bytes: u64,
+        value_bytes: u64,
+        now: Seconds,
+    ) -> Result<Open, NoPlace> {
+        if let Some(open) = self.open[slot] {
+            let fits = cache.fits(open.record_used + record_bytes, open.value_used + value_bytes);
+            if fits && open.sequence >= cache.flushed_below() {
+                cache.take_pages(self, open.record_used, record_bytes, now)?;
+                return Ok(open);
+            }
+            self.open[slot] = None;
+            cache.seal(open.id);
+        }
+        if !cache.fits(record_bytes, value_bytes) {
+            return Err(NoPlace::NoMemory);
+        }
+        let open = cache.open_segment(self, class, now)?;
+        self.open[slot] = Some(open);
+        cache.take_pages(self, 0, record_bytes, now)?;
+        Ok(open)
+    }
+
+    /// Makes a published record's place permanent.
+    pub(crate) fn commit(&mut self, cache: &Shared, place: &Place) {
+        let segment = cache.segments.get(place.segment);
+        match place.slot.and_then(|slot| self.open[slot].as_mut()) {
+            Some(open) => open.advance(cache, place),
+            None => {
+                segment.add_live(place.record_bytes as i32);
+                segment.unpin();
+            }
+        }
+    }
+
+    /// Gives an unpublished record's place up.
+    pub(crate) fn give_up(&mut self, cache: &Shared, place: &Place) {
+        if place.slot.is_none() {
+            let head = cache.head(place.location());
+            head.set_marks(&cache.arena, mark::DEAD, 0);
+            cache.segments.get(place.segment).unpin();
+            self.holes.push(Hole {
+                at: place.at,
+                bytes: place.record_bytes,
+                segment: place.segment,
+                sequence: place.sequence,
+            });
+        }
+    }
+
+    /// Remembers the room that a dead record has left.
+    pub(crate) fn remember(&mut self, hole: Hole) {
+        self.holes.push(hole);
+    }
+
+    /// Seals every open segment.
+    pub(crate) fn seal_all(&mut self, cache: &Shared) {
+        for open in self.open.iter_mut().filter_map(Option::take) {
+            cache.seal(open.id);
+        }
+    }
+
+    /// Seals the open segments that a flush has emptied.
+    pub(crate) fn seal_flushed(&mut self, cache: &Shared) {
+        let below = cache.flushed_below();
+        for open in &mut self.open {
+            if open.is_some_and(|open| open.sequence < below)
+                && let Some(open) = open.take()
+            {
+                cache.seal(open.id);
+            }
+        }
+    }
+
+    /// Seals the open segments whose items have all expired, so that they can be freed.
+    pub(crate) fn seal_expired(&mut self, cache: &Shared, now: Seconds) {
+        for open in &mut self.open {
+            let expired = open.is_some_and(|open| {
+                let segment = cache.segments.get(open.id);
+                open.record_used > 0 && segment.is_expired(now)
+            });
+            if expired && let Some(open) = open.take() {
+                cache.seal(open.id);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Whether a segment holds this many bytes of records and of values elsewhere.
+    fn fits(&self, record_bytes: u64, value_bytes: u64) -> bool {
+        match &self.values {
+            Values::Inline => record_bytes <= self.segment_bytes,
+            Values::Pmem(_) | Values::File(_) => {
+                // A sealed segment's records and closing block lie behind its values.
+                let closing = if self.restart.is_some() { PAGE + record_bytes } else { 0 };
+                record_bytes <= self.segment_bytes && value_bytes + closing <= self.segment_bytes
+            }
+        }
+    }
+
+    /// Takes the pages of DRAM that more bytes of records need, if values lie elsewhere.
+    fn take_pages(
+        &self,
+        shard: &mut Shard,
+        used: u64,
+        more: u64,
+        now: Seconds,
+    ) -> Result<(), NoPlace> {
+        if !self.values.is_elsewhere() {
+            return Ok(());
+        }
+        let pages = (used + more).div_ceil(PAGE) - used.div_ceil(PAGE);
+        if pages == 0 {
+            return Ok(());
+        }
+        for _ in 0..EVICTIONS_MAX {
+            if self.dram.take(pages * PAGE) {
+                return Ok(());
+            }
+            if !self.evict_one(shard, now) {
+                break;
+            }
+        }
+        Err(NoPlace::NoMemory)
+    }
+
+    /// Opens a segment, making room if the quota is used up.
+    pub(crate) fn open_segment(
+        &self,
+        shard: &mut Shard,
+        class: u8,
+        now: Seconds,
+    ) -> Result<Open, NoPlace> {
+        for _ in 0..EVICTIONS_MAX {
+            // One segment is left over for merging into.
+            if self.segment_quota().left() >= 2 * self.segment_bytes
+                && let Some(open) = self.try_open_segment(class)?
+            {
+                return Ok(open);
+            }
+            self.pressed.store(true, Ordering::Relaxed);
+            if !self.evict_one(shard, now) {
+                break;
+            }
+        }
+        // Nothing can be evicted, so nothing can be merged either.
+        if let Some(open) = self.try_open_segment(class)? {
+            return Ok(open);
+        }
+        // Segments on their way to a block file will be sealed soon and can be evicted then.
+        Err(if self.values.is_writing() { NoPlace::Busy } else { NoPlace::NoMemory })
+    }
+
+    /// Opens a segment if the quota has one left.
+    pub(crate) fn try_open_segment(&self, class: u8) -> Result<Option<Open>, NoPlace> {
+        let quota = self.segment_quota();
+        if !quota.take(self.segment_bytes) {
+            return Ok(None);
+        }
+        let Some(id) = self.queues.lock().take_free() else {
+            quota.give_back(self.segment_bytes);
+            return Ok(None);
+        };
+        let segment = self.segments.get(id);
+        if let Values::File(file) = &self.values {
+            let Some(buffer) = file.take_buffer() else {
+                self.queues.lock().give_back(id);
+                quota.give_back(self.segment_bytes);
+                return Err(NoPlace::Busy);
+            };
+            segment.buffer.store(buffer + 1, Ordering::Release);
+        }
+        if let Some(restart) = &self.restart {
+            restart.forget_segment(id);
+        }
+        let sequence = self.next_sequence.fetch_add(1, Ordering::SeqCst);
+        segment.class.store(class, Ordering::Relaxed);
+        segment.used.store(0, Ordering::Relaxed);
+        segment.value_used.store(0, Ordering::Relaxed);
+        segment.live_bytes.store(0, Ordering::Relaxed);
+        segment.live_items.store(0, Ordering::Relaxed);
+        // The earliest deadline there is, until the first item moves it.
+        segment.deadline.store(NEVER + 1, Ordering::Relaxed);
+        segment.sequence.store(sequence, Ordering::SeqCst);
+        segment.set_state(State::Open);
+        Ok(Some(Open { id, sequence, record_used: 0, value_used: 0 }))
+    }
+
+    /// Closes a segment for appends: it can be evicted from now on, or once it is written.
+    pub(crate) fn seal(&self, id: u32) {
+        let segment = self.segments.get(id);
+        if segment.used.load(Ordering::Relaxed) == 0 {
+            segment.set_state(State::Evicting);
+            self.release_segment(id);
+            return;
+        }
+        match &self.values {
+            Values::Inline => self.make_evictable(id),
+            Values::Pmem(pmem) => {
+                if self.restart.is_some() {
+                    pmem.close_segment(self, id);
+                }
+                self.make_evictable(id);
+            }
+            Values::File(file) => {
+                segment.set_state(State::Writing);
+                file.write_soon(id);
+            }
+        }
+    }
+
+    /// Queues a segment whose bytes are where they belong.
+    pub(crate) fn make_evictable(&self, id: u32) {
+        let segment = self.segments.get(id);
+        if let Some(restart) = &self.restart {
+            restart.keep_segment(id, segment.sequence.load(Ordering::SeqCst));
+        }
+        let class = segment.class.load(Ordering::Relaxed);
+        let mut queues = self.queues.lock();
+        segment.set_state(State::Sealed);
+        queues.push_sealed(class, id);
+    }
+
+    /// Frees a segment that nothing names any more.
+    pub(crate) fn release_segment(&self, id: u32) {
+        let segment = self.segments.get(id);
+        debug_assert_eq!(segment.state(), State::Evicting);
+        let used = u64::from(segment.used.load(Ordering::Relaxed));
+        if let Values::File(file) = &self.values {
+            file.give_back_buffer(segment);
+        }
+        if self.values.is_elsewhere() {
+            let pages = used.div_ceil(PAGE) * PAGE;
+            self.arena.discard(self.base_of(id), pages);
+            self.dram.give_back(pages);
+        } else if self.dram.left() == 0 {
+            // The quota was lowered: the memory goes back to the system.
+            self.arena.discard(self.base_of(id), self.segment_bytes);
+        }
+        segment.sequence.store(0, Ordering::SeqCst);
+        segment.set_state(State::Free);
+        self.queues.lock().give_back(id);
+        self.segment_quota().give_back(self.segment_bytes);
+    }
+
+    /// Writes a value into its place: bytes in one or two parts.
+    pub(crate) fn write_value(
+        &self,
+        place: &Place,
+        inline_at: u64,
+        parts: [&[u8]; 2],
+        account: &mut AccountHandle,
+    ) {
+        let [first, second] = parts;
+        match &self.values {
+            Values::Inline => {
+                self.arena.write(inline_at, first);
+                if !second.is_empty() {
+                    self.arena.write(inline_at + first.len() as u64, second);
+                }
+                account.charge(Access::Write, place.record_bytes as usize);
+            }
+            Values::Pmem(pmem) => {
+                let at = self.medium_base_of(place.segment) + u64::from(place.value_offset);
+                pmem.write(at, first);
+                if !second.is_empty() {
+                    pmem.write(at + first.len() as u64, second);
+                }
+                pmem.drain();
+                account.charge(Access::Write, first.len() + second.len());
+            }
+            Values::File(file) => {
+                let segment = self.segments.get(place.segment);
+                let offset = u64::from(place.value_offset);
+                file.write_buffered(segment, offset, first);
+                if !second.is_empty() {
+                    file.write_buffered(segment, offset + first.len() as u64, second);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! The cache itself: what its threads share, how it is made, and what can be asked of it as a
+//! whole. What is done to single items is in `Worker`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use entresol_base::hash::KeyHasher;
+use entresol_base::{ByteSize, Clock, Seconds};
+use entresol_media::{Account, MediumKind, Region};
+use parking_lot::Mutex;
+
+use crate::append::Shard;
+use crate::config::{Config, Eviction};
+use crate::error::{CloseError, OpenError, ResizeError};
+use crate::index::Index;
+use crate::plan::Plan;
+use crate::record::{Head, UNIT};
+use crate::restart::Restart;
+use crate::segment::{Queues, Quota, SharedQueues, State, Table};
+use crate::statistics::{Counters, Statistics};
+use crate::values::Values;
+use crate::worker::Worker;
+
+/// Everything that a cache's threads share.
+pub(crate) struct Shared {
+    pub(crate) name: String,
+    pub(crate) segment_bytes: u64,
+    /// Segments start at multiples of two to this power in the arena.
+    stride_shift: u32,
+    pub(crate) value_bytes_max: u64,
+    pub(crate) eviction: Eviction,
+    pub(crate) arena: Region,
+    pub(crate) index: Index,
+    pub(crate) segments: Table,
+    pub(crate) queues: SharedQueues,
+    pub(crate) values: Values,
+    pub(crate) shards: Box<[Mutex<Shard>]>,
+    pub(crate) dram: Quota,
+    medium: Quota,
+    medium_capacity: u64,
+    pub(crate) hasher: KeyHasher,
+    pub(crate) next_sequence: AtomicU64,
+    /// Segments opened before this one in sequence were flushed; 0 when none of them is left.
+    flushed_below: AtomicU64,
+    /// The second at which a flush was ordered for, or 0.
+    flush_at: AtomicU32,
+    pub(crate) restart: Option<Restart>,
+    pub(crate) account: Arc<Account>,
+    /// Counters of the shared state's own work: evictions, expiry, merging.
+    pub(crate) counters: Counters,
+    pub(crate) worker_counters: Mutex<Vec<Arc<Counters>>>,
+    next_worker: AtomicUsize,
+    pub(crate) table_bytes_taken: AtomicU64,
+    #[expect(dead_code, reason = "read by what survives a restart")]
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Whether writers have met the end of the quota, so that room is to be made ahead of them.
+    pub(crate) pressed: AtomicBool,
+}
+
+impl Shared {
+    /// Where a segment's records start in the arena.
+    #[inline]
+    pub(crate) fn base_of(&self, segment: u32) -> u64 {
+        u64::from(segment) << self.stride_shift
+    }
+
+    /// Where a segment's values start on the medium.
+    #[inline]
+    pub(crate) fn medium_base_of(&self, segment: u32) -> u64 {
+        self.values.data_start() + u64::from(segment) * self.segment_bytes
+    }
+
+    /// The segment that a location lies in.
+    #[inline]
+    pub(crate) fn segment_of(&self, location: u64) -> u32 {
+        ((location * UNIT) >> self.stride_shift) as u32
+    }
+
+    /// The head of the record at a location.
+    #[inline]
+    pub(crate) fn head(&self, location: u64) -> Head {
+        Head::load(&self.arena, location * UNIT, self.values.is_elsewhere())
+    }
+
+    /// The token of the record at a location: its own, or the one that its place implies.
+    pub(crate) fn cas_of(&self, location: u64, head: &Head) -> u64 {
+        head.explicit_cas(&self.arena).unwrap_or_else(|| {
+            let segment = self.segment_of(location);
+            let sequence = self.segments.get(segment).sequence.load(Ordering::SeqCst);
+            self.implied_cas(sequence, location)
+        })
+    }
+
+    /// The token that a place implies: later lives of segments have greater ones.
+    pub(crate) fn implied_cas(&self, sequence: u64, location: u64) -> u64 {
+        let offset = (location * UNIT) & ((1 << self.stride_shift) - 1);
+        (sequence << 22) | (offset / UNIT)
+    }
+
+    /// The hash of the key of the record at a location.
+    pub(crate) fn rehash(&self, location: u64) -> u64 {
+        let head = self.head(location);
+        let mut key = [0_u8; 255];
+        let key = &mut key[..head.key_len.min(255)];
+        self.arena.read(head.key_at(), key);
+        self.hasher.hash(key)
+    }
+
+    /// Segments whose sequence is below this are flushed.
+    #[inline]
+    pub(crate) fn flushed_below(&self) -> u64 {
+        self.flushed_below.load(Ordering::Acquire)
+    }
+
+    /// Whether the item at a location was flushed.
+    #[inline]
+    pub(crate) fn is_flushed(&self, location: u64) -> bool {
+        let below = self.flushed_below();
+        below != 0 && {
+            let segment = self.segments.get(self.segment_of(location));
+            segment.sequence.load(Ordering::SeqCst) < below
+        }
+    }
+
+    /// The quota that segments are taken from.
+    pub(crate) fn segment_quota(&self) -> &Quota {
+        if self.values.is_elsewhere() { &self.medium } else { &self.dram }
+    }
+
+    /// Grows the table while it is fuller than it should be and DRAM is left or can be made free.
+    pub(crate) fn grow_index(&self, shard: &mut Shard, now: Seconds) {
+        const STEP: u64 = 4096;
+        while self.index.wants_growth() {
+            let taken = self.table_bytes_taken.load(Ordering::Relaxed);
+            if self.index.bytes() + crate::index::BUCKET_BYTES > taken {
+                let taken =
+                    self.dram.take(STEP) || self.evict_one(shard, now) && self.dram.take(STEP);
+                if !taken {
+                    return;
+                }
+                self.table_bytes_taken.fetch_add(STEP, Ordering::Relaxed);
+            }
+            if !self.index.grow(&|location| self.rehash(location)) {
+                return;
+            }
+        }
+    }
+
+    /// Gives back the table's memory that a shrunken cache no longer needs.
+    fn shrink_index(&self, steps_max: usize) -> bool {
+        const STEP: u64 = 4096;
+        let mut shrunk = false;
+        for _ in 0..steps_max {
+            if !self.index.wants_shrinking() || !self.index.shrink() {
+                break;
+            }
+            shrunk = true;
+        }
+        if shrunk {
+            self.index.trim();
+            let needed = self.index.bytes().next_multiple_of(STEP);
+            let taken = self.table_bytes_taken.load(Ordering::Relaxed);
+            if taken > needed {
+                self.table_bytes_taken.fetch_sub(taken - needed, Ordering::Relaxed);
+                self.dram.give_back(taken - needed);
+            }
+        }
+        shrunk
+    }
+
+    fn flush_now(&self) {
+        let below = self.next_sequence.fetch_add(1, Ordering::SeqCst);
+        if let Some(restart) = &self.restart {
+            restart.record_flush(below);
+        }
+        self.flushed_below.store(below, Ordering::SeqCst);
+    }
+
+    /// Carries out a flush that was ordered for a time that has come.
+    #[inline]
+    pub(crate) fn check_flush(&self, now: Seconds) {
+        let at = self.flush_at.load(Ordering::Relaxed);
+        if at != 0 && at <= now.0 {
+            let due = self.flush_at.compare_exchange(at, 0, Ordering::SeqCst, Ordering::SeqCst);
+            if due.is_ok() {
+                self.flush_now();
+            }
+        }
+    }
+
+    /// Ends the flush once no segment from before it is left.
+    fn finish_flush(&self) {
+        let below = self.flushed_below();
+        if below == 0 {
+            return;
+        }
+        for shard in &self.shards {
+            shard.lock().seal_flushed(self);
+        }
+        let left = (0..self.queues.lock().high_water()).any(|id| {
+            let segment = self.segments.get(id);
+            segment.state() != State::Free && segment.sequence.load(Ordering::SeqCst) < below
+        });
+        if !left {
+            let _ =
+                self.flushed_below.compare_exchange(below, 0, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+}
+
+/// A segment cache: one tenant's items, within its quotas, on its medium.
+///
+/// ```
+/// use std::sync::Arc;
+/// use entresol_base::{ByteSize, Clock, SystemClock};
+/// use entresol_cache::{Cache, Config, GetOptions, Lookup, Store};
+///
+/// let clock = Arc::new(SystemClock::new());
+/// let cache = Cache::open(Config::dram(ByteSize::mib(32)), clock.clone())?;
+/// let mut worker = cache.worker();
+/// let (key, now) = (b"greeting", clock.seconds());
+/// let hash = worker.hash(key);
+/// worker.store(key, hash, now, &Store::set(b"hello"), None);
+///
+/// let mut out = Vec::new();
+/// let found = worker.get(key, hash, now, &GetOptions::default(), &mut out, |_, _| ());
+/// assert!(matches!(found, Lookup::Hit(_)));
+/// assert_eq!(out, b"hello");
+/// # Ok::<(), entresol_cache::OpenError>(())
+/// ```
+pub struct Cache {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Cache {
+    /// Makes a cache, or brings back what its restart directory holds.
+    ///
+    /// # Errors
+    /// When the configuration cannot be met: the medium is missing or too small, a quota too small
+    /// for its segments, a value larger than a segment. Nothing is left half made.
+    pub fn open(config: Config, clock: Arc<dyn Clock>) -> Result<Arc<Cache>, OpenError> {
+        let plan = Plan::make(&config)?;
+        let (values, account) = Values::open(&config, &plan)?;
+        let restart = match &config.restart_dir {
+            Some(dir) => Some(Restart::open(dir, &config, &plan, &values, clock.seconds())?),
+            None => None,
+        };
+        let seed = config.seed.unwrap_or_else(|| fastrand::u64(..));
+        let hasher = config.seed.map_or_else(KeyHasher::random, KeyHasher::seeded);
+        let shards = (0..plan.shards)
+            .map(|i| Mutex::new(Shard::new(plan.open_slots, seed ^ i as u64, account.handle())))
+            .collect();
+        let shared = Arc::new(Shared {
+            name: config.name.clone(),
+            segment_bytes: plan.segment_bytes,
+            stride_shift: plan.stride_shift,
+            value_bytes_max: config.value_bytes_max.0,
+            eviction: config.eviction,
+            arena: Region::anonymous(plan.arena_bytes, plan.arena_huge_pages)?,
+            index: Index::new(plan.table_bytes_max, config.huge_pages)?,
+            segments: Table::new(plan.segments_max),
+            queues: Mutex::new(Queues::new(plan.segments_max)),
+            values,
+            shards,
+            dram: Quota::new(plan.dram_bytes),
+            medium: Quota::new(plan.medium_bytes),
+            medium_capacity: plan.medium_capacity,
+            hasher,
+            next_sequence: AtomicU64::new(1),
+            flushed_below: AtomicU64::new(0),
+            flush_at: AtomicU32::new(0),
+            restart,
+            account,
+            counters: Counters::default(),
+            worker_counters: Mutex::new(Vec::new()),
+            next_worker: AtomicUsize::new(0),
+            table_bytes_taken: AtomicU64::new(0),
+            clock,
+            pressed: AtomicBool::new(false),
+        });
+        shared.dram.force(plan.fixed_bytes + shared.index.bytes());
+        shared.table_bytes_taken.store(shared.index.bytes(), Ordering::Relaxed);
+        shared.values.start(&shared)?;
+        let cache = Arc::new(Cache { shared });
+        cache.restore()?;
+        Ok(cache)
+    }
+
+    /// A handle for one thread.
+    #[must_use]
+    pub fn worker(self: &Arc<Self>) -> Worker {
+        let number = self.shared.next_worker.fetch_add(1, Ordering::Relaxed);
+        let counters = Arc::new(Counters::default());
+        self.shared.worker_counters.lock().push(Arc::clone(&counters));
+        let shard = number % self.shared.shards.len();
+        Worker::new(Arc::clone(&self.shared), shard, counters)
+    }
+
+    /// The tenant's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// The account that every access to the medium is charged to.
+    #[must_use]
+    pub fn account(&self) -> &Arc<Account> {
+        &self.shared.account
+    }
+
+    /// The kind of medium that values lie on.
+    #[must_use]
+    pub fn medium_kind(&self) -> MediumKind {
+        self.shared.values.kind()
+    }
+
+    /// What the cache holds and has done.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        Statistics::gather(&self.shared)
+    }
+
+    /// Sets every counter of events back to zero; what is held stays.
+    pub fn reset_statistics(&self) {
+        self.shared.counters.reset();
+        for counters in self.shared.worker_counters.lock().iter() {
+            counters.reset();
+        }
+    }
+
+    /// Drops every item stored until now, or until `delay_s` seconds from now, in constant time.
+    pub fn flush_all(&self, now: Seconds, delay_s: u32) {
+        if delay_s == 0 {
+            self.shared.flush_now();
+        } else {
+            self.shared.flush_at.store(now.0.saturating_add(delay_s).max(1), Ordering::SeqCst);
+        }
+    }
+
+    /// Changes the quotas while the cache is in use. A smaller quota takes effect by eviction,
+    /// carried out by `maintain`.
+    ///
+    /// # Errors
+    /// When a quota is too small for the cache's segments or larger than the machine or the medium.
+    pub fn resize(&self, dram: ByteSize, medium: ByteSize) -> Result<(), ResizeError> {
+        let shared = &self.shared;
+        Plan::check_resize(
+            shared.segment_bytes,
+            &shared.values,
+            dram,
+            medium,
+            shared.medium_capacity,
+        )?;
+        shared.dram.set_limit(dram.0);
+        if shared.values.is_elsewhere() {
+            shared.medium.set_limit(medium.0);
+        }
+        Ok(())
+    }
+
+    /// Does what need not be done on a request's path: frees expired and flushed segments, makes
+    /// room ahead of the writers, brings a lowered quota into effect. Returns whether there is
+    /// more to do at once; call it every few milliseconds, from any thread.
+    pub fn maintain(&self, now: Seconds) -> bool {
+        let shared = &self.shared;
+        shared.check_flush(now);
+        if let Some(restart) = &shared.restart {
+            restart.note_time(now);
+        }
+        for shard in &shared.shards {
+            if let Some(mut shard) = shard.try_lock() {
+                shard.seal_expired(shared, now);
+            }
+        }
+        let mut more = shared.free_expired(now);
+        more |= shared.make_room_ahead(now);
+        shared.finish_flush();
+        more |= shared.shrink_index(4096);
+        more
+    }
+
+    /// Ends the cache: finishes writes and, with a restart directory, saves everything in it.
+    /// Workers must not be used any more.
+    ///
+    /// # Errors
+    /// When the state could not be saved; the next start will then be without it.
+    pub fn close(&self) -> Result<(), CloseError> {
+        self.save()
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.shared.values.stop();
+    }
+}

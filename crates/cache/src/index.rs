@@ -1,0 +1,590 @@
+//! The hash index: cache-line buckets of seven slots, two candidate buckets a key, displacement,
+//! and linear hashing, so that the table grows and shrinks a bucket at a time at a constant load.
+//!
+//! A bucket is 64 bytes: a header word (bit 0 lock, upper half version) and seven slot words
+//! (16 bits of tag, 8 of heat, 40 of location plus one; zero is empty).
+//!
+//! Who may touch what, when:
+//! 1. Slots and headers are written only under the bucket's lock bit, but for a slot's byte of
+//!    heat: readers store it at will, and if the slot has just come to name another item, that one
+//!    is a little warmer or colder than it should be. A writer that needs two buckets locks the
+//!    lower one first.
+//! 2. Whoever changes which location a slot names increments the bucket's version after the slot
+//!    was stored and before he unlocks. A slot that moves is stored at its new place, with that
+//!    bucket's version incremented, before it is cleared at the old one.
+//! 3. Readers never look at the lock bit and never wait: they read the version, the slots, the
+//!    record that a slot names, and the version again. Memory that a slot has named may be written
+//!    anew only after the slot and then the version were changed, so an unchanged version proves
+//!    that the record was whole.
+//! 4. A miss is proven by both buckets' versions and the number of buckets being unchanged.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
+
+use entresol_media::{Region, RegionError};
+use parking_lot::Mutex;
+
+pub(crate) const BUCKET_BYTES: u64 = 64;
+const SLOTS: usize = 7;
+const LOCK: u64 = 1;
+const VERSION: u64 = 1 << 32;
+const LOCATION_BITS: u32 = 40;
+const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
+/// The byte of a slot word that holds its heat.
+const HEAT_BYTE: u64 = (LOCATION_BITS / 8) as u64;
+/// A new table's buckets.
+const BUCKETS_MIN: u64 = 256;
+/// The table grows when more than 17/20 of its slots are used: room enough for displacement to
+/// succeed at once, and 10.8 bytes of table an item.
+const LOAD_NUMERATOR: i64 = 17;
+const LOAD_DENOMINATOR: i64 = 20;
+/// The table shrinks when fewer than half of its slots are used.
+const SHRINK_NUMERATOR: i64 = 1;
+const SHRINK_DENOMINATOR: i64 = 2;
+/// Buckets looked at in search of a free slot before an insert gives up.
+const DISPLACEMENT_BUCKETS_MAX: usize = 256;
+
+/// Where a slot is and what it held.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    at: u64,
+    bucket_at: u64,
+    version: u64,
+    word: u64,
+}
+
+impl Found {
+    /// The location that the slot names.
+    pub(crate) fn location(self) -> u64 {
+        location_of(self.word)
+    }
+
+    /// How often the item was read.
+    #[inline]
+    pub(crate) fn heat(self) -> Heat {
+        Heat((self.word >> LOCATION_BITS) as u8)
+    }
+}
+
+/// How often an item was read: a frequency that is exact at first and then grows by chance, and
+/// whether the item was read at all since it was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Heat(u8);
+
+impl Heat {
+    const READ: u8 = 0x80;
+    /// Up to here every read counts.
+    const EXACT: u8 = 16;
+
+    /// A new item's.
+    pub(crate) const NEW: Heat = Heat(0);
+
+    /// The frequency, up to 127.
+    pub(crate) fn frequency(self) -> u8 {
+        self.0 & !Heat::READ
+    }
+
+    /// Whether the item was read.
+    pub(crate) fn is_read(self) -> bool {
+        self.0 & Heat::READ != 0
+    }
+
+    /// After a read.
+    #[inline]
+    pub(crate) fn read(self, random: &mut fastrand::Rng) -> Heat {
+        let frequency = self.frequency();
+        let counts = frequency < Heat::EXACT
+            || frequency < Heat::READ - 1 && random.u8(..) < u8::MAX / frequency;
+        Heat(Heat::READ | (frequency + u8::from(counts)))
+    }
+
+    /// Of the item that takes this one's place: as warm, but not yet read.
+    pub(crate) fn inherited(self) -> Heat {
+        Heat(self.frequency())
+    }
+
+    /// Once the hand of eviction has passed.
+    pub(crate) fn cooled(self) -> Heat {
+        Heat((self.0 & Heat::READ) | (self.frequency() / 2))
+    }
+}
+
+/// The table. Locations are opaque 40-bit numbers; `rehash` closures tell the hash of the key of
+/// the item that lives at one.
+pub(crate) struct Index {
+    table: Region,
+    buckets: AtomicU64,
+    buckets_max: u64,
+    items: AtomicI64,
+    growth: Mutex<()>,
+}
+
+fn tag_of(hash: u64) -> u64 {
+    (hash >> 48).max(1)
+}
+
+fn location_of(word: u64) -> u64 {
+    (word & LOCATION_MASK).wrapping_sub(1)
+}
+
+fn word_of(hash: u64, location: u64, heat: Heat) -> u64 {
+    debug_assert!(location < LOCATION_MASK);
+    (tag_of(hash) << 48) | (u64::from(heat.0) << LOCATION_BITS) | (location + 1)
+}
+
+/// Linear hashing's address of hash bits `h` among `n` buckets.
+fn address(h: u64, n: u64) -> u64 {
+    let high = u64::MAX >> n.leading_zeros();
+    let wide = h & high;
+    if wide < n { wide } else { h & (high >> 1) }
+}
+
+/// The second choice's hash bits, as good as independent of the first's.
+fn second_hash(hash: u64) -> u64 {
+    (hash >> 8).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24
+}
+
+fn addresses(hash: u64, n: u64) -> (u64, u64) {
+    (address(hash & LOCATION_MASK, n), address(second_hash(hash), n))
+}
+
+impl Index {
+    /// An empty table that can grow to `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: u64, huge_pages: bool) -> Result<Self, RegionError> {
+        let buckets_max = (bytes_max / BUCKET_BYTES).max(BUCKETS_MIN);
+        let table = Region::anonymous(buckets_max * BUCKET_BYTES, huge_pages)?;
+        Ok(Index {
+            table,
+            buckets: AtomicU64::new(BUCKETS_MIN),
+            buckets_max,
+            items: AtomicI64::new(0),
+            growth: Mutex::new(()),
+        })
+    }
+
+    /// Bytes of table in use.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.buckets.load(Ordering::Relaxed) * BUCKET_BYTES
+    }
+
+    /// Counts items in (or, negative, out); callers may do so in batches.
+    pub(crate) fn count(&self, items: i64) {
+        self.items.fetch_add(items, Ordering::Relaxed);
+    }
+
+    /// Whether the table should grow to keep inserts quick.
+    pub(crate) fn wants_growth(&self) -> bool {
+        let slots = self.buckets.load(Ordering::Relaxed) as i64 * SLOTS as i64;
+        self.items.load(Ordering::Relaxed) * LOAD_DENOMINATOR > slots * LOAD_NUMERATOR
+    }
+
+    /// Whether the table is so empty that it should give memory back.
+    pub(crate) fn wants_shrinking(&self) -> bool {
+        let buckets = self.buckets.load(Ordering::Relaxed);
+        let slots = buckets as i64 * SLOTS as i64;
+        buckets > BUCKETS_MIN
+            && self.items.load(Ordering::Relaxed) * SHRINK_DENOMINATOR < slots * SHRINK_NUMERATOR
+    }
+
+    /// Asks the processor to fetch both of a key's buckets.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        let (first, second) = addresses(hash, self.buckets.load(Ordering::Relaxed));
+        self.table.prefetch(first * BUCKET_BYTES);
+        self.table.prefetch(second * BUCKET_BYTES);
+    }
+
+    /// The first location whose tag matches, unproven: good for prefetching only.
+    #[inline]
+    pub(crate) fn guess(&self, hash: u64) -> Option<u64> {
+        let (first, second) = addresses(hash, self.buckets.load(Ordering::Relaxed));
+        let tag = tag_of(hash);
+        for bucket in [first, second] {
+            let line = self.table.load_line(bucket * BUCKET_BYTES);
+            if let Some(word) = line[1..].iter().find(|word| *word >> 48 == tag) {
+                return Some(location_of(*word));
+            }
+        }
+        None
+    }
+
+    /// Finds the slot whose tag matches and whose location `matches`; `None` is a proven miss.
+    /// A hit must be proven with `unchanged` after the record was read.
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, mut matches: impl FnMut(u64) -> bool) -> Option<Found> {
+        let tag = tag_of(hash);
+        loop {
+            let n = self.buckets.load(Ordering::Acquire);
+            let (first, second) = addresses(hash, n);
+            let (found, first_version) = self.scan(first, tag, &mut matches);
+            if found.is_some() {
+                return found;
+            }
+            let (found, second_version) = self.scan(second, tag, &mut matches);
+            if found.is_some() {
+                return found;
+            }
+            fence(Ordering::Acquire);
+            let unmoved = self.version(first) == first_version
+                && self.version(second) == second_version
+                && self.buckets.load(Ordering::Relaxed) == n;
+            if unmoved {
+                return None;
+            }
+        }
+    }
+
+    #[inline]
+    fn scan(
+        &self,
+        bucket: u64,
+        tag: u64,
+        matches: &mut impl FnMut(u64) -> bool,
+    ) -> (Option<Found>, u64) {
+        let bucket_at = bucket * BUCKET_BYTES;
+        let version = self.table.load_u64(bucket_at, Ordering::Acquire) >> 32;
+        let line = self.table.load_line(bucket_at);
+        fence(Ordering::Acquire);
+        for (slot, word) in line.iter().enumerate().skip(1) {
+            if word >> 48 == tag && matches(location_of(*word)) {
+                let at = bucket_at + slot as u64 * 8;
+                return (Some(Found { at, bucket_at, version, word: *word }), version);
+            }
+        }
+        (None, version)
+    }
+
+    #[inline]
+    fn version(&self, bucket: u64) -> u64 {
+        self.table.load_u64(bucket * BUCKET_BYTES, Ordering::Relaxed) >> 32
+    }
+
+    /// Whether everything read since `find` belonged to the item that was found.
+    #[inline]
+    pub(crate) fn unchanged(&self, found: &Found) -> bool {
+        fence(Ordering::Acquire);
+        self.table.load_u64(found.bucket_at, Ordering::Relaxed) >> 32 == found.version
+    }
+
+    /// Locks both of a key's buckets.
+    pub(crate) fn lock(&self, hash: u64) -> Pair<'_> {
+        loop {
+            let n = self.buckets.load(Ordering::Acquire);
+            let (first, second) = addresses(hash, n);
+            self.lock_both(first, second);
+            let pair = Pair { index: self, hash, first, second };
+            if self.buckets.load(Ordering::Acquire) == n
+                || addresses(hash, self.buckets.load(Ordering::Acquire)) == (first, second)
+            {
+                return pair;
+            }
+        }
+    }
+
+    /// Notes in a slot how often its item was read. No lock is needed, since the byte is all that
+    /// is written.
+    #[inline]
+    pub(crate) fn set_heat(&self, found: &Found, heat: Heat) {
+        self.table.store_u8(found.at + HEAT_BYTE, heat.0, Ordering::Relaxed);
+    }
+
+    /// Locks the bucket of a slot that was found, if nobody holds it and the slot is unchanged,
+    /// and calls `change`: readers do not wait for writers.
+    pub(crate) fn try_locked(&self, found: &Found, change: impl FnOnce()) {
+        let header = self.table.load_u64(found.bucket_at, Ordering::Relaxed);
+        if header & LOCK != 0 || header >> 32 != found.version {
+            return;
+        }
+        let locked = self.table.compare_exchange_u64(
+            found.bucket_at,
+            header,
+            header | LOCK,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        if locked.is_ok() {
+            change();
+            self.table.store_u64(found.bucket_at, header, Ordering::Release);
+        }
+    }
+
+    fn lock_bucket(&self, bucket: u64) {
+        let at = bucket * BUCKET_BYTES;
+        let mut spins = 0_u32;
+        loop {
+            let header = self.table.load_u64(at, Ordering::Relaxed);
+            if header & LOCK == 0
+                && self
+                    .table
+                    .compare_exchange_u64(
+                        at,
+                        header,
+                        header | LOCK,
+                        Ordering::Acquire,
+                        Ordering::Relaxed,
+                    )
+                    .is_ok()
+            {
+                return;
+            }
+            spins += 1;
+            if spins.is_multiple_of(64) {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    fn lock_both(&self, first: u64, second: u64) {
+        self.lock_bucket(first.min(second));
+        if first != second {
+            self.lock_bucket(first.max(second));
+        }
+    }
+
+    fn unlock_both(&self, first: u64, second: u64) {
+        self.unlock_bucket(first);
+        if first != second {
+            self.unlock_bucket(second);
+        }
+    }
+
+    fn unlock_bucket(&self, bucket: u64) {
+        let at = bucket * BUCKET_BYTES;
+        let header = self.table.load_u64(at, Ordering::Relaxed);
+        debug_assert!(header & LOCK != 0);
+        self.table.store_u64(at, header & !LOCK, Ordering::Release);
+    }
+
+    /// Stores a slot of a bucket that the caller has locked, then moves the bucket's version on.
+    fn change(&self, at: u64, word: u64) {
+        let bucket_at = at & !(BUCKET_BYTES - 1);
+        self.table.store_u64(at, word, Ordering::Release);
+        let header = self.table.load_u64(bucket_at, Ordering::Relaxed);
+        debug_assert!(header & LOCK != 0);
+        self.table.store_u64(bucket_at, header.wrapping_add(VERSION), Ordering::Release);
+    }
+
+    fn free_slot(&self, bucket: u64) -> Option<u64> {
+        let line = self.table.load_line(bucket * BUCKET_BYTES);
+        (1..=SLOTS)
+            .find(|slot| line[*slot] == 0)
+            .map(|slot| bucket * BUCKET_BYTES + slot as u64 * 8)
+    }
+
+    /// Frees a slot in one of a key's buckets by moving other items to their other buckets.
+    pub(crate) fn make_room(&self, hash: u64, rehash: &impl Fn(u64) -> u64) -> bool {
+        let n = self.buckets.load(Ordering::Acquire);
+        let (first, second) = addresses(hash, n);
+        // Breadth first: each step names the bucket it looks at and the slot that would move there.
+        let mut steps: Vec<Step> =
+            vec![Step { bucket: first, from: None }, Step { bucket: second, from: None }];
+        let mut next = 0;
+        while next < steps.len() && steps.len() < DISPLACEMENT_BUCKETS_MAX {
+            let bucket = steps[next].bucket;
+            for slot in 1..=SLOTS as u64 {
+                let at = bucket * BUCKET_BYTES + slot * 8;
+                let word = self.table.load_u64(at, Ordering::Acquire);
+                if word == 0 {
+                    return self.carry_out(&steps, next, rehash);
+                }
+                let other = other_bucket(rehash(location_of(word)), bucket, n);
+                if other == bucket {
+                    continue;
+                }
+                steps.push(Step { bucket: other, from: Some((next, at, word)) });
+                if self.free_slot(other).is_some() {
+                    return self.carry_out(&steps, steps.len() - 1, rehash);
+                }
+            }
+            next += 1;
+        }
+        false
+    }
+
+    /// Moves items along the path that ends at `last`, from its end, each move checked under locks.
+    fn carry_out(&self, steps: &[Step], mut last: usize, rehash: &impl Fn(u64) -> u64) -> bool {
+        while let Some((parent, from_at, word)) = steps[last].from {
+            let (from, to) = (steps[parent].bucket, steps[last].bucket);
+            self.lock_both(from, to);
+            let moved = self.move_slot(from_at, word, from, to, rehash);
+            self.unlock_both(from, to);
+            if !moved {
+                // Somebody else changed one of the two buckets: there may be room now, or the
+                // caller searches again.
+                return true;
+            }
+            last = parent;
+        }
+        true
+    }
+
+    fn move_slot(
+        &self,
+        from_at: u64,
+        word: u64,
+        from: u64,
+        to: u64,
+        rehash: &impl Fn(u64) -> u64,
+    ) -> bool {
+        let current = self.table.load_u64(from_at, Ordering::Relaxed);
+        if current == 0 || location_of(current) != location_of(word) {
+            return false;
+        }
+        // Under the lock the record is whole, so this hash is the item's own.
+        let n = self.buckets.load(Ordering::Acquire);
+        if other_bucket(rehash(location_of(current)), from, n) != to {
+            return false;
+        }
+        let Some(to_at) = self.free_slot(to) else { return false };
+        self.change(to_at, current);
+        self.change(from_at, 0);
+        true
+    }
+
+    /// Adds one bucket, splitting the items of another; `false` if the table is at its maximum.
+    pub(crate) fn grow(&self, rehash: &impl Fn(u64) -> u64) -> bool {
+        let Some(_growing) = self.growth.try_lock() else { return true };
+        let n = self.buckets.load(Ordering::Acquire);
+        if n >= self.buckets_max {
+            return false;
+        }
+        let (old, new) = (n - (1 << n.ilog2()), n);
+        self.lock_both(old, new);
+        let mut line = self.table.load_line(old * BUCKET_BYTES);
+        for word in &mut line[1..] {
+            if *word != 0 && !moves_to(rehash(location_of(*word)), old, new, n) {
+                *word = 0;
+            }
+        }
+        let moving = || line.iter().enumerate().skip(1).filter(|(_, word)| **word != 0);
+        for (slot, word) in moving() {
+            self.change(new * BUCKET_BYTES + slot as u64 * 8, *word);
+        }
+        self.buckets.store(n + 1, Ordering::Release);
+        for (slot, _) in moving() {
+            self.change(old * BUCKET_BYTES + slot as u64 * 8, 0);
+        }
+        self.unlock_both(old, new);
+        true
+    }
+
+    /// Removes the last bucket if its items fit into the one they once came from.
+    pub(crate) fn shrink(&self) -> bool {
+        let Some(_growing) = self.growth.try_lock() else { return false };
+        let n = self.buckets.load(Ordering::Acquire);
+        if n <= BUCKETS_MIN {
+            return false;
+        }
+        let last = n - 1;
+        let buddy = last - (1 << last.ilog2());
+        self.lock_both(buddy, last);
+        let line = self.table.load_line(last * BUCKET_BYTES);
+        let room =
+            self.table.load_line(buddy * BUCKET_BYTES)[1..].iter().filter(|w| **w == 0).count();
+        let fits = line.iter().skip(1).filter(|word| **word != 0).count() <= room;
+        if fits {
+            for word in line.iter().skip(1).filter(|word| **word != 0) {
+                if let Some(free) = self.free_slot(buddy) {
+                    self.change(free, *word);
+                }
+            }
+            self.buckets.store(last, Ordering::Release);
+            for slot in (1..=SLOTS).filter(|slot| line[*slot] != 0) {
+                self.change(last * BUCKET_BYTES + slot as u64 * 8, 0);
+            }
+        }
+        self.unlock_both(buddy, last);
+        fits
+    }
+
+    /// Gives the memory behind the last bucket back to the system; whole pages only.
+    pub(crate) fn trim(&self) {
+        const PAGE: u64 = 4096;
+        let Some(_growing) = self.growth.try_lock() else { return };
+        let used = self.bytes().next_multiple_of(PAGE);
+        let all = self.table.len();
+        if used < all {
+            self.table.discard(used, all - used);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Step {
+    bucket: u64,
+    from: Option<(usize, u64, u64)>,
+}
+
+fn other_bucket(hash: u64, bucket: u64, n: u64) -> u64 {
+    let (first, second) = addresses(hash, n);
+    if bucket == first { second } else { first }
+}
+
+/// Whether an item of bucket `old` belongs into the new bucket once there are `n + 1`.
+fn moves_to(hash: u64, old: u64, new: u64, n: u64) -> bool {
+    let (first, second) = addresses(hash, n);
+    let (first_then, second_then) = addresses(hash, n + 1);
+    if first == old { first_then == new } else { second == old && second_then == new }
+}
+
+/// Both of a key's buckets, locked.
+pub(crate) struct Pair<'a> {
+    index: &'a Index,
+    hash: u64,
+    first: u64,
+    second: u64,
+}
+
+impl Pair<'_> {
+    /// Finds the slot whose tag matches and whose location `matches`.
+    pub(crate) fn find(&self, mut matches: impl FnMut(u64) -> bool) -> Option<Found> {
+        let tag = tag_of(self.hash);
+        let (found, _) = self.index.scan(self.first, tag, &mut matches);
+        if found.is_some() || self.first == self.second {
+            return found;
+        }
+        self.index.scan(self.second, tag, &mut matches).0
+    }
+
+    /// Names a new location in a slot that was found under this lock.
+    pub(crate) fn replace(&self, found: &Found, location: u64, heat: Heat) {
+        self.index.change(found.at, word_of(self.hash, location, heat));
+    }
+
+    /// Empties a slot that was found under this lock.
+    pub(crate) fn remove(&self, found: &Found) {
+        self.index.change(found.at, 0);
+    }
+
+    /// Puts a new location into a free slot; `false` if both buckets are full.
+    pub(crate) fn insert(&self, location: u64, heat: Heat) -> bool {
+        let free = self.index.free_slot(self.first).or_else(|| self.index.free_slot(self.second));
+        let Some(at) = free else { return false };
+        self.index.change(at, word_of(self.hash, location, heat));
+        true
+    }
+
+    /// The least frequently read item of the two buckets: what goes if displacement fails.
+    pub(crate) fn coldest(&self) -> Option<Found> {
+        let mut coldest: Option<Found> = None;
+        for bucket in [self.first, self.second] {
+            let bucket_at = bucket * BUCKET_BYTES;
+            let line = self.index.table.load_line(bucket_at);
+            for (slot, word) in line.iter().enumerate().skip(1).filter(|(_, word)| **word != 0) {
+                let at = bucket_at + slot as u64 * 8;
+                let found = Found { at, bucket_at, version: line[0] >> 32, word: *word };
+                if coldest.is_none_or(|c| found.heat().frequency() < c.heat().frequency()) {
+                    coldest = Some(found);
+                }
+            }
+        }
+        coldest
+    }
+}
+
+impl Drop for Pair<'_> {
+    fn drop(&mut self) {
+        self.index.unlock_both(self.first, self.second);
+    }
+}

@@ -1,0 +1,251 @@
+//! Records: an item's header, key and, in DRAM, value, one behind the other in a segment.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 4 | value length (24 bits), key length (8 bits) |
+//! | 4 | last access in seconds modulo 2^24 (24 bits), marks (8 bits) |
+//! | 0 or 4 | client flags, if not zero |
+//! | 0 or 4 | expiry in Unix seconds, 0 for never; absent only in DRAM |
+//! | 0 or 8 | compare-and-swap token, if it is not the one its place implies |
+//! | 0 or 8 | elsewhere: the value's offset in its segment, and its CRC-32C |
+//! | key length | key |
+//! | value length | the value, if it lies here |
+//!
+//! Records start at multiples of four bytes. Everything but the second word and the expiry is
+//! written before the record is published and never again.
+
+use std::sync::atomic::Ordering;
+
+use entresol_base::Seconds;
+use entresol_media::Region;
+
+use crate::ops::Expiry;
+
+/// Records start at multiples of this; locations count in it.
+pub(crate) const UNIT: u64 = 4;
+/// The longest key.
+pub const KEY_BYTES_MAX: usize = 250;
+/// Header and key of a record never exceed this.
+pub(crate) const HEAD_BYTES_MAX: usize = 8 + 4 + 4 + 8 + 8 + KEY_BYTES_MAX;
+const TIME_MASK: u32 = 0xFF_FFFF;
+
+/// The marks of a record, bits of its second word.
+pub(crate) mod mark {
+    pub(crate) const CLIENT_FLAGS: u32 = 1 << 24;
+    pub(crate) const EXPIRY: u32 = 1 << 25;
+    pub(crate) const CAS: u32 = 1 << 26;
+    /// Invalidated, but served until somebody fetches it anew.
+    pub(crate) const STALE: u32 = 1 << 27;
+    /// Somebody was told to fetch it anew.
+    pub(crate) const WIN_SENT: u32 = 1 << 28;
+    /// A client may know its token, so its place must not be used again under the same token.
+    pub(crate) const CAS_SEEN: u32 = 1 << 29;
+    /// No slot names it any more.
+    pub(crate) const DEAD: u32 = 1 << 31;
+}
+
+/// The first two words of a record and what follows from them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Head {
+    pub(crate) key_len: usize,
+    pub(crate) value_len: usize,
+    pub(crate) marks: u32,
+    at: u64,
+    elsewhere: bool,
+}
+
+impl Head {
+    /// Reads the head of the record at byte `at`; `elsewhere` tells whether values lie elsewhere.
+    #[inline]
+    pub(crate) fn load(arena: &Region, at: u64, elsewhere: bool) -> Head {
+        let lengths = arena.load_u32(at, Ordering::Relaxed);
+        let marks = arena.load_u32(at + 4, Ordering::Relaxed);
+        Head {
+            key_len: (lengths >> 24) as usize,
+            value_len: (lengths & 0xFF_FFFF) as usize,
+            marks,
+            at,
+            elsewhere,
+        }
+    }
+
+    pub(crate) fn has(&self, mark: u32) -> bool {
+        self.marks & mark != 0
+    }
+
+    #[inline]
+    fn expiry_at(&self) -> u64 {
+        self.at + 8 + 4 * u64::from(self.has(mark::CLIENT_FLAGS))
+    }
+
+    #[inline]
+    fn cas_at(&self) -> u64 {
+        self.expiry_at() + 4 * u64::from(self.has(mark::EXPIRY))
+    }
+
+    #[inline]
+    fn place_at(&self) -> u64 {
+        self.cas_at() + 8 * u64::from(self.has(mark::CAS))
+    }
+
+    /// Where the key starts.
+    #[inline]
+    pub(crate) fn key_at(&self) -> u64 {
+        self.place_at() + 8 * u64::from(self.elsewhere)
+    }
+
+    /// Where an inline value starts.
+    #[inline]
+    pub(crate) fn value_at(&self) -> u64 {
+        self.key_at() + self.key_len as u64
+    }
+
+    /// Bytes of the record, rounded up to where the next one starts.
+    #[inline]
+    pub(crate) fn record_bytes(&self) -> u64 {
+        let value = if self.elsewhere { 0 } else { self.value_len as u64 };
+        (self.value_at() - self.at + value).next_multiple_of(UNIT)
+    }
+
+    /// The client's flags.
+    #[inline]
+    pub(crate) fn client_flags(&self, arena: &Region) -> u32 {
+        if self.has(mark::CLIENT_FLAGS) {
+            arena.load_u32(self.at + 8, Ordering::Relaxed)
+        } else {
+            0
+        }
+    }
+
+    #[inline]
+    pub(crate) fn expiry(&self, arena: &Region) -> Expiry {
+        if !self.has(mark::EXPIRY) {
+            return Expiry::Never;
+        }
+        match arena.load_u32(self.expiry_at(), Ordering::Relaxed) {
+            0 => Expiry::Never,
+            second => Expiry::At(Seconds(second)),
+        }
+    }
+
+    /// Changes the expiry of a record that has one, under its bucket's lock.
+    pub(crate) fn set_expiry(&self, arena: &Region, expiry: Option<Seconds>) {
+        debug_assert!(self.has(mark::EXPIRY));
+        arena.store_u32(self.expiry_at(), expiry.map_or(0, |second| second.0), Ordering::Relaxed);
+    }
+
+    /// The token that the record carries, if it carries one.
+    pub(crate) fn explicit_cas(&self, arena: &Region) -> Option<u64> {
+        self.has(mark::CAS).then(|| {
+            let low = arena.load_u32(self.cas_at(), Ordering::Relaxed);
+            let high = arena.load_u32(self.cas_at() + 4, Ordering::Relaxed);
+            u64::from(low) | u64::from(high) << 32
+        })
+    }
+
+    /// Offset in its segment and checksum of a value that lies elsewhere.
+    pub(crate) fn place(&self, arena: &Region) -> (u32, u32) {
+        debug_assert!(self.elsewhere);
+        let at = self.place_at();
+        (arena.load_u32(at, Ordering::Relaxed), arena.load_u32(at + 4, Ordering::Relaxed))
+    }
+
+    /// Seconds since the last access.
+    #[inline]
+    pub(crate) fn last_access_s(&self, now: Seconds) -> u32 {
+        now.0.wrapping_sub(self.marks) & TIME_MASK
+    }
+
+    /// Rewrites the second word under the bucket's lock: sets and clears marks, keeps the time.
+    pub(crate) fn set_marks(&self, arena: &Region, set: u32, clear: u32) {
+        let word = arena.load_u32(self.at + 4, Ordering::Relaxed);
+        arena.store_u32(self.at + 4, (word & !clear) | set, Ordering::Relaxed);
+    }
+
+    /// Notes an access at `now`, under the bucket's lock.
+    pub(crate) fn set_access(&self, arena: &Region, now: Seconds) {
+        let word = arena.load_u32(self.at + 4, Ordering::Relaxed);
+        let word = (word & !TIME_MASK) | (now.0 & TIME_MASK);
+        arena.store_u32(self.at + 4, word, Ordering::Relaxed);
+    }
+}
+
+/// What a new record holds, but for the value's bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewRecord<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) value_len: usize,
+    pub(crate) client_flags: u32,
+    pub(crate) expiry: Option<Seconds>,
+    pub(crate) cas: Option<u64>,
+    /// Marks beyond those that the fields imply.
+    pub(crate) marks: u32,
+    pub(crate) last_access: Seconds,
+}
+
+impl NewRecord<'_> {
+    fn all_marks(&self, elsewhere: bool) -> u32 {
+        let mut marks = self.marks & !(mark::CLIENT_FLAGS | mark::EXPIRY | mark::CAS);
+        if self.client_flags != 0 {
+            marks |= mark::CLIENT_FLAGS;
+        }
+        // A record whose value lies elsewhere always has room for an expiry: to move it for a
+        // touch would cost a read of the medium.
+        if self.expiry.is_some() || elsewhere {
+            marks |= mark::EXPIRY;
+        }
+        if self.cas.is_some() {
+            marks |= mark::CAS;
+        }
+        marks
+    }
+
+    /// Bytes of header and key.
+    #[inline]
+    pub(crate) fn head_bytes(&self, elsewhere: bool) -> usize {
+        let marks = self.all_marks(elsewhere);
+        let optional = 4 * usize::from(marks & mark::CLIENT_FLAGS != 0)
+            + 4 * usize::from(marks & mark::EXPIRY != 0)
+            + 8 * usize::from(marks & mark::CAS != 0)
+            + 8 * usize::from(elsewhere);
+        8 + optional + self.key.len()
+    }
+
+    /// Bytes of the whole record, rounded up to where the next one starts.
+    #[inline]
+    pub(crate) fn record_bytes(&self, elsewhere: bool) -> u64 {
+        let value = if elsewhere { 0 } else { self.value_len };
+        ((self.head_bytes(elsewhere) + value) as u64).next_multiple_of(UNIT)
+    }
+
+    /// Writes header and key at byte `at`; `place` is the value's offset and checksum, if it lies
+    /// elsewhere. Returns where an inline value belongs.
+    #[inline]
+    pub(crate) fn write(&self, arena: &Region, at: u64, place: Option<(u32, u32)>) -> u64 {
+        let marks = self.all_marks(place.is_some());
+        let mut head = [0_u8; HEAD_BYTES_MAX];
+        let mut len = 0;
+        let mut put = |bytes: &[u8]| {
+            head[len..len + bytes.len()].copy_from_slice(bytes);
+            len += bytes.len();
+        };
+        put(&((self.value_len as u32) | (self.key.len() as u32) << 24).to_le_bytes());
+        put(&((self.last_access.0 & TIME_MASK) | marks).to_le_bytes());
+        if self.client_flags != 0 {
+            put(&self.client_flags.to_le_bytes());
+        }
+        if marks & mark::EXPIRY != 0 {
+            put(&self.expiry.map_or(0, |second| second.0).to_le_bytes());
+        }
+        if let Some(cas) = self.cas {
+            put(&cas.to_le_bytes());
+        }
+        if let Some((offset, checksum)) = place {
+            put(&offset.to_le_bytes());
+            put(&checksum.to_le_bytes());
+        }
+        put(self.key);
+        arena.write(at, &head[..len]);
+        at + len as u64
+    }
+}

@@ -1,0 +1,356 @@
+//! Segments: their states and counts, the queues of sealed and free ones, and the two quotas.
+//!
+//! A segment's life: free, open (one shard appends to it), sealed, on a block file writing in
+//! between, evicting, free again. Only the one who moved a segment from sealed to evicting may
+//! empty it; nothing is written into it from then on but by whoever pinned it before.
+
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use entresol_base::Seconds;
+use parking_lot::Mutex;
+
+/// A segment's deadline when something in it never expires.
+pub(crate) const NEVER: u32 = 0;
+/// Segments of metadata that are allocated together.
+const BLOCK: usize = 64;
+
+/// Where a segment is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    Free = 0,
+    Open = 1,
+    /// Full, but not yet on its block file.
+    Writing = 2,
+    Sealed = 3,
+    Evicting = 4,
+}
+
+impl State {
+    fn from_u8(value: u8) -> State {
+        match value {
+            1 => State::Open,
+            2 => State::Writing,
+            3 => State::Sealed,
+            4 => State::Evicting,
+            _ => State::Free,
+        }
+    }
+}
+
+/// What is known of a segment besides its bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Segment {
+    /// Unique for each life of the segment, in order of opening; the upper part of its items'
+    /// compare-and-swap tokens.
+    pub(crate) sequence: AtomicU64,
+    state: AtomicU8,
+    pub(crate) class: AtomicU8,
+    /// Bytes of records.
+    pub(crate) used: AtomicU32,
+    /// Bytes of values that lie elsewhere.
+    pub(crate) value_used: AtomicU32,
+    /// Bytes of records and values that a slot names. Signed, since an item may be retired by
+    /// another thread before its writer has counted it.
+    pub(crate) live_bytes: AtomicI32,
+    pub(crate) live_items: AtomicI32,
+    /// The second from which on everything in it has expired, or `NEVER`.
+    pub(crate) deadline: AtomicU32,
+    /// Threads writing into holes of it.
+    pins: AtomicU32,
+    /// One more than the write buffer that holds its values, if one does.
+    pub(crate) buffer: AtomicU32,
+}
+
+impl Segment {
+    pub(crate) fn state(&self) -> State {
+        State::from_u8(self.state.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn set_state(&self, state: State) {
+        self.state.store(state as u8, Ordering::SeqCst);
+    }
+
+    /// Moves from one state to another; `false` if it was in a third.
+    pub(crate) fn change_state(&self, from: State, to: State) -> bool {
+        self.state
+            .compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    /// Keeps a sealed segment of this life from being emptied; `false` if it is too late.
+    pub(crate) fn pin(&self, sequence: u64) -> bool {
+        self.pins.fetch_add(1, Ordering::SeqCst);
+        let state = self.state();
+        let usable = matches!(state, State::Sealed | State::Open)
+            && self.sequence.load(Ordering::SeqCst) == sequence;
+        if !usable {
+            self.unpin();
+        }
+        usable
+    }
+
+    pub(crate) fn unpin(&self) {
+        self.pins.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pins.load(Ordering::SeqCst) != 0
+    }
+
+    /// Counts an item in.
+    pub(crate) fn add_live(&self, bytes: i32) {
+        self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.live_items.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an item out.
+    pub(crate) fn remove_live(&self, bytes: i32) {
+        self.live_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.live_items.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Moves the deadline so that an item with this expiry is not cut short.
+    pub(crate) fn extend_deadline(&self, expiry: Option<Seconds>) {
+        let Some(expiry) = expiry else {
+            self.deadline.store(NEVER, Ordering::Relaxed);
+            return;
+        };
+        let extend = |deadline| (deadline != NEVER && deadline < expiry.0).then_some(expiry.0);
+        let _ = self.deadline.fetch_update(Ordering::Relaxed, Ordering::Relaxed, extend);
+    }
+
+    /// Whether everything in it has expired.
+    pub(crate) fn is_expired(&self, now: Seconds) -> bool {
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        deadline != NEVER && deadline <= now.0
+    }
+}
+
+/// All segments' metadata, allocated in blocks as segments come into use.
+pub(crate) struct Table {
+    blocks: Box<[OnceLock<Box<[Segment]>>]>,
+}
+
+impl Table {
+    pub(crate) fn new(segments_max: u32) -> Self {
+        let blocks = (segments_max as usize).div_ceil(BLOCK);
+        Table { blocks: (0..blocks).map(|_| OnceLock::new()).collect() }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: u32) -> &Segment {
+        let block = self.blocks[id as usize / BLOCK]
+            .get_or_init(|| (0..BLOCK).map(|_| Segment::default()).collect());
+        &block[id as usize % BLOCK]
+    }
+
+    /// Bytes of metadata in use.
+    pub(crate) fn bytes(&self) -> u64 {
+        let blocks = self.blocks.iter().filter(|block| block.get().is_some()).count();
+        let used = blocks * BLOCK * size_of::<Segment>();
+        (used + self.blocks.len() * size_of::<OnceLock<Box<[Segment]>>>()) as u64
+    }
+}
+
+/// Time-to-live classes: 0 is «never», then two for each doubling from one second up.
+pub(crate) const CLASSES: usize = 52;
+
+/// The class of an item that lives `ttl_s` more seconds.
+pub(crate) fn class_of(ttl_s: Option<u32>) -> u8 {
+    let Some(ttl_s) = ttl_s else { return 0 };
+    let ttl_s = ttl_s.max(1);
+    let octave = ttl_s.ilog2();
+    let upper_half = octave > 0 && (ttl_s >> (octave - 1)) & 1 == 1;
+    (1 + 2 * octave as usize + usize::from(upper_half)).min(CLASSES - 1) as u8
+}
+
+/// Which segments are sealed, by class in order of sealing, and which are free.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) sealed: Vec<VecDeque<u32>>,
+    free: Vec<u32>,
+    next_unused: u32,
+    segments_max: u32,
+}
+
+impl Queues {
+    pub(crate) fn new(segments_max: u32) -> Self {
+        Queues {
+            sealed: vec![VecDeque::new(); CLASSES],
+            free: Vec::new(),
+            next_unused: 0,
+            segments_max,
+        }
+    }
+
+    /// A free segment's number.
+    pub(crate) fn take_free(&mut self) -> Option<u32> {
+        self.free.pop().or_else(|| {
+            (self.next_unused < self.segments_max).then(|| {
+                self.next_unused += 1;
+                self.next_unused - 1
+            })
+        })
+    }
+
+    /// Takes one certain segment, as a restart does; segments before it become free.
+    #[cfg_attr(not(test), expect(dead_code, reason = "called by a restart"))]
+    pub(crate) fn take(&mut self, id: u32) -> bool {
+        if let Some(position) = self.free.iter().position(|free| *free == id) {
+            self.free.swap_remove(position);
+            return true;
+        }
+        if id < self.next_unused || id >= self.segments_max {
+            return false;
+        }
+        self.free.extend(self.next_unused..id);
+        self.next_unused = id + 1;
+        true
+    }
+
+    pub(crate) fn give_back(&mut self, id: u32) {
+        self.free.push(id);
+    }
+
+    pub(crate) fn push_sealed(&mut self, class: u8, id: u32) {
+        self.sealed[class as usize].push_back(id);
+    }
+
+    /// Takes a sealed segment out of its queue.
+    pub(crate) fn remove_sealed(&mut self, class: u8, id: u32) -> bool {
+        let queue = &mut self.sealed[class as usize];
+        queue.iter().position(|sealed| *sealed == id).is_some_and(|at| queue.remove(at).is_some())
+    }
+
+    /// Every sealed segment.
+    pub(crate) fn all_sealed(&self) -> impl Iterator<Item = u32> + '_ {
+        self.sealed.iter().flatten().copied()
+    }
+
+    /// How many segments were ever used at once.
+    pub(crate) fn high_water(&self) -> u32 {
+        self.next_unused
+    }
+}
+
+/// A quota and what is used of it.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    limit: AtomicU64,
+    used: AtomicU64,
+}
+
+impl Quota {
+    pub(crate) fn new(limit: u64) -> Self {
+        Quota { limit: AtomicU64::new(limit), used: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Takes `amount` if that much is left.
+    pub(crate) fn take(&self, amount: u64) -> bool {
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(amount).filter(|sum| *sum <= self.limit())
+            })
+            .is_ok()
+    }
+
+    /// Takes `amount` whether or not it is left.
+    pub(crate) fn force(&self, amount: u64) {
+        self.used.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    pub(crate) fn give_back(&self, amount: u64) {
+        let before = self.used.fetch_sub(amount, Ordering::Relaxed);
+        debug_assert!(before >= amount, "gave back more than was taken");
+    }
+
+    /// What is left; 0 if the limit was lowered below what is used.
+    pub(crate) fn left(&self) -> u64 {
+        self.limit().saturating_sub(self.used())
+    }
+}
+
+/// The queues behind their lock: touched once a segment, never once a request.
+pub(crate) type SharedQueues = Mutex<Queues>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_ordered_and_two_for_each_doubling() {
+        assert_eq!(class_of(None), 0);
+        assert_eq!(class_of(Some(0)), 1);
+        assert_eq!(class_of(Some(1)), 1);
+        assert_eq!((class_of(Some(2)), class_of(Some(3))), (3, 4));
+        assert_eq!((class_of(Some(4)), class_of(Some(5)), class_of(Some(6))), (5, 5, 6));
+        let classes: Vec<u8> = (0..40)
+            .map(|shift| class_of(Some((1_u64 << shift).min(u64::from(u32::MAX)) as u32)))
+            .collect();
+        assert!(classes.is_sorted());
+        assert!(usize::from(class_of(Some(u32::MAX))) < CLASSES);
+    }
+
+    #[test]
+    fn a_pin_needs_the_same_life() {
+        let segment = Segment::default();
+        segment.sequence.store(7, Ordering::SeqCst);
+        segment.set_state(State::Sealed);
+        assert!(!segment.pin(6));
+        assert!(segment.pin(7));
+        assert!(segment.is_pinned());
+        segment.unpin();
+        assert!(segment.change_state(State::Sealed, State::Evicting));
+        assert!(!segment.pin(7));
+        assert!(!segment.is_pinned());
+    }
+
+    #[test]
+    fn a_deadline_covers_every_item() {
+        let segment = Segment::default();
+        segment.deadline.store(10, Ordering::Relaxed);
+        segment.extend_deadline(Some(Seconds(20)));
+        segment.extend_deadline(Some(Seconds(15)));
+        assert!(!segment.is_expired(Seconds(19)));
+        assert!(segment.is_expired(Seconds(20)));
+        segment.extend_deadline(None);
+        segment.extend_deadline(Some(Seconds(30)));
+        assert!(!segment.is_expired(Seconds(1_000_000)));
+    }
+
+    #[test]
+    fn a_quota_is_never_overdrawn_by_taking() {
+        let quota = Quota::new(10);
+        assert!(quota.take(6) && !quota.take(5) && quota.take(4));
+        quota.give_back(3);
+        assert_eq!(quota.left(), 3);
+        quota.set_limit(5);
+        assert_eq!(quota.left(), 0);
+    }
+
+    #[test]
+    fn certain_segments_can_be_taken() {
+        let mut queues = Queues::new(8);
+        assert!(queues.take(3));
+        assert!(!queues.take(3));
+        assert!(queues.take(1));
+        let rest: Vec<u32> = std::iter::from_fn(|| queues.take_free()).collect();
+        assert_eq!(rest.len(), 6);
+        assert!(!rest.contains(&3) && !rest.contains(&1));
+    }
+}

@@ -1,0 +1,106 @@
+//! Where values lie: beside their keys in DRAM, in persistent memory, or in whole segments on a
+//! block file.
+
+use std::sync::Arc;
+
+use entresol_media::{Account, CostTable, MediumKind, MediumSpec};
+
+use crate::cache::Shared;
+use crate::config::Config;
+use crate::error::OpenError;
+use crate::file::FileValues;
+use crate::plan::Plan;
+use crate::pmem::PmemValues;
+
+/// Where a cache's values lie.
+pub(crate) enum Values {
+    /// In the records themselves.
+    Inline,
+    /// In a mapped region.
+    Pmem(PmemValues),
+    /// On a block file, but for those in write buffers.
+    File(FileValues),
+}
+
+/// Where one value was found.
+pub(crate) enum ValueAt {
+    /// It was copied; if it came from a medium that can damage it, this is its checksum.
+    Memory { checksum: Option<u32> },
+    /// It must be read from here.
+    File { offset: u64, checksum: u32, segment: u32, sequence: u64 },
+    /// The record was torn, or its segment is gone.
+    Gone,
+}
+
+impl Values {
+    /// Opens the medium and its account.
+    pub(crate) fn open(config: &Config, plan: &Plan) -> Result<(Values, Arc<Account>), OpenError> {
+        let values = match &config.medium {
+            MediumSpec::Dram => Values::Inline,
+            MediumSpec::Pmem { .. } => Values::Pmem(PmemValues::open(config, plan)?),
+            MediumSpec::File { .. } => Values::File(FileValues::open(config, plan)?),
+            medium => {
+                let (tenant, medium) = (config.name.clone(), medium.to_string());
+                return Err(OpenError::Medium { tenant, medium });
+            }
+        };
+        let costs = Arc::new(CostTable::default_for(values.kind()));
+        Ok((values, Account::new(config.medium.to_string(), costs)))
+    }
+
+    #[inline]
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        !matches!(self, Values::Inline)
+    }
+
+    pub(crate) fn kind(&self) -> MediumKind {
+        match self {
+            Values::Inline => MediumKind::Dram,
+            Values::Pmem(_) => MediumKind::Pmem,
+            Values::File(_) => MediumKind::File,
+        }
+    }
+
+    /// How the medium is reached, for logs and statistics.
+    pub(crate) fn access(&self) -> &'static str {
+        match self {
+            Values::Inline => "anonymous memory",
+            Values::Pmem(pmem) => pmem.access(),
+            Values::File(file) => file.access(),
+        }
+    }
+
+    /// Where the first segment starts on the medium.
+    #[inline]
+    pub(crate) fn data_start(&self) -> u64 {
+        crate::label::LABEL_BYTES
+    }
+
+    /// What reads of a block file must be multiples of.
+    pub(crate) fn read_alignment(&self) -> u64 {
+        match self {
+            Values::File(file) => file.read_alignment(),
+            Values::Inline | Values::Pmem(_) => 1,
+        }
+    }
+
+    /// Whether segments are on their way to the medium.
+    pub(crate) fn is_writing(&self) -> bool {
+        matches!(self, Values::File(file) if file.is_writing())
+    }
+
+    /// Starts what works in the background.
+    pub(crate) fn start(&self, shared: &Arc<Shared>) -> Result<(), OpenError> {
+        match self {
+            Values::File(file) => file.start(shared),
+            Values::Inline | Values::Pmem(_) => Ok(()),
+        }
+    }
+
+    /// Ends it, once what was begun is done.
+    pub(crate) fn stop(&self) {
+        if let Values::File(file) = self {
+            file.stop();
+        }
+    }
+}

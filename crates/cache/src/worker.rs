@@ -1,0 +1,502 @@
+//! One thread's handle on a cache, and its reads.
+//!
+//! A plain read takes no lock and waits for nobody: it copies, then proves that what it copied was
+//! one whole item. A read that changes the item (touch, win, a token that a client will hold) is
+//! done under its buckets' lock.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use entresol_base::checksum::crc32c;
+use entresol_base::{Nanos, Seconds};
+use entresol_media::{Access, AccountHandle, Admission};
+
+use crate::cache::Shared;
+use crate::index::Found;
+use crate::ops::{
+    Expiry, GetOptions, ItemMeta, KeyHash, Lookup, PendingRead, ReadFailure, Store, Stored, Win,
+};
+use crate::record::{Head, UNIT, mark};
+use crate::statistics::{Counters, count};
+use crate::values::{ValueAt, Values};
+
+/// How stale an item's time of last access may grow before a plain read corrects it.
+const ACCESS_GRAIN_S: u32 = 60;
+
+/// One thread's handle on a cache. All operations are on single items.
+pub struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) shard: usize,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) account: AccountHandle,
+    pub(crate) random: fastrand::Rng,
+    /// Items counted in or out that the index has not been told of.
+    pub(crate) uncounted_items: i64,
+    /// Where an old value is kept while its successor is written.
+    pub(crate) scratch: Vec<u8>,
+}
+
+/// What a look at a record yields.
+pub(crate) enum Seen {
+    Live(Found, Head),
+    Expired(Found, Head),
+    Flushed(Found, Head),
+    Absent,
+}
+
+impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>, shard: usize, counters: Arc<Counters>) -> Self {
+        let account = shared.account.handle();
+        Worker {
+            shared,
+            shard,
+            counters,
+            account,
+            random: fastrand::Rng::new(),
+            uncounted_items: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The hash of a key, to be handed to every operation on it.
+    #[inline]
+    #[must_use]
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash(self.shared.hasher.hash(key))
+    }
+
+    /// Asks the processor to fetch the key's place in the index.
+    #[inline]
+    pub fn prefetch(&self, hash: KeyHash) {
+        self.shared.index.prefetch(hash.0);
+    }
+
+    /// Asks the processor to fetch the record that the key's place in the index names; pays once
+    /// that place has arrived.
+    #[inline]
+    pub fn prefetch_record(&self, hash: KeyHash) {
+        if let Some(location) = self.shared.index.guess(hash.0) {
+            self.shared.arena.prefetch(location * UNIT);
+            self.shared.arena.prefetch(location * UNIT + 64);
+        }
+    }
+
+    /// Whether the tenant's account lets it go on.
+    #[inline]
+    pub fn admit(&mut self, now: Nanos) -> Admission {
+        self.account.admit(now)
+    }
+
+    /// Looks an item up and appends it to `out`: first `header` is called with what is known of
+    /// the item, then the value's bytes follow, if they are wanted. `header` may be called again
+    /// after what it wrote was taken back.
+    #[inline]
+    pub fn get(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        options: &GetOptions,
+        out: &mut Vec<u8>,
+        mut header: impl FnMut(&ItemMeta, &mut Vec<u8>),
+    ) -> Lookup {
+        self.shared.check_flush(now);
+        let plain = !options.cas
+            && options.touch.is_none()
+            && options.vivify.is_none()
+            && options.recache_below_s.is_none();
+        if plain {
+            self.get_plain(key, hash, now, options, out, &mut header)
+        } else {
+            self.get_changing(key, hash, now, options, out, &mut header)
+        }
+    }
+
+    #[inline]
+    fn get_plain(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        options: &GetOptions,
+        out: &mut Vec<u8>,
+        header: &mut impl FnMut(&ItemMeta, &mut Vec<u8>),
+    ) -> Lookup {
+        let start = out.len();
+        loop {
+            let (found, head) = match self.look(key, hash, now) {
+                Seen::Live(found, head) => (found, head),
+                seen => return self.missed(&seen),
+            };
+            if options.win && head.has(mark::STALE) && !head.has(mark::WIN_SENT) {
+                // This reader wins the item: that changes it.
+                return self.get_changing(key, hash, now, options, out, header);
+            }
+            let meta = self.shared.meta(&found, &head, now);
+            header(&meta, out);
+            let room = out.len()..out.len() + head.value_len;
+            let value = if options.value {
+                self.shared.append_value(found.location(), &head, out)
+            } else {
+                ValueAt::Memory { checksum: None }
+            };
+            if !self.shared.index.unchanged(&found) {
+                out.truncate(start);
+                continue;
+            }
+            if !options.no_bump {
+                self.bump(&found, &head, now);
+            }
+            return self.deliver(value, key, hash, &found, meta, start, room, out);
+        }
+    }
+
+    /// Hands out a value that was copied whole, or the read that will bring it.
+    #[expect(clippy::too_many_arguments, reason = "the tail of both kinds of read")]
+    #[inline]
+    fn deliver(
+        &mut self,
+        value: ValueAt,
+        key: &[u8],
+        hash: KeyHash,
+        found: &Found,
+        meta: ItemMeta,
+        start: usize,
+        room: Range<usize>,
+        out: &mut Vec<u8>,
+    ) -> Lookup {
+        match value {
+            ValueAt::Memory { checksum } => {
+                if checksum.is_some_and(|expected| crc32c(&out[room.clone()]) != expected) {
+                    out.truncate(start);
+                    self.drop_damaged(hash, found.location());
+                    count(&self.counters.misses, 1);
+                    return Lookup::Miss;
+                }
+                count(&self.counters.hits, 1);
+                self.account.charge(Access::Read, key.len() + meta.value_len as usize);
+                Lookup::Hit(meta)
+            }
+            ValueAt::File { offset, checksum, segment, sequence } => {
+                out.resize(room.end, 0);
+                let read =
+                    self.pending(offset, checksum, hash, found, meta, room, (segment, sequence));
+                Lookup::Pending(read)
+            }
+            ValueAt::Gone => {
+                out.truncate(start);
+                count(&self.counters.misses, 1);
+                Lookup::Miss
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "gathers what a read needs to be finished later")]
+    pub(crate) fn pending(
+        &mut self,
+        offset: u64,
+        checksum: u32,
+        hash: KeyHash,
+        found: &Found,
+        meta: ItemMeta,
+        room: Range<usize>,
+        (segment, sequence): (u32, u64),
+    ) -> PendingRead {
+        let alignment = self.shared.values.read_alignment();
+        let start = offset - offset % alignment;
+        let end = (offset + u64::from(meta.value_len)).next_multiple_of(alignment);
+        let length = (end - start).max(alignment) as usize;
+        count(&self.counters.file_reads, 1);
+        self.account.charge(Access::Read, length);
+        PendingRead {
+            offset: start,
+            length,
+            room,
+            meta,
+            location: found.location(),
+            segment,
+            sequence,
+            value_start: (offset - start) as usize,
+            checksum,
+            hash,
+        }
+    }
+
+    /// Finds and checks the value of a pending read in the `data` that was read.
+    ///
+    /// # Errors
+    /// When the segment was given up in the meantime, or the bytes are not what was written.
+    pub fn complete_read(
+        &mut self,
+        read: &PendingRead,
+        data: &[u8],
+    ) -> Result<Range<usize>, ReadFailure> {
+        let range = read.value_start..read.value_start + read.meta.value_len as usize;
+        let intact = data.get(range.clone()).is_some_and(|value| crc32c(value) == read.checksum);
+        let segment = self.shared.segments.get(read.segment);
+        if segment.sequence.load(Ordering::SeqCst) != read.sequence {
+            count(&self.counters.misses, 1);
+            return Err(ReadFailure::Recycled);
+        }
+        if !intact {
+            self.drop_damaged(read.hash, read.location);
+            count(&self.counters.misses, 1);
+            return Err(ReadFailure::Damaged);
+        }
+        count(&self.counters.hits, 1);
+        Ok(range)
+    }
+
+    /// Tells that a pending read could not be carried out at all: the item is dropped, since its
+    /// value cannot be had.
+    pub fn fail_read(&mut self, read: &PendingRead) {
+        let segment = self.shared.segments.get(read.segment);
+        if segment.sequence.load(Ordering::SeqCst) == read.sequence {
+            self.drop_damaged(read.hash, read.location);
+        }
+        count(&self.counters.misses, 1);
+    }
+
+    fn drop_damaged(&mut self, hash: KeyHash, location: u64) {
+        count(&self.counters.damaged, 1);
+        let shared = Arc::clone(&self.shared);
+        let pair = shared.index.lock(hash.0);
+        if let Some(found) = pair.find(|at| at == location) {
+            shared.retire(location, &shared.head(location));
+            pair.remove(&found);
+            self.uncounted_items -= 1;
+        }
+    }
+
+    /// Finds a key's record without a lock; a hit still has to be proven.
+    #[inline]
+    pub(crate) fn look(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Seen {
+        let shared = &*self.shared;
+        let mut head = None;
+        let found = shared.index.find(hash.0, |location| {
+            let candidate = shared.head(location);
+            let matches = shared.is_key(&candidate, key);
+            if matches {
+                head = Some(candidate);
+            }
+            matches
+        });
+        let (Some(found), Some(head)) = (found, head) else { return Seen::Absent };
+        shared.judge(found, head, now)
+    }
+
+    #[inline]
+    pub(crate) fn missed(&mut self, seen: &Seen) -> Lookup {
+        count(&self.counters.misses, 1);
+        match seen {
+            Seen::Expired(..) => count(&self.counters.expired_on_read, 1),
+            Seen::Flushed(..) => count(&self.counters.flushed_on_read, 1),
+            Seen::Live(..) | Seen::Absent => {}
+        }
+        Lookup::Miss
+    }
+
+    /// Counts a read. The time of access, kept in the record, is written only once it is off by
+    /// memcached's own 60 seconds: that takes the bucket's lock, which costs more than the read.
+    #[inline]
+    fn bump(&mut self, found: &Found, head: &Head, now: Seconds) {
+        let heat = found.heat();
+        let warmer = heat.read(&mut self.random);
+        if warmer != heat {
+            self.shared.index.set_heat(found, warmer);
+        }
+        if head.last_access_s(now) >= ACCESS_GRAIN_S {
+            let arena = &self.shared.arena;
+            self.shared.index.try_locked(found, || head.set_access(arena, now));
+        }
+    }
+
+    fn get_changing(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        options: &GetOptions,
+        out: &mut Vec<u8>,
+        header: &mut impl FnMut(&ItemMeta, &mut Vec<u8>),
+    ) -> Lookup {
+        if options.touch == Some(Expiry::Immediately) {
+            let untouched = GetOptions { touch: None, ..*options };
+            let found = self.get_changing(key, hash, now, &untouched, out, header);
+            if !matches!(found, Lookup::Miss) {
+                self.touch_item(key, hash, now, Expiry::Immediately);
+            }
+            return found;
+        }
+        let start = out.len();
+        let before = options.touch.and_then(|expiry| self.touch_item(key, hash, now, expiry));
+        let shared = Arc::clone(&self.shared);
+        let pair = shared.index.lock(hash.0);
+        let seen = shared.seen_in(&pair, key, now);
+        let Seen::Live(found, head) = seen else {
+            drop(pair);
+            return match options.vivify {
+                Some(expiry) => self.vivify(key, hash, now, expiry, options, out, header),
+                None => self.missed(&seen),
+            };
+        };
+        let mut meta = shared.meta(&found, &head, now);
+        if let Some(before) = before {
+            meta.expiry = before.expiry;
+            meta.fetched = before.fetched;
+            meta.last_access_s = before.last_access_s;
+        }
+        if options.win {
+            meta.win = shared.settle_win(&head, meta.expiry, options.recache_below_s, now);
+        }
+        if options.cas {
+            head.set_marks(&shared.arena, mark::CAS_SEEN, 0);
+            meta.cas = shared.cas_of(found.location(), &head);
+        }
+        if !options.no_bump {
+            head.set_access(&shared.arena, now);
+            shared.index.set_heat(&found, found.heat().read(&mut self.random));
+        }
+        header(&meta, out);
+        let room = out.len()..out.len() + head.value_len;
+        let value = if options.value {
+            shared.append_value(found.location(), &head, out)
+        } else {
+            ValueAt::Memory { checksum: None }
+        };
+        drop(pair);
+        self.deliver(value, key, hash, &found, meta, start, room, out)
+    }
+
+    /// Creates an empty item for a reader that missed and will fetch the value.
+    #[expect(clippy::too_many_arguments, reason = "the tail of a read")]
+    fn vivify(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        expiry: Expiry,
+        options: &GetOptions,
+        out: &mut Vec<u8>,
+        header: &mut impl FnMut(&ItemMeta, &mut Vec<u8>),
+    ) -> Lookup {
+        let mut store = Store::set(b"");
+        store.expiry = expiry;
+        store.mode = crate::ops::StoreMode::Add;
+        store.explicit_cas = options.explicit_cas;
+        match self.store_marked(key, hash, now, &store, mark::WIN_SENT) {
+            Stored::Stored { cas } => {
+                let meta = ItemMeta {
+                    flags: 0,
+                    value_len: 0,
+                    cas: if options.cas { cas } else { 0 },
+                    expiry,
+                    last_access_s: 0,
+                    fetched: false,
+                    stale: false,
+                    win: Win::Won,
+                };
+                count(&self.counters.misses, 1);
+                header(&meta, out);
+                Lookup::Hit(meta)
+            }
+            // Somebody else was quicker: there is an item now.
+            Stored::NotStored => {
+                let without = GetOptions { vivify: None, ..*options };
+                self.get_changing(key, hash, now, &without, out, header)
+            }
+            _ => self.missed(&Seen::Absent),
+        }
+    }
+}
+
+impl Shared {
+    /// Whether a record, perhaps torn, bears this key.
+    #[inline]
+    pub(crate) fn is_key(&self, head: &Head, key: &[u8]) -> bool {
+        head.key_len == key.len() && self.arena.equals(head.key_at(), key)
+    }
+
+    /// Whether an item that was found still counts.
+    #[inline]
+    pub(crate) fn judge(&self, found: Found, head: Head, now: Seconds) -> Seen {
+        if head.has(mark::EXPIRY) && head.expiry(&self.arena).is_past(now) {
+            return Seen::Expired(found, head);
+        }
+        if self.is_flushed(found.location()) {
+            return Seen::Flushed(found, head);
+        }
+        Seen::Live(found, head)
+    }
+
+    /// What is known of an item but its token.
+    #[inline]
+    pub(crate) fn meta(&self, found: &Found, head: &Head, now: Seconds) -> ItemMeta {
+        ItemMeta {
+            flags: head.client_flags(&self.arena),
+            value_len: head.value_len as u32,
+            cas: 0,
+            expiry: head.expiry(&self.arena),
+            last_access_s: head.last_access_s(now),
+            fetched: found.heat().is_read(),
+            stale: head.has(mark::STALE),
+            win: if head.has(mark::WIN_SENT) { Win::AlreadySent } else { Win::None },
+        }
+    }
+
+    /// Decides under the bucket's lock who fetches the item anew.
+    fn settle_win(
+        &self,
+        head: &Head,
+        expiry: Expiry,
+        recache_below_s: Option<u32>,
+        now: Seconds,
+    ) -> Win {
+        if head.has(mark::WIN_SENT) {
+            return Win::AlreadySent;
+        }
+        let runs_short = match (expiry, recache_below_s) {
+            (Expiry::At(at), Some(below)) => at.0.saturating_sub(now.0) < below,
+            _ => false,
+        };
+        if runs_short || head.has(mark::STALE) {
+            head.set_marks(&self.arena, mark::WIN_SENT, 0);
+            return Win::Won;
+        }
+        Win::None
+    }
+
+    /// Appends an item's value to `out`, or tells where on the block file it lies.
+    #[inline]
+    pub(crate) fn append_value(&self, location: u64, head: &Head, out: &mut Vec<u8>) -> ValueAt {
+        match &self.values {
+            Values::Inline => {
+                if head.value_at() + head.value_len as u64 > self.arena.len() {
+                    return ValueAt::Gone;
+                }
+                self.arena.append_to(head.value_at(), head.value_len, out);
+                ValueAt::Memory { checksum: None }
+            }
+            Values::Pmem(pmem) => {
+                let (offset, checksum) = head.place(&self.arena);
+                let at = self.medium_base_of(self.segment_of(location)) + u64::from(offset);
+                if !pmem.append_to(at, head.value_len, out) {
+                    return ValueAt::Gone;
+                }
+                ValueAt::Memory { checksum: Some(checksum) }
+            }
+            Values::File(file) => {
+                let id = self.segment_of(location);
+                let segment = self.segments.get(id);
+                let (offset, checksum) = head.place(&self.arena);
+                let sequence = segment.sequence.load(Ordering::SeqCst);
+                if file.append_buffered(segment, u64::from(offset), head.value_len, out) {
+                    return ValueAt::Memory { checksum: None };
+                }
+                let offset = self.medium_base_of(id) + u64::from(offset);
+                ValueAt::File { offset, checksum, segment: id, sequence }
+            }
+        }
+    }
+}
