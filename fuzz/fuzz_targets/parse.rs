@@ -1,0 +1,60 @@
+//! The request parser, under any bytes: it never panics, takes no more than there is and never
+//! nothing, comes to the same steps however the bytes are divided, and reads what the client's half
+//! writes as the same request.
+#![no_main]
+
+#[path = "../../crates/protocol/tests/common/mod.rs"]
+mod common;
+
+use entresol_protocol::{Limits, Step, client, parse};
+use libfuzzer_sys::fuzz_target;
+
+/// So low that short inputs pass them.
+const TIGHT: Limits = Limits {
+    line_bytes_max: 64,
+    multiget_line_bytes_max: 200,
+    key_bytes_max: 12,
+    value_bytes_max: 24,
+};
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&division, bytes)) = input.split_first() else { return };
+    let limits = if division & 1 == 0 { Limits::default() } else { TIGHT };
+    let whole = common::feed([bytes], &limits);
+    let chunk_len = usize::from(division >> 1) % 48 + 1;
+    assert_eq!(common::feed(bytes.chunks(chunk_len), &limits), whole);
+
+    let mut rest = bytes;
+    loop {
+        match parse(rest, &limits) {
+            Step::Incomplete { needed } => {
+                assert!(needed > rest.len());
+                break;
+            }
+            Step::Request { request, consumed } => {
+                let mut written = Vec::new();
+                client::request(&mut written, &request);
+                reads_the_same(&written);
+                assert!(consumed > 0);
+                rest = &rest[consumed..];
+            }
+            Step::Refused { consumed, .. } => {
+                assert!(consumed > 0);
+                rest = &rest[consumed..];
+            }
+        }
+        if rest.is_empty() {
+            break;
+        }
+    }
+});
+
+fn reads_the_same(written: &[u8]) {
+    let Step::Request { request, consumed } = parse(written, &Limits::default()) else {
+        panic!("refused: {}", written.escape_ascii());
+    };
+    assert_eq!(consumed, written.len());
+    let mut again = Vec::new();
+    client::request(&mut again, &request);
+    assert_eq!(again, written);
+}
