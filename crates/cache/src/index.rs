@@ -197,35 +197,38 @@ impl Index {
     #[inline]
     pub(crate) fn guess(&self, hash: u64) -> Option<u64> {
         let (first, second) = addresses(hash, self.buckets.load(Ordering::Relaxed));
-        let tag = tag_of(hash);
-        for bucket in [first, second] {
-            let line = self.table.load_line(bucket * BUCKET_BYTES);
-            if let Some(word) = line[1..].iter().find(|word| *word >> 48 == tag) {
-                return Some(location_of(*word));
-            }
-        }
-        None
+        let matches = self.matches(first, second, tag_of(hash));
+        (matches.mask != 0)
+            .then(|| location_of(self.table.load_u64(matches.at(), Ordering::Relaxed)))
     }
 
     /// Finds the slot whose tag matches and whose location `matches`; `None` is a proven miss.
     /// A hit must be proven with `unchanged` after the record was read.
+    ///
+    /// Both buckets are looked at without a branch that depends on where the key is: a mispredicted
+    /// one would wait for the memory that it depends on, and every look-up behind it would, too.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, mut matches: impl FnMut(u64) -> bool) -> Option<Found> {
+    pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u64) -> bool) -> Option<Found> {
         let tag = tag_of(hash);
         loop {
             let n = self.buckets.load(Ordering::Acquire);
             let (first, second) = addresses(hash, n);
-            let (found, first_version) = self.scan(first, tag, &mut matches);
-            if found.is_some() {
-                return found;
-            }
-            let (found, second_version) = self.scan(second, tag, &mut matches);
-            if found.is_some() {
-                return found;
+            let versions = (self.version(first), self.version(second));
+            fence(Ordering::Acquire);
+            let mut matches = self.matches(first, second, tag);
+            fence(Ordering::Acquire);
+            while matches.mask != 0 {
+                let at = matches.at();
+                let word = self.table.load_u64(at, Ordering::Acquire);
+                if word >> 48 == tag && is_it(location_of(word)) {
+                    let bucket_at = at & !(BUCKET_BYTES - 1);
+                    let version = if matches.in_first() { versions.0 } else { versions.1 };
+                    return Some(Found { at, bucket_at, version, word });
+                }
+                matches.mask &= matches.mask - 1;
             }
             fence(Ordering::Acquire);
-            let unmoved = self.version(first) == first_version
-                && self.version(second) == second_version
+            let unmoved = (self.version(first), self.version(second)) == versions
                 && self.buckets.load(Ordering::Relaxed) == n;
             if unmoved {
                 return None;
@@ -234,23 +237,10 @@ impl Index {
     }
 
     #[inline]
-    fn scan(
-        &self,
-        bucket: u64,
-        tag: u64,
-        matches: &mut impl FnMut(u64) -> bool,
-    ) -> (Option<Found>, u64) {
-        let bucket_at = bucket * BUCKET_BYTES;
-        let version = self.table.load_u64(bucket_at, Ordering::Acquire) >> 32;
-        let line = self.table.load_line(bucket_at);
-        fence(Ordering::Acquire);
-        for (slot, word) in line.iter().enumerate().skip(1) {
-            if word >> 48 == tag && matches(location_of(*word)) {
-                let at = bucket_at + slot as u64 * 8;
-                return (Some(Found { at, bucket_at, version, word: *word }), version);
-            }
-        }
-        (None, version)
+    fn matches(&self, first: u64, second: u64, tag: u64) -> Matches {
+        let low = tag_mask(&self.table.load_line(first * BUCKET_BYTES), tag);
+        let high = tag_mask(&self.table.load_line(second * BUCKET_BYTES), tag);
+        Matches { mask: u64::from(low) | u64::from(high) << 32, first, second }
     }
 
     #[inline]
@@ -510,6 +500,42 @@ impl Index {
     }
 }
 
+/// The slots of two buckets whose tags match: slot `s` of the first is bit `4 s + 3`, of the second
+/// 32 bits higher.
+struct Matches {
+    mask: u64,
+    first: u64,
+    second: u64,
+}
+
+impl Matches {
+    #[inline]
+    fn in_first(&self) -> bool {
+        self.mask as u32 != 0
+    }
+
+    /// Where the lowest match is.
+    #[inline]
+    fn at(&self) -> u64 {
+        let bucket = if self.in_first() { self.first } else { self.second };
+        let slot = u64::from((self.mask.trailing_zeros() & 31) / 4);
+        bucket * BUCKET_BYTES + slot * 8
+    }
+}
+
+/// Bit `4 s + 3` for each slot `s` whose tag this is.
+#[inline]
+fn tag_mask(line: &[u64; 8], tag: u64) -> u32 {
+    let mut mask = 0;
+    for (slot, word) in line.iter().enumerate() {
+        mask |= u32::from(word >> 48 == tag) << (4 * slot + 3);
+    }
+    mask & TAG_BITS
+}
+
+/// The slots' bits; the header's, the lowest, is left out.
+const TAG_BITS: u32 = 0x8888_8880;
+
 #[derive(Clone, Copy)]
 struct Step {
     bucket: u64,
@@ -537,14 +563,20 @@ pub(crate) struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Finds the slot whose tag matches and whose location `matches`.
-    pub(crate) fn find(&self, mut matches: impl FnMut(u64) -> bool) -> Option<Found> {
-        let tag = tag_of(self.hash);
-        let (found, _) = self.index.scan(self.first, tag, &mut matches);
-        if found.is_some() || self.first == self.second {
-            return found;
+    /// Finds the slot whose tag matches and whose location is the one.
+    pub(crate) fn find(&self, mut is_it: impl FnMut(u64) -> bool) -> Option<Found> {
+        let mut matches = self.index.matches(self.first, self.second, tag_of(self.hash));
+        while matches.mask != 0 {
+            let at = matches.at();
+            let word = self.index.table.load_u64(at, Ordering::Relaxed);
+            if is_it(location_of(word)) {
+                let bucket_at = at & !(BUCKET_BYTES - 1);
+                let version = self.index.table.load_u64(bucket_at, Ordering::Relaxed) >> 32;
+                return Some(Found { at, bucket_at, version, word });
+            }
+            matches.mask &= matches.mask - 1;
         }
-        self.index.scan(self.second, tag, &mut matches).0
+        None
     }
 
     /// Names a new location in a slot that was found under this lock.
