@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arrivals;
+pub mod direct;
 pub mod error;
 pub mod load;
 pub mod popularity;

@@ -1,0 +1,375 @@
+//! The cache called directly, beside a plain map of boxed values in the same run.
+
+mod memory;
+mod report;
+mod subjects;
+mod workloads;
+
+use std::sync::Arc;
+
+use entresol_base::{ByteSize, Clock, Nanos, SystemClock};
+use entresol_cache::{Cache, Config};
+use entresol_media::{Account, CostTable};
+use fastrand::Rng;
+use serde::Serialize;
+
+use crate::error::BenchError;
+use crate::process::resident_bytes;
+use crate::progress::Progress;
+use crate::statistics::Spread;
+use crate::values::KeyMaker;
+use subjects::{BoxedMap, CacheSubject, LockedMap, LoopOnly, Subject, TwiceAccounted};
+use workloads::{Objects, Timed, fill, run};
+
+pub use memory::MemoryAtQuota;
+pub use workloads::Workload;
+
+/// Value sizes at which the cost of accounts is measured.
+const ACCOUNT_VALUE_BYTES: [usize; 2] = [64, 256];
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct DirectOptions {
+    /// Objects.
+    pub count: u32,
+    /// Bytes of a key.
+    pub key_bytes: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Operations in a timed loop.
+    pub operations: u32,
+    /// How often every loop is run.
+    pub rounds: usize,
+    /// The most threads of the mixed loop.
+    pub threads: usize,
+    /// Whether the cache asks for huge pages; the map takes what the allocator gives.
+    pub huge_pages: bool,
+    /// Seed of keys and orders.
+    pub seed: u64,
+}
+
+impl Default for DirectOptions {
+    fn default() -> Self {
+        DirectOptions {
+            count: 1_000_000,
+            key_bytes: 16,
+            value_bytes: 100,
+            operations: 1_000_000,
+            rounds: 5,
+            threads: 2,
+            huge_pages: true,
+            seed: 1,
+        }
+    }
+}
+
+/// One loop, both subjects.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorkloadResult {
+    /// Which loop.
+    pub workload: Workload,
+    /// Processor time of one operation of the cache.
+    pub cache_cpu_ns: Spread,
+    /// Processor time of one operation of the map.
+    pub map_cpu_ns: Spread,
+    /// The first to the second, of the medians.
+    pub ratio: f64,
+}
+
+/// The mixed loop on some threads.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ThreadsResult {
+    /// How many threads.
+    pub threads: usize,
+    /// Operations of the cache a second, all threads together, by wall time.
+    pub cache_ops_s: Spread,
+    /// Processor time of one operation of the cache.
+    pub cache_cpu_ns: Spread,
+    /// Operations of the map behind one lock.
+    pub map_ops_s: Spread,
+}
+
+/// What one more account costs on every get.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AccountResult {
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Processor time of a get as it is.
+    pub get_cpu_ns: Spread,
+    /// Processor time of a get that is admitted and charged once more.
+    pub get_twice_accounted_cpu_ns: Spread,
+    /// The difference of the medians.
+    pub account_cpu_ns: f64,
+}
+
+/// All that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DirectResult {
+    /// Objects.
+    pub objects: u32,
+    /// Bytes of a key.
+    pub key_bytes: usize,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// How often every loop was run.
+    pub rounds: usize,
+    /// Whether the cache asked for huge pages.
+    pub huge_pages: bool,
+    /// Processor time of the first store of an object: the cache, the map.
+    pub fill_cpu_ns: (f64, f64),
+    /// What the measuring loop itself costs; taken off every figure.
+    pub loop_cpu_ns: f64,
+    /// By how much resident memory grew for each object of the map.
+    pub map_resident_bytes_per_object: f64,
+    /// Memory of the cache at its quota.
+    pub memory: MemoryAtQuota,
+    /// One thread.
+    pub workloads: Vec<WorkloadResult>,
+    /// Half gets, half sets on several threads.
+    pub mixed: Vec<ThreadsResult>,
+    /// What accounts cost.
+    pub accounts: Vec<AccountResult>,
+}
+
+/// Runs everything.
+///
+/// # Errors
+/// When the cache cannot be opened, or an operation that must succeed does not.
+pub fn run_direct(
+    options: &DirectOptions,
+    progress: &Progress,
+) -> Result<DirectResult, BenchError> {
+    check(options)?;
+    progress.say("memory at the quota");
+    // First, while no other data of this process could hide its growth.
+    let memory = memory::measure(options)?;
+    progress.advance(1);
+    let objects = objects(options, options.value_bytes)?;
+    let cache = open_cache(options, options.value_bytes)?;
+    let clock = SystemClock::new();
+    let mut ours = CacheSubject::new(&cache, clock.seconds());
+    progress.say("filling");
+    let cache_fill = fill(&objects, &mut ours)?.cpu_ns_per_operation;
+    let resident_before = resident_bytes()?;
+    let mut map = BoxedMap::default();
+    let map_fill = fill(&objects, &mut map)?.cpu_ns_per_operation;
+    let map_bytes = resident_bytes()?.saturating_sub(resident_before);
+    let (workloads, loop_cpu_ns) = single(options, &objects, &mut ours, &mut map, progress)?;
+    drop(map);
+    let mixed = mixed(options, &objects, &cache, progress)?;
+    drop((ours, cache));
+    let mut accounts = Vec::new();
+    for value_bytes in ACCOUNT_VALUE_BYTES {
+        progress.say(&format!("accounts, {value_bytes} B"));
+        accounts.push(account_cost(options, value_bytes)?);
+        progress.advance(1);
+    }
+    Ok(DirectResult {
+        objects: options.count,
+        key_bytes: options.key_bytes,
+        value_bytes: options.value_bytes,
+        rounds: options.rounds,
+        huge_pages: options.huge_pages,
+        fill_cpu_ns: (cache_fill, map_fill),
+        loop_cpu_ns,
+        map_resident_bytes_per_object: map_bytes as f64 / f64::from(options.count),
+        memory,
+        workloads,
+        mixed,
+        accounts,
+    })
+}
+
+/// How many steps [`run_direct`] reports.
+#[must_use]
+pub fn direct_steps(options: &DirectOptions) -> u64 {
+    (1 + Workload::SINGLE.len() * options.rounds + options.threads + ACCOUNT_VALUE_BYTES.len())
+        as u64
+}
+
+fn check(options: &DirectOptions) -> Result<(), BenchError> {
+    let problem = if options.count < 1000 || options.operations < 1000 {
+        "--keys and --operations must be at least 1000"
+    } else if options.value_bytes < 8 {
+        "--value-size must be at least 8: a dependent get draws its key from the value"
+    } else if options.rounds == 0 || options.threads == 0 {
+        "--rounds and --threads must be at least 1"
+    } else {
+        return Ok(());
+    };
+    Err(BenchError::Usage(problem.to_owned()))
+}
+
+fn objects(options: &DirectOptions, value_bytes: usize) -> Result<Objects, BenchError> {
+    let keys = KeyMaker::new(options.key_bytes, u64::from(options.count)).ok_or_else(|| {
+        let problem = format!("keys of {} bytes: too short or too long", options.key_bytes);
+        BenchError::Usage(problem)
+    })?;
+    let operations = options.operations as usize;
+    Ok(Objects::new(keys, options.count, value_bytes, operations, options.seed))
+}
+
+/// A cache with room for all objects and the overwriting of them.
+fn open_cache(options: &DirectOptions, value_bytes: usize) -> Result<Arc<Cache>, BenchError> {
+    let object_bytes = (options.key_bytes + value_bytes + 32) as u64;
+    let dram = ByteSize(u64::from(options.count) * object_bytes * 3 / 2 + (64 << 20));
+    let config = Config {
+        huge_pages: options.huge_pages,
+        workers: options.threads,
+        seed: Some(options.seed),
+        ..Config::dram(dram)
+    };
+    Cache::open(config, Arc::new(SystemClock::new())).map_err(cache_error)
+}
+
+fn cache_error(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Cache(error.to_string())
+}
+
+/// All loops of one thread, cache and map in random order within each round.
+fn single(
+    options: &DirectOptions,
+    objects: &Objects,
+    ours: &mut CacheSubject,
+    map: &mut BoxedMap,
+    progress: &Progress,
+) -> Result<(Vec<WorkloadResult>, f64), BenchError> {
+    let mut rng = Rng::with_seed(options.seed);
+    let mut bare = LoopOnly { value: [7; 8] };
+    let mut results = Vec::new();
+    let mut loops = Vec::new();
+    for workload in Workload::SINGLE {
+        progress.say(workload.label());
+        let (mut cache_ns, mut map_ns) = (Vec::new(), Vec::new());
+        for _ in 0..options.rounds {
+            let empty = run(workload, objects, &mut bare)?.cpu_ns_per_operation;
+            let net = |timed: Timed| (timed.cpu_ns_per_operation - empty).max(0.0);
+            if rng.bool() {
+                cache_ns.push(net(run(workload, objects, ours)?));
+                map_ns.push(net(run(workload, objects, map)?));
+            } else {
+                map_ns.push(net(run(workload, objects, map)?));
+                cache_ns.push(net(run(workload, objects, ours)?));
+            }
+            loops.push(empty);
+            progress.advance(1);
+        }
+        let (cache_cpu_ns, map_cpu_ns) = (Spread::of(&cache_ns), Spread::of(&map_ns));
+        let ratio = cache_cpu_ns.median / map_cpu_ns.median.max(f64::MIN_POSITIVE);
+        results.push(WorkloadResult { workload, cache_cpu_ns, map_cpu_ns, ratio });
+    }
+    Ok((results, Spread::of(&loops).median))
+}
+
+fn mixed(
+    options: &DirectOptions,
+    objects: &Objects,
+    cache: &Arc<Cache>,
+    progress: &Progress,
+) -> Result<Vec<ThreadsResult>, BenchError> {
+    let clock = SystemClock::new();
+    let locked = LockedMap::default();
+    fill(objects, &mut locked.clone())?;
+    let mut results = Vec::new();
+    for threads in 1..=options.threads {
+        progress.say(&format!("half gets, half sets, {threads} threads"));
+        let (mut cache_ops, mut cache_ns, mut map_ops) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..options.rounds {
+            let subjects = (0..threads).map(|_| CacheSubject::new(cache, clock.seconds()));
+            let (ops, ns) = on_threads(objects, subjects.collect(), &clock)?;
+            cache_ops.push(ops);
+            cache_ns.push(ns);
+            map_ops.push(on_threads(objects, vec![locked.clone(); threads], &clock)?.0);
+        }
+        results.push(ThreadsResult {
+            threads,
+            cache_ops_s: Spread::of(&cache_ops),
+            cache_cpu_ns: Spread::of(&cache_ns),
+            map_ops_s: Spread::of(&map_ops),
+        });
+        progress.advance(1);
+    }
+    Ok(results)
+}
+
+/// Runs the mixed loop on each subject in a thread of its own; operations a second of all of them,
+/// and processor time of one.
+fn on_threads<S: Subject + Send>(
+    objects: &Objects,
+    subjects: Vec<S>,
+    clock: &SystemClock,
+) -> Result<(f64, f64), BenchError> {
+    let threads = subjects.len();
+    let began = clock.now();
+    let timed: Result<Vec<Timed>, BenchError> = std::thread::scope(|scope| {
+        let running: Vec<_> = subjects
+            .into_iter()
+            .map(|mut subject| scope.spawn(move || run(Workload::Mixed, objects, &mut subject)))
+            .collect();
+        running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
+    let passed = clock.now().since(began).as_secs_f64();
+    let cpu: Vec<f64> = timed?.iter().map(|timed| timed.cpu_ns_per_operation).collect();
+    let operations = (objects.operations() * threads) as f64;
+    Ok((operations / passed.max(1e-9), cpu.iter().sum::<f64>() / cpu.len().max(1) as f64))
+}
+
+/// Gets with and without one more account, by turns.
+fn account_cost(options: &DirectOptions, value_bytes: usize) -> Result<AccountResult, BenchError> {
+    let objects = objects(options, value_bytes)?;
+    let cache = open_cache(options, value_bytes)?;
+    let clock = SystemClock::new();
+    let mut plain = CacheSubject::new(&cache, clock.seconds());
+    fill(&objects, &mut plain)?;
+    let account = Account::new("second", Arc::new(CostTable::published()));
+    let mut twice = TwiceAccounted {
+        cache: CacheSubject::new(&cache, clock.seconds()),
+        account: account.handle(),
+        now: Nanos(1),
+    };
+    let mut bare = LoopOnly { value: [7; 8] };
+    let (mut once_ns, mut twice_ns) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds {
+        let workload = Workload::GetUniform;
+        let empty = run(workload, &objects, &mut bare)?.cpu_ns_per_operation;
+        once_ns.push(run(workload, &objects, &mut plain)?.cpu_ns_per_operation - empty);
+        twice_ns.push(run(workload, &objects, &mut twice)?.cpu_ns_per_operation - empty);
+    }
+    let (get_cpu_ns, get_twice_accounted_cpu_ns) = (Spread::of(&once_ns), Spread::of(&twice_ns));
+    let account_cpu_ns = get_twice_accounted_cpu_ns.median - get_cpu_ns.median;
+    Ok(AccountResult { value_bytes, get_cpu_ns, get_twice_accounted_cpu_ns, account_cpu_ns })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_run_measures_everything() {
+        let options = DirectOptions {
+            count: 100_000,
+            operations: 50_000,
+            rounds: 1,
+            huge_pages: false,
+            ..DirectOptions::default()
+        };
+        let result = run_direct(&options, &Progress::hidden()).unwrap();
+        assert_eq!(result.workloads.len(), Workload::SINGLE.len());
+        assert!(result.workloads.iter().all(|found| found.map_cpu_ns.median > 0.0));
+        assert_eq!(result.mixed.len(), 2);
+        assert_eq!(result.memory.refused_while_free, 0);
+        assert!(result.memory.items_at_first_eviction > 10_000, "{:?}", result.memory);
+        let tables = result.tables();
+        assert!(tables.iter().any(|table| table.to_string().contains("set, overwriting")));
+    }
+
+    #[test]
+    fn options_that_cannot_be_measured_are_refused() {
+        let short = DirectOptions { value_bytes: 4, ..DirectOptions::default() };
+        let error = run_direct(&short, &Progress::hidden()).unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains("--value-size"));
+    }
+}

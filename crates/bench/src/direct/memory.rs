@@ -1,0 +1,102 @@
+//! How many bytes of DRAM an object takes at the quota, and whether anything is refused while
+//! memory is free.
+
+use std::sync::Arc;
+
+use entresol_base::{ByteSize, Clock, SystemClock};
+use entresol_cache::{Cache, Config};
+use serde::Serialize;
+
+use super::subjects::{CacheSubject, Subject};
+use super::{DirectOptions, cache_error};
+use crate::error::BenchError;
+use crate::process::resident_bytes;
+use crate::values::KeyMaker;
+
+/// Bytes per object beyond key and value that the quota is set by.
+const QUOTA_OVERHEAD_BYTES: u64 = 24;
+/// How many stores go between two looks at the statistics.
+const LOOK_EVERY: u64 = 1024;
+
+/// A cache filled to its quota and half as much again.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MemoryAtQuota {
+    /// The quota of DRAM.
+    pub quota_bytes: u64,
+    /// Items that it held when the first was evicted.
+    pub items_at_first_eviction: u64,
+    /// The quota for each of them.
+    pub quota_bytes_per_object: f64,
+    /// What the cache says it used for each of them.
+    pub accounted_bytes_per_object: f64,
+    /// By how much resident memory had grown for each of them.
+    pub resident_bytes_per_object: f64,
+    /// Items that it held after half as many again.
+    pub items_after_overflow: u64,
+    /// The quota for each of those.
+    pub quota_bytes_per_object_after_overflow: f64,
+    /// Stores refused before anything was evicted: memory was free.
+    pub refused_while_free: u64,
+    /// Stores refused in all.
+    pub refused: u64,
+}
+
+/// Fills a cache whose quota is what `options.count` objects need at 24 bytes each beside key and
+/// value.
+pub(super) fn measure(options: &DirectOptions) -> Result<MemoryAtQuota, BenchError> {
+    let object_bytes = (options.key_bytes + options.value_bytes) as u64 + QUOTA_OVERHEAD_BYTES;
+    let quota_bytes = u64::from(options.count) * object_bytes;
+    let offered = u64::from(options.count) * 3 / 2;
+    let keys = KeyMaker::new(options.key_bytes, offered).ok_or_else(|| {
+        let problem = format!("keys of {} bytes are too short", options.key_bytes);
+        BenchError::Usage(problem)
+    })?;
+    let resident_before = resident_bytes()?;
+    let clock = Arc::new(SystemClock::new());
+    let now = clock.seconds();
+    let config = Config {
+        huge_pages: options.huge_pages,
+        seed: Some(options.seed),
+        ..Config::dram(ByteSize(quota_bytes))
+    };
+    let cache = Cache::open(config, clock).map_err(cache_error)?;
+    let mut subject = CacheSubject::new(&cache, now);
+    let mut at_first_eviction = None;
+    let (mut key, value) = (Vec::new(), vec![b'v'; options.value_bytes]);
+    let (mut refused, mut refused_while_free, mut items_before) = (0, 0, 0);
+    for number in 0..offered {
+        key.clear();
+        keys.append(number, &mut key);
+        refused += u64::from(!subject.set(&key, &value));
+        if number % LOOK_EVERY == 0 && at_first_eviction.is_none() {
+            let statistics = cache.statistics();
+            if statistics.events.evicted_items + statistics.events.displaced_out > 0 {
+                let resident = resident_bytes()?.saturating_sub(resident_before);
+                at_first_eviction = Some((items_before, statistics.dram_used_bytes, resident));
+            } else {
+                items_before = statistics.items;
+                refused_while_free = refused;
+            }
+        }
+    }
+    let statistics = cache.statistics();
+    let (items, used, resident) = match at_first_eviction {
+        Some(found) => found,
+        None => {
+            let resident = resident_bytes()?.saturating_sub(resident_before);
+            (statistics.items, statistics.dram_used_bytes, resident)
+        }
+    };
+    let per_object = |bytes: u64, items: u64| bytes as f64 / items.max(1) as f64;
+    Ok(MemoryAtQuota {
+        quota_bytes,
+        items_at_first_eviction: items,
+        quota_bytes_per_object: per_object(quota_bytes, items),
+        accounted_bytes_per_object: per_object(used, items),
+        resident_bytes_per_object: per_object(resident, items),
+        items_after_overflow: statistics.items,
+        quota_bytes_per_object_after_overflow: per_object(quota_bytes, statistics.items),
+        refused_while_free,
+        refused,
+    })
+}

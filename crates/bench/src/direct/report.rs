@@ -1,0 +1,118 @@
+//! The direct measurement as tables and as a page.
+
+use super::{DirectResult, Workload};
+use crate::report::svg::{Bar, bars};
+use crate::report::table::{grouped, number};
+use crate::report::{Page, Table};
+use crate::statistics::Spread;
+
+/// `median (lowest to highest)`.
+fn spread(spread: &Spread) -> String {
+    format!("{} ({} to {})", number(spread.median), number(spread.min), number(spread.max))
+}
+
+impl DirectResult {
+    /// Tables for a terminal.
+    #[must_use]
+    pub fn tables(&self) -> Vec<Table> {
+        vec![self.times(), self.memory_table(), self.threads(), self.account_table()]
+    }
+
+    fn times(&self) -> Table {
+        let title = format!(
+            "{} objects of {} + {} B, one thread, processor time, median (lowest to highest) of {}",
+            grouped(f64::from(self.objects)),
+            self.key_bytes,
+            self.value_bytes,
+            self.rounds
+        );
+        let columns = ["ns per operation", "cache", "boxed map", "ratio"];
+        let mut table = Table::new(&title, &columns);
+        let (ours, map) = self.fill_cpu_ns;
+        let fill = [number(ours), number(map), number(ours / map.max(f64::MIN_POSITIVE))];
+        table.row(["first set (filling)".to_owned()].into_iter().chain(fill).collect());
+        for found in &self.workloads {
+            table.row(vec![
+                found.workload.label().to_owned(),
+                spread(&found.cache_cpu_ns),
+                spread(&found.map_cpu_ns),
+                number(found.ratio),
+            ]);
+        }
+        table
+    }
+
+    fn memory_table(&self) -> Table {
+        let memory = &self.memory;
+        let mut table = Table::new("Memory", &["bytes per object", ""]);
+        for (what, value) in [
+            ("quota at the first eviction", memory.quota_bytes_per_object),
+            ("accounted by the cache", memory.accounted_bytes_per_object),
+            ("resident growth", memory.resident_bytes_per_object),
+            ("quota after half as many again", memory.quota_bytes_per_object_after_overflow),
+            ("boxed map, resident growth", self.map_resident_bytes_per_object),
+        ] {
+            table.row(vec![what.to_owned(), number(value)]);
+        }
+        let refused = grouped(memory.refused_while_free as f64);
+        table.row(vec!["stores refused while memory was free".to_owned(), refused]);
+        table.row(vec!["stores refused in all".to_owned(), grouped(memory.refused as f64)]);
+        table
+    }
+
+    fn threads(&self) -> Table {
+        let columns = ["threads", "cache ops/s", "cache ns", "map behind one lock ops/s"];
+        let mut table = Table::new(Workload::Mixed.label(), &columns);
+        for found in &self.mixed {
+            table.row(vec![
+                found.threads.to_string(),
+                spread(&found.cache_ops_s),
+                spread(&found.cache_cpu_ns),
+                spread(&found.map_ops_s),
+            ]);
+        }
+        table
+    }
+
+    fn account_table(&self) -> Table {
+        let columns = ["value B", "get ns", "with one more account ns", "account ns"];
+        let mut table = Table::new("Cost of an account on each get", &columns);
+        for found in &self.accounts {
+            table.row(vec![
+                found.value_bytes.to_string(),
+                spread(&found.get_cpu_ns),
+                spread(&found.get_twice_accounted_cpu_ns),
+                number(found.account_cpu_ns),
+            ]);
+        }
+        table
+    }
+
+    /// A page with drawings.
+    #[must_use]
+    pub fn page(&self) -> Page {
+        let mut page = Page::new("entresol bench cache: in process");
+        let bar = |label: String, value, series| Bar { label, value, series };
+        let times: Vec<Bar> = self
+            .workloads
+            .iter()
+            .flat_map(|found| {
+                let label = found.workload.label();
+                [
+                    bar(format!("cache: {label}"), found.cache_cpu_ns.median, 0),
+                    bar(format!("map: {label}"), found.map_cpu_ns.median, 1),
+                ]
+            })
+            .collect();
+        page.drawing(&bars("Processor time of one operation, median", "ns", &times));
+        let memory = [
+            bar("cache, resident".into(), self.memory.resident_bytes_per_object, 0),
+            bar("boxed map, resident".into(), self.map_resident_bytes_per_object, 1),
+        ];
+        page.drawing(&bars("Memory of one object", "B", &memory));
+        for table in self.tables() {
+            page.table(&table);
+        }
+        page
+    }
+}

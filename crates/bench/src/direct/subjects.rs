@@ -1,0 +1,180 @@
+//! What is measured: the cache, a plain map of boxed values, and the loop around them by itself.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use entresol_base::{Nanos, Seconds};
+use entresol_cache::{Cache, GetOptions, KeyHash, Lookup, Store, Stored, Worker};
+use entresol_media::{Access, AccountHandle, Admission};
+
+/// The keys of a batch, all of one length, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) keys: Vec<u8>,
+    pub(crate) key_bytes: usize,
+}
+
+/// How many keys a batch has.
+pub(crate) const BATCH: usize = 16;
+
+/// Something that keeps values under keys.
+pub(crate) trait Subject {
+    /// Copies the value of `key` into `out`, which is empty; false if there is none.
+    fn get(&mut self, key: &[u8], out: &mut Vec<u8>) -> bool;
+
+    /// Keeps a copy of `value`; false if that is refused.
+    fn set(&mut self, key: &[u8], value: &[u8]) -> bool;
+
+    /// Copies the values of all keys, one behind the other; returns how many there were.
+    #[inline]
+    fn get_batch(&mut self, batch: &Batch, out: &mut Vec<u8>) -> usize {
+        let mut found = 0;
+        for key in batch.keys.chunks_exact(batch.key_bytes) {
+            found += usize::from(self.get(key, out));
+        }
+        found
+    }
+}
+
+/// Makes keys and copies a value, and nothing else: what the measuring loop costs by itself, which
+/// is taken off every figure.
+#[derive(Debug)]
+pub(crate) struct LoopOnly {
+    pub(crate) value: [u8; 8],
+}
+
+impl Subject for LoopOnly {
+    #[inline]
+    fn get(&mut self, key: &[u8], out: &mut Vec<u8>) -> bool {
+        black_box(key);
+        out.extend_from_slice(&self.value);
+        true
+    }
+
+    #[inline]
+    fn set(&mut self, key: &[u8], value: &[u8]) -> bool {
+        black_box((key, value));
+        true
+    }
+}
+
+type Boxed = HashMap<Box<[u8]>, Box<[u8]>, foldhash::fast::RandomState>;
+
+/// The standard library's map with boxed keys and values and a fast hasher.
+#[derive(Debug, Default)]
+pub(crate) struct BoxedMap {
+    map: Boxed,
+}
+
+impl Subject for BoxedMap {
+    #[inline]
+    fn get(&mut self, key: &[u8], out: &mut Vec<u8>) -> bool {
+        let Some(value) = self.map.get(key) else { return false };
+        out.extend_from_slice(value);
+        true
+    }
+
+    #[inline]
+    fn set(&mut self, key: &[u8], value: &[u8]) -> bool {
+        self.map.insert(Box::from(key), Box::from(value));
+        true
+    }
+}
+
+/// The same map behind one lock, for several threads.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct LockedMap {
+    map: Arc<Mutex<BoxedMap>>,
+}
+
+impl Subject for LockedMap {
+    #[inline]
+    fn get(&mut self, key: &[u8], out: &mut Vec<u8>) -> bool {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner).get(key, out)
+    }
+
+    #[inline]
+    fn set(&mut self, key: &[u8], value: &[u8]) -> bool {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner).set(key, value)
+    }
+}
+
+/// The cache through one worker.
+pub(crate) struct CacheSubject {
+    worker: Worker,
+    now: Seconds,
+    options: GetOptions,
+}
+
+impl CacheSubject {
+    pub(crate) fn new(cache: &Arc<Cache>, now: Seconds) -> CacheSubject {
+        CacheSubject { worker: cache.worker(), now, options: GetOptions::default() }
+    }
+
+    #[inline]
+    fn get_hashed(&mut self, key: &[u8], hash: KeyHash, out: &mut Vec<u8>) -> bool {
+        let found = self.worker.get(key, hash, self.now, &self.options, out, |_, _| {});
+        matches!(found, Lookup::Hit(_))
+    }
+}
+
+impl Subject for CacheSubject {
+    #[inline]
+    fn get(&mut self, key: &[u8], out: &mut Vec<u8>) -> bool {
+        let hash = self.worker.hash(key);
+        self.get_hashed(key, hash, out)
+    }
+
+    #[inline]
+    fn set(&mut self, key: &[u8], value: &[u8]) -> bool {
+        let hash = self.worker.hash(key);
+        let stored = self.worker.store(key, hash, self.now, &Store::set(value), None);
+        matches!(stored, Stored::Stored { .. })
+    }
+
+    /// As the server does with a pipeline: all places in the index are asked for, then all
+    /// records, then the requests are carried out.
+    #[inline]
+    fn get_batch(&mut self, batch: &Batch, out: &mut Vec<u8>) -> usize {
+        let mut hashes = [None; BATCH];
+        let keys = || batch.keys.chunks_exact(batch.key_bytes);
+        for (key, place) in keys().zip(&mut hashes) {
+            let hash = self.worker.hash(key);
+            self.worker.prefetch(hash);
+            *place = Some(hash);
+        }
+        for hash in hashes.iter().flatten() {
+            self.worker.prefetch_record(*hash);
+        }
+        let mut found = 0;
+        for (key, hash) in keys().zip(hashes.iter().flatten()) {
+            found += usize::from(self.get_hashed(key, *hash, out));
+        }
+        found
+    }
+}
+
+/// The cache with one more account on every get: what accounts cost is what this costs more.
+pub(crate) struct TwiceAccounted {
+    pub(crate) cache: CacheSubject,
+    pub(crate) account: AccountHandle,
+    pub(crate) now: Nanos,
+}
+
+impl Subject for TwiceAccounted {
+    #[inline]
+    fn get(&mut self, key: &[u8], out: &mut Vec<u8>) -> bool {
+        if self.account.admit(self.now) != Admission::Go {
+            return false;
+        }
+        let found = self.cache.get(key, out);
+        self.account.charge(Access::Read, key.len() + out.len());
+        found
+    }
+
+    #[inline]
+    fn set(&mut self, key: &[u8], value: &[u8]) -> bool {
+        self.cache.set(key, value)
+    }
+}
