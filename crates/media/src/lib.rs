@@ -6,15 +6,24 @@
 #![deny(unsafe_code)]
 
 pub mod account;
+pub mod block;
 pub mod cost;
+pub mod directory;
+mod event;
 pub mod files;
+pub mod machine;
 pub mod medium;
 mod placement;
 mod raw;
 pub mod region;
 
 pub use account::{Account, AccountHandle, Admission, Limit, Usage};
+pub use block::{
+    Alignment, Backend, BackendChoice, BlockFile, BlockOptions, IoBuffer, IoCompletion, IoQueue,
+    IoRequest, open_block_file,
+};
 pub use cost::{Access, CostTable};
+pub use directory::Directory;
 pub use medium::{MediumKind, MediumSpec};
 pub use placement::FileError;
 pub use region::{FlushKind, PmemMode, Region, RegionError, RegionKind, RegionOptions};

@@ -9,6 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -19,6 +20,10 @@ use crate::files;
 pub(crate) const PAGE_BYTES: u64 = 4096;
 /// How much of a block device must be zero for it to count as unused.
 const DEVICE_HEAD_BYTES: usize = 4096;
+
+/// How often a lock is tried, and what lies in between: a second in all.
+const LOCK_TRIES: usize = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a medium's file cannot be used. Every variant names the file and the way out.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +90,17 @@ pub enum FileError {
     NotDax {
         /// The file.
         path: PathBuf,
+    },
+    /// io_uring was asked for by name, and the kernel refuses it.
+    #[error(
+        "io_uring is refused for {path}: {cause}; let the io backend be auto or threads, or allow \
+         it (containers forbid it by default)"
+    )]
+    IoUring {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
     },
     /// Some other call of the system's failed.
     #[error("cannot {doing} {path}: {cause}")]
@@ -303,12 +319,21 @@ fn open_new(path: &Path, directory: &Path) -> io::Result<(File, Undo)> {
     }
 }
 
-fn lock(file: &File, path: &Path) -> Result<(), FileError> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(FileError::Locked { path: path.into() }),
-        Err(errno) => Err(FileError::Io { doing: "lock", path: path.into(), cause: errno.into() }),
+/// Locks the file, or says that it is in use. A process that was killed a moment ago may not be
+/// quite gone: the kernel closes its rings and mappings in its own time. So this is tried for a
+/// while.
+pub(crate) fn lock(file: &File, path: &Path) -> Result<(), FileError> {
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => std::thread::sleep(LOCK_PAUSE),
+            Err(errno) => {
+                let (path, cause) = (path.into(), errno.into());
+                return Err(FileError::Io { doing: "lock", path, cause });
+            }
+        }
     }
+    Err(FileError::Locked { path: path.into() })
 }
 
 /// Allocates a range of a file, lengthening it where necessary. Where the file system cannot, what

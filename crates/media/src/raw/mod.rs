@@ -1,11 +1,15 @@
 //! The only folder of the project that holds `unsafe` code. Each file wraps one thing the compiler
 //! cannot check behind functions that are safe to call, or says what their caller must keep.
 //!
+//! - `buffer`: aligned buffers for disks.
 //! - `mapping`: mapped memory, bounds-checked; every access to a region ends here.
 //! - `persist`: writing cache lines back, and stores past the caches.
 //! - `racy`: copies and comparisons of memory that other threads may be writing.
+//! - `ring`: reads and writes through io_uring.
 #![allow(unsafe_code)]
 
+pub(crate) mod buffer;
 pub(crate) mod mapping;
 pub(crate) mod persist;
 pub(crate) mod racy;
+pub(crate) mod ring;

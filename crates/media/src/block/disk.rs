@@ -1,0 +1,287 @@
+//! An open block file: its descriptor, how it may be accessed, and the blocking calls.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, statx};
+
+use super::threads::{Pool, ThreadQueue};
+use super::{
+    Alignment, Backend, BlockFile, IoBuffer, IoQueue, IoRequest, QUEUE_DEPTH_MAX, REQUEST_BYTES_MAX,
+};
+use crate::cost::Access;
+use crate::placement::{self, FileError, PAGE_BYTES, Prepared};
+use crate::raw::buffer::BUFFER_ALIGNMENT;
+use crate::raw::ring::Ring;
+
+/// Every disk's blocks are multiples of this. It also holds where the page cache is used, so that
+/// a file can be moved between file systems.
+const BLOCK_BYTES_MIN: u64 = 512;
+/// What is assumed of a disk that goes past the page cache and does not say.
+const BLOCK_BYTES_UNKNOWN: u64 = 4096;
+
+/// An open file and how it may be accessed. Shared by all queues to it.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    file: File,
+    path: PathBuf,
+    len: AtomicU64,
+    alignment: Alignment,
+    direct: bool,
+}
+
+impl OpenFile {
+    /// Takes the file past the page cache if the file system lets it.
+    pub(super) fn new(
+        path: &Path,
+        prepared: &Prepared,
+        remarks: &mut Vec<String>,
+    ) -> Result<OpenFile, FileError> {
+        let io = |doing| move |cause| FileError::Io { doing, path: path.into(), cause };
+        let file = prepared.file().try_clone().map_err(io("open"))?;
+        let direct = match set_direct(&file) {
+            Ok(()) => true,
+            Err(cause) => {
+                remarks.push(format!(
+                    "direct I/O is refused here ({cause}): reads and writes go through the page \
+                     cache"
+                ));
+                false
+            }
+        };
+        let alignment = alignment(&file, direct).map_err(io("look at"))?;
+        if alignment.memory > BUFFER_ALIGNMENT || alignment.offset > PAGE_BYTES {
+            let text = format!("its disk wants blocks of {} bytes", alignment.offset);
+            let cause = io::Error::new(io::ErrorKind::Unsupported, text);
+            return Err(io("use")(cause));
+        }
+        let len = AtomicU64::new(prepared.len() / alignment.offset * alignment.offset);
+        Ok(OpenFile { file, path: path.into(), len, alignment, direct })
+    }
+
+    /// The same with the descriptor that the file was kept under. Descriptors of one opening share
+    /// their flags, so that this one goes past the page cache too.
+    pub(super) fn kept(self, file: File) -> OpenFile {
+        OpenFile { file, ..self }
+    }
+
+    pub(super) fn duplicate(&self) -> io::Result<OpenFile> {
+        let file = self.file.try_clone()?;
+        let len = AtomicU64::new(self.len());
+        Ok(OpenFile { file, path: self.path.clone(), len, ..*self })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn alignment(&self) -> Alignment {
+        self.alignment
+    }
+
+    fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    /// Whether a request may be carried out.
+    pub(crate) fn check(&self, request: &IoRequest) -> io::Result<()> {
+        self.check_range(request.access, request.offset, request.buffer.len())
+    }
+
+    fn check_range(&self, access: Access, offset: u64, bytes: usize) -> io::Result<()> {
+        let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        let block = self.alignment.offset;
+        if bytes == 0 || bytes > REQUEST_BYTES_MAX {
+            return invalid(format!("a request for {bytes} bytes"));
+        }
+        if !offset.is_multiple_of(block) || !(bytes as u64).is_multiple_of(block) {
+            return invalid(format!("{bytes} bytes at {offset} are no blocks of {block}"));
+        }
+        let end = offset.saturating_add(bytes as u64);
+        if access == Access::Write && end > self.len() {
+            return invalid(format!("a write up to {end} in a file of {} bytes", self.len()));
+        }
+        Ok(())
+    }
+
+    /// Carries out one request, blocking the thread.
+    pub(super) fn perform(
+        &self,
+        access: Access,
+        offset: u64,
+        buffer: &mut IoBuffer,
+    ) -> io::Result<usize> {
+        self.check_range(access, offset, buffer.len())?;
+        match access {
+            Access::Write => self.file.write_all_at(buffer, offset).map(|()| buffer.len()),
+            Access::Read => loop {
+                match self.file.read_at(buffer, offset) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    result => return result,
+                }
+            },
+        }
+    }
+}
+
+impl AsRawFd for OpenFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+fn set_direct(file: &File) -> io::Result<()> {
+    let flags = fcntl_getfl(file)?;
+    fcntl_setfl(file, flags | OFlags::DIRECT)?;
+    // Some file systems accept the flag and refuse the reads.
+    match file.read_at(&mut IoBuffer::new(PAGE_BYTES as usize), 0) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            fcntl_setfl(file, flags)?;
+            Err(error)
+        }
+    }
+}
+
+fn alignment(file: &File, direct: bool) -> io::Result<Alignment> {
+    let memory = BUFFER_ALIGNMENT;
+    if !direct {
+        return Ok(Alignment { memory, offset: BLOCK_BYTES_MIN });
+    }
+    let known = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
+    let told = known.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && known.stx_dio_offset_align != 0;
+    if !told {
+        return Ok(Alignment { memory, offset: BLOCK_BYTES_UNKNOWN });
+    }
+    let memory = memory.max(known.stx_dio_mem_align as usize);
+    Ok(Alignment { memory, offset: u64::from(known.stx_dio_offset_align).max(BLOCK_BYTES_MIN) })
+}
+
+/// A block file on a disk of this machine.
+#[derive(Debug)]
+pub(super) struct Disk {
+    file: Arc<OpenFile>,
+    backend: Backend,
+    remarks: Vec<String>,
+    /// The threads that serve all queues, once there is one.
+    pool: Mutex<Option<Arc<Pool>>>,
+}
+
+impl Disk {
+    pub(super) fn new(file: Arc<OpenFile>, backend: Backend, remarks: Vec<String>) -> Disk {
+        Disk { file, backend, remarks, pool: Mutex::new(None) }
+    }
+
+    fn pool(&self) -> io::Result<Arc<Pool>> {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*pool {
+            Some(pool) => Ok(Arc::clone(pool)),
+            None => Ok(Arc::clone(pool.insert(Pool::start(&self.file)?))),
+        }
+    }
+}
+
+impl BlockFile for Disk {
+    fn read_at(&self, offset: u64, buffer: &mut IoBuffer) -> io::Result<usize> {
+        self.file.perform(Access::Read, offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, buffer: &IoBuffer) -> io::Result<()> {
+        self.file.check_range(Access::Write, offset, buffer.len())?;
+        self.file.file.write_all_at(buffer, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.file.sync_data()
+    }
+
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<(), FileError> {
+        let path = self.path();
+        let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
+        let before = self.len();
+        if bytes > before {
+            if let Err(cause) = placement::allocate(&self.file.file, before, bytes - before) {
+                // What was added is taken back; the first error says why.
+                let _ = self.file.file.set_len(before);
+                return Err(placement::failed_allocation(path, bytes, cause));
+            }
+        } else {
+            // Nobody may write behind the end any more before the end is moved.
+            self.file.len.store(bytes, Ordering::Release);
+            let io = |cause| FileError::Io { doing: "shorten", path: path.into(), cause };
+            self.file.file.set_len(bytes).map_err(io)?;
+        }
+        self.file.len.store(bytes, Ordering::Release);
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        const ZEROES: usize = 1 << 20;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let block = usize::try_from(self.alignment().offset).unwrap_or(usize::MAX);
+        self.file.check_range(Access::Write, offset, block)?;
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if rustix::fs::fallocate(&self.file.file, hole, offset, bytes).is_ok() {
+            return Ok(());
+        }
+        let mut zeroes = IoBuffer::new(ZEROES);
+        let mut at = offset;
+        while at < offset + bytes {
+            zeroes.set_len((offset + bytes - at).min(ZEROES as u64) as usize);
+            self.write_at(at, &zeroes)?;
+            at += zeroes.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, offset: u64, bytes: u64) -> Result<(), FileError> {
+        let (path, end) = (self.path(), offset.saturating_add(bytes));
+        if bytes == 0 || end > self.len() {
+            return Ok(());
+        }
+        placement::allocate(&self.file.file, offset, bytes)
+            .map_err(|cause| placement::failed_allocation(path, bytes, cause))
+    }
+
+    fn alignment(&self) -> Alignment {
+        self.file.alignment
+    }
+
+    fn is_direct(&self) -> bool {
+        self.file.direct
+    }
+
+    fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    fn path(&self) -> &Path {
+        &self.file.path
+    }
+
+    fn queue(self: Arc<Self>, depth: usize) -> io::Result<Box<dyn IoQueue>> {
+        if depth == 0 || depth > QUEUE_DEPTH_MAX {
+            let text = format!("a queue of {depth} requests; 1 to {QUEUE_DEPTH_MAX} are possible");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        match self.backend {
+            Backend::IoUring => Ok(Box::new(Ring::new(Arc::clone(&self.file), depth)?)),
+            Backend::ThreadPool => Ok(Box::new(ThreadQueue::new(self.pool()?, depth)?)),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What is to be known about the machine: for defaults, for checks of quotas, and for the line that
+//! stands beside every measurement.
+
+use std::io;
+use std::path::Path;
+
+use entresol_base::ByteSize;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::files;
+
+/// The memory that this process may use at most: the machine's, or its control group's if that is
+/// less.
+#[must_use]
+pub fn memory_bytes() -> u64 {
+    let system = rustix::system::sysinfo();
+    let machine = (system.totalram as u64).saturating_mul(u64::from(system.mem_unit.max(1)));
+    control_group_limit().map_or(machine, |limit| limit.min(machine))
+}
+
+/// The limit of the control group (version 2) that this process is in, if it has one. Limits of
+/// groups further up are not looked for: whoever sets them sets this one too, in practice.
+fn control_group_limit() -> Option<u64> {
+    let groups = files::read_to_string(Path::new("/proc/self/cgroup")).ok()?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let file = format!("/sys/fs/cgroup{}/memory.max", group.trim_end_matches('/'));
+    files::read_to_string(Path::new(&file)).ok()?.trim().parse().ok()
+}
+
+/// How many files and connections a process may have open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DescriptorLimit {
+    /// The limit in force.
+    pub soft: u64,
+    /// How far the process may raise it by itself.
+    pub hard: u64,
+}
+
+/// How many files and connections this process may have open.
+#[must_use]
+pub fn descriptor_limit() -> DescriptorLimit {
+    let limit = getrlimit(Resource::Nofile);
+    let number = |limit: Option<u64>| limit.unwrap_or(u64::MAX);
+    DescriptorLimit { soft: number(limit.current), hard: number(limit.maximum) }
+}
+
+/// Raises the limit of open files to `wanted`, or as far as it goes; answers the limit in force
+/// then. It is never lowered.
+///
+/// # Errors
+/// If the system refuses what it allows itself.
+pub fn raise_descriptor_limit(wanted: u64) -> io::Result<u64> {
+    let DescriptorLimit { soft, hard } = descriptor_limit();
+    let reached = wanted.min(hard).max(soft);
+    if reached > soft {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(reached), maximum })?;
+    }
+    Ok(reached)
+}
+
+/// A text that is different after each start of the machine, if the system gives one: what lies in
+/// ordinary memory-backed files under another one was not flushed by a crash.
+#[must_use]
+pub fn boot_id() -> Option<String> {
+    let text = files::read_to_string(Path::new("/proc/sys/kernel/random/boot_id")).ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// The number of processors that this process may use.
+#[must_use]
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// The machine in one line, for reports: processor, cores, memory, kernel.
+#[must_use]
+pub fn describe() -> String {
+    let processor = processor_name().unwrap_or_else(|| "unknown processor".to_owned());
+    let memory = ByteSize::gib((memory_bytes() + (1 << 29)) >> 30);
+    let system = rustix::system::uname();
+    let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+    format!(
+        "{processor}, {} processors, {memory}, {} {}",
+        processors(),
+        text(system.sysname()),
+        text(system.release()),
+    )
+}
+
+fn processor_name() -> Option<String> {
+    let text = files::read_to_string(Path::new("/proc/cpuinfo")).ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    let name = line.split_once(':')?.1;
+    Some(name.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_has_memory_and_a_name() {
+        assert!(memory_bytes() > 64 << 20, "{}", memory_bytes());
+        let line = describe();
+        assert!(line.contains("Linux ") && !line.contains('\n'), "{line}");
+        assert_eq!(boot_id(), boot_id());
+        assert!(boot_id().is_some_and(|id| id.len() == 36));
+    }
+
+    #[test]
+    fn the_limit_of_descriptors_is_raised_and_never_lowered() {
+        let before = descriptor_limit();
+        assert_eq!(raise_descriptor_limit(1).expect("no change"), before.soft);
+        let reached = raise_descriptor_limit(u64::MAX).expect("as far as it goes");
+        assert_eq!(reached, before.hard);
+        assert_eq!(descriptor_limit().soft, reached);
+    }
+}

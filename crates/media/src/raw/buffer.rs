@@ -1,0 +1,209 @@
+//! Buffers that a disk reads from and writes to directly: aligned, and movable between owners
+//! without being copied.
+//!
+//! Who may touch what: a buffer's bytes belong to whoever owns the [`IoBuffer`], wherever they lie.
+//! The slots of a pool are disjoint, and a slot is in at most one buffer: it leaves the free list
+//! when the buffer is made and returns when that is dropped.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The alignment of every buffer: enough for any disk.
+pub(crate) const BUFFER_ALIGNMENT: usize = 4096;
+
+/// Aligned bytes that start as zeroes.
+#[derive(Debug)]
+struct Memory {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the memory belongs to its owner like a `Box<[u8]>`.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn new(bytes: usize) -> Memory {
+        let rounded = bytes.max(1).next_multiple_of(BUFFER_ALIGNMENT);
+        let Ok(layout) = Layout::from_size_align(rounded, BUFFER_ALIGNMENT) else {
+            handle_alloc_error(Layout::new::<[u8; BUFFER_ALIGNMENT]>());
+        };
+        // SAFETY: the layout is not empty.
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
+        Memory { start, layout }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and freed here only.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+/// Slots of equal size in one piece of memory, which a kernel can be told about once.
+#[derive(Debug)]
+pub(crate) struct SlotPool {
+    memory: Memory,
+    slot_bytes: usize,
+    free: Mutex<Vec<usize>>,
+}
+
+impl SlotPool {
+    /// A pool of `slots` slots of `slot_bytes`, rounded up to the alignment.
+    pub(crate) fn new(slots: usize, slot_bytes: usize) -> Arc<SlotPool> {
+        let slot_bytes = slot_bytes.next_multiple_of(BUFFER_ALIGNMENT);
+        let memory = Memory::new(slots * slot_bytes);
+        Arc::new(SlotPool { memory, slot_bytes, free: Mutex::new((0..slots).collect()) })
+    }
+
+    /// A buffer of `len` bytes in a slot, if that is large enough and one is free.
+    pub(crate) fn buffer(self: &Arc<Self>, len: usize) -> Option<IoBuffer> {
+        if len > self.slot_bytes {
+            return None;
+        }
+        let index = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        // SAFETY: the index is one of the slots, all of which lie in the memory.
+        let start = unsafe { self.memory.start.add(index * self.slot_bytes) };
+        let home = Home::Slot { pool: Arc::clone(self), index };
+        Some(IoBuffer { start, len, capacity: self.slot_bytes, home })
+    }
+
+    /// The whole memory, for telling the kernel about it.
+    pub(crate) fn span(&self) -> (*mut u8, usize) {
+        (self.memory.start.as_ptr(), self.memory.layout.size())
+    }
+}
+
+#[derive(Debug)]
+enum Home {
+    /// Kept to be freed with the buffer.
+    Own {
+        _memory: Memory,
+    },
+    Slot {
+        pool: Arc<SlotPool>,
+        index: usize,
+    },
+}
+
+/// Bytes that a disk reads from and writes to directly; used like a slice. A buffer that came from
+/// a queue may be one of a few that the kernel knows, which is faster: drop it to give it back.
+#[derive(Debug)]
+pub struct IoBuffer {
+    start: NonNull<u8>,
+    len: usize,
+    capacity: usize,
+    home: Home,
+}
+
+// SAFETY: a buffer owns its bytes (see the head of this file).
+unsafe impl Send for IoBuffer {}
+// SAFETY: as above; shared, they can only be read.
+unsafe impl Sync for IoBuffer {}
+
+impl IoBuffer {
+    /// A buffer of `len` zeroes.
+    #[must_use]
+    pub fn new(len: usize) -> IoBuffer {
+        let memory = Memory::new(len);
+        let capacity = memory.layout.size();
+        IoBuffer { start: memory.start, len, capacity, home: Home::Own { _memory: memory } }
+    }
+
+    /// How long the buffer can become.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Changes how many of the buffer's bytes are used; what comes to light holds old bytes.
+    ///
+    /// # Panics
+    /// If `len` exceeds the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity, "a buffer of {} bytes cannot hold {len}", self.capacity);
+        self.len = len;
+    }
+
+    /// Whether the buffer is one of this pool's.
+    pub(crate) fn is_of(&self, of: &Arc<SlotPool>) -> bool {
+        matches!(&self.home, Home::Slot { pool, .. } if Arc::ptr_eq(pool, of))
+    }
+
+    /// Where the bytes are.
+    pub(crate) fn start(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+}
+
+impl Deref for IoBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the buffer owns at least `len` bytes from `start`, which began as zeroes.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for IoBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; `self` is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for IoBuffer {
+    fn drop(&mut self) {
+        if let Home::Slot { pool, index } = &self.home {
+            pool.free.lock().unwrap_or_else(PoisonError::into_inner).push(*index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_zero_and_as_long_as_asked() {
+        for len in [0, 1, 512, 4096, 100_000] {
+            let mut buffer = IoBuffer::new(len);
+            assert_eq!(buffer.as_ptr().align_offset(BUFFER_ALIGNMENT), 0);
+            assert!(buffer.len() == len && buffer.iter().all(|&byte| byte == 0));
+            buffer.set_len(buffer.capacity());
+            buffer.fill(7);
+        }
+    }
+
+    #[test]
+    fn a_pool_hands_each_slot_to_one_owner_at_a_time() {
+        let pool = SlotPool::new(3, 5000);
+        let mut taken: Vec<_> = (0..3).map(|_| pool.buffer(8192).expect("a slot")).collect();
+        assert!(pool.buffer(1).is_none(), "all are taken");
+        for (number, buffer) in taken.iter_mut().enumerate() {
+            buffer.fill(number as u8);
+        }
+        for (number, buffer) in taken.iter().enumerate() {
+            assert!(buffer.iter().all(|&byte| usize::from(byte) == number));
+        }
+        taken.pop();
+        let again = pool.buffer(100).expect("one is back");
+        assert!(again.is_of(&pool) && !IoBuffer::new(1).is_of(&pool));
+        drop(again);
+        assert!(pool.buffer(8193).is_none(), "too long for a slot");
+    }
+
+    #[test]
+    fn a_buffer_keeps_its_pool_alive() {
+        let pool = SlotPool::new(1, 4096);
+        let mut buffer = pool.buffer(4096).expect("a slot");
+        drop(pool);
+        buffer.fill(9);
+        assert_eq!(buffer[4095], 9);
+    }
+}

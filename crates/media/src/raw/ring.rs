@@ -1,0 +1,231 @@
+//! A queue of reads and writes of one file through the kernel's io_uring.
+//!
+//! Who may touch what: a buffer whose request was pushed belongs to the kernel until its completion
+//! has been seen. It lies in `flights` until then, where nobody looks at its bytes. A ring that is
+//! dropped first waits for the kernel to finish; should waiting fail, the buffers are leaked, since
+//! memory lost is better than memory overwritten.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use io_uring::{IoUring, opcode, squeue, types};
+
+use super::buffer::{IoBuffer, SlotPool};
+use crate::block::{IoCompletion, IoQueue, IoRequest, OpenFile};
+use crate::cost::Access;
+use crate::event::Event;
+
+/// The size of the buffers that the kernel is told about beforehand: most values with their
+/// neighbourhood fit.
+const SLOT_BYTES: usize = 32 << 10;
+/// How many there are at most.
+const SLOTS_MAX: usize = 64;
+/// The entry of the file in the ring's table of files.
+const FILE: types::Fixed = types::Fixed(0);
+
+/// A request that the kernel has, and how much of it is done.
+struct Flight {
+    request: IoRequest,
+    done: usize,
+}
+
+/// A queue of reads and writes through io_uring.
+pub(crate) struct Ring {
+    ring: IoUring,
+    file: Arc<OpenFile>,
+    /// Requests by the number under which the kernel knows them.
+    flights: Vec<Option<Flight>>,
+    /// Numbers that are free.
+    free: Vec<usize>,
+    /// Requests refused without asking the kernel.
+    refused: Vec<IoCompletion>,
+    /// Buffers that the kernel knows, if it let us tell it about them.
+    pool: Option<Arc<SlotPool>>,
+    event: Event,
+}
+
+impl Ring {
+    /// A queue for `depth` requests at once.
+    pub(crate) fn new(file: Arc<OpenFile>, depth: usize) -> io::Result<Ring> {
+        let entries = u32::try_from(depth).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let ring = IoUring::builder().dontfork().build(entries)?;
+        let event = Event::new()?;
+        ring.submitter().register_eventfd(event.as_raw_fd())?;
+        ring.submitter().register_files(&[file.as_raw_fd()])?;
+        let pool = register_pool(&ring, depth.min(SLOTS_MAX));
+        Ok(Ring {
+            ring,
+            file,
+            flights: (0..depth).map(|_| None).collect(),
+            free: (0..depth).rev().collect(),
+            refused: Vec::new(),
+            pool,
+            event,
+        })
+    }
+
+    /// Puts what is left of the flight into the submission queue; false if that is full.
+    fn push(&mut self, number: usize) -> bool {
+        let Some(flight) = self.flights[number].as_mut() else { return false };
+        let known = self.pool.as_ref().is_some_and(|pool| flight.request.buffer.is_of(pool));
+        let entry = entry(flight, known);
+        let entry = entry.user_data(number as u64);
+        // SAFETY: the entry names bytes of a buffer that stays in `flights` until the completion
+        // has been seen, and a file that `self` keeps open.
+        unsafe { self.ring.submission().push(&entry) }.is_ok()
+    }
+
+    /// Moves what the kernel has completed into `out`; writes that it cut short go on.
+    fn collect(&mut self, out: &mut Vec<IoCompletion>) {
+        let mut again = Vec::new();
+        for completion in self.ring.completion() {
+            let number = completion.user_data() as usize;
+            let result = completion.result();
+            let Some(mut flight) = self.flights.get_mut(number).and_then(Option::take) else {
+                continue;
+            };
+            if result > 0 {
+                flight.done += result as usize;
+                let rest = flight.request.access == Access::Write
+                    && flight.done < flight.request.buffer.len();
+                if rest {
+                    self.flights[number] = Some(flight);
+                    again.push(number);
+                    continue;
+                }
+            }
+            self.free.push(number);
+            let result = match result {
+                0 if flight.request.access == Access::Write => Err(io::ErrorKind::WriteZero.into()),
+                0.. => Ok(flight.done),
+                error => Err(io::Error::from_raw_os_error(-error)),
+            };
+            let IoRequest { token, buffer, .. } = flight.request;
+            out.push(IoCompletion { token, result, buffer });
+        }
+        for number in again {
+            // There is room: the kernel took this very entry before.
+            let pushed = self.push(number);
+            debug_assert!(pushed, "no room to go on with a write");
+        }
+    }
+}
+
+/// The ring's entry for what is left of a flight, whose buffer the kernel may know beforehand.
+fn entry(flight: &mut Flight, known: bool) -> squeue::Entry {
+    let offset = flight.request.offset + flight.done as u64;
+    let rest = flight.request.buffer.len() - flight.done;
+    // `OpenFile::check` keeps lengths far below this.
+    let len = u32::try_from(rest).unwrap_or(u32::MAX);
+    let start = flight.request.buffer.start().wrapping_add(flight.done);
+    match (flight.request.access, known) {
+        (Access::Read, false) => opcode::Read::new(FILE, start, len).offset(offset).build(),
+        (Access::Read, true) => opcode::ReadFixed::new(FILE, start, len, 0).offset(offset).build(),
+        (Access::Write, false) => opcode::Write::new(FILE, start, len).offset(offset).build(),
+        (Access::Write, true) => {
+            opcode::WriteFixed::new(FILE, start, len, 0).offset(offset).build()
+        }
+    }
+}
+
+/// Tells the kernel about a pool of buffers. A system that refuses (a limit on locked memory, say)
+/// is served without.
+fn register_pool(ring: &IoUring, slots: usize) -> Option<Arc<SlotPool>> {
+    let pool = SlotPool::new(slots, SLOT_BYTES);
+    let (start, bytes) = pool.span();
+    let span = libc::iovec { iov_base: start.cast(), iov_len: bytes };
+    // SAFETY: the ring's owner keeps the pool for as long as the ring, and the kernel touches the
+    // memory only where a request says so.
+    unsafe { ring.submitter().register_buffers(&[span]) }.ok()?;
+    Some(pool)
+}
+
+impl IoQueue for Ring {
+    fn submit(&mut self, request: IoRequest) -> Result<(), IoRequest> {
+        if self.in_flight() >= self.flights.len() {
+            return Err(request);
+        }
+        if let Err(error) = self.file.check(&request) {
+            let IoRequest { token, buffer, .. } = request;
+            self.refused.push(IoCompletion { token, result: Err(error), buffer });
+            self.event.signal();
+            return Ok(());
+        }
+        let Some(number) = self.free.pop() else { return Err(request) };
+        self.flights[number] = Some(Flight { request, done: 0 });
+        if self.push(number) {
+            return Ok(());
+        }
+        self.free.push(number);
+        match self.flights[number].take() {
+            Some(flight) => Err(flight.request),
+            None => Ok(()),
+        }
+    }
+
+    fn kick(&mut self) -> io::Result<()> {
+        while !self.ring.submission().is_empty() {
+            match self.ring.submit() {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, out: &mut Vec<IoCompletion>) {
+        self.event.clear();
+        out.append(&mut self.refused);
+        self.collect(out);
+        // The rest of a write that was cut short goes on; should the kernel be short of memory
+        // just now, it does so with the next kick or wait.
+        let _ = self.kick();
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.kick()?;
+        self.event.clear();
+        if !self.refused.is_empty() || !self.ring.completion().is_empty() {
+            // Cleared too early: whoever watches the descriptor must see it again.
+            self.event.signal();
+            return Ok(());
+        }
+        if self.in_flight() == 0 {
+            return Ok(());
+        }
+        self.event.wait(timeout)
+    }
+
+    fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.flights.len() - self.free.len() + self.refused.len()
+    }
+
+    fn buffer(&self, len: usize) -> IoBuffer {
+        let slot = self.pool.as_ref().and_then(|pool| pool.buffer(len));
+        slot.unwrap_or_else(|| IoBuffer::new(len))
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        let mut done = Vec::new();
+        while self.free.len() < self.flights.len() {
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return self.flights.drain(..).for_each(std::mem::forget),
+            }
+            self.collect(&mut done);
+        }
+        // The kernel takes a closed ring apart in its own time. Until then it would keep the file
+        // open, and with it the file's lock.
+        let _ = self.ring.submitter().unregister_files();
+    }
+}
