@@ -1,3 +1,50 @@
 //! The `entresol` command: arguments in, library calls out.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod config;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A multi-tenant cache on the media of your choice, for memcached's clients.
+#[derive(Debug, Parser)]
+#[command(name = "entresol", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the server; without --config one cache in DRAM on 127.0.0.1:11211.
+    Serve(Box<serve::Arguments>),
+    /// Look at a configuration without running it.
+    Config(config::Arguments),
+}
+
+/// The arguments or the configuration are wrong, or what they ask for cannot be had.
+const WRONG: u8 = 2;
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Config(arguments) => config::run(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(WRONG)
+        }
+    }
+}
+
+/// Each problem on a line of its own.
+#[expect(clippy::print_stderr, reason = "this is where the command's errors are told")]
+fn complain(error: &anyhow::Error) {
+    for line in format!("{error:#}").lines() {
+        eprintln!("entresol: {line}");
+    }
+}

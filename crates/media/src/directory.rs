@@ -34,8 +34,7 @@ impl Directory {
         }
         let handle = File::open(path).map_err(io("open"))?;
         if !handle.metadata().map_err(io("look at"))?.is_dir() {
-            let (found, wanted) = ("no directory", "another place");
-            return Err(FileError::WrongType { path: path.into(), found, wanted });
+            return Err(FileError::WrongType { path: path.into(), found: "no directory" });
         }
         Ok(Directory { path: path.into(), handle })
     }

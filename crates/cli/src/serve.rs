@@ -1,0 +1,222 @@
+//! `entresol serve`: flags and file into settings, settings into a running server.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+use entresol_base::{ByteSize, Clock, SystemClock};
+use entresol_server::Running;
+use entresol_server::config::{
+    self, ConfigError, Machine, RawConfig, RawTenant, Settings, SizeText, Spanned, TextOrList,
+};
+use tracing_subscriber::filter::LevelFilter;
+
+/// What the only tenant is called when no file names any.
+const TENANT: &str = "default";
+const LISTEN: &str = "127.0.0.1:11211";
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Read tenants and limits from this file; flags of the whole server go before it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerFlags,
+    #[command(flatten)]
+    tenant: TenantFlags,
+    /// Once listening, write `TENANT ADDRESS:PORT` lines here.
+    #[arg(long, value_name = "PATH")]
+    port_file: Option<PathBuf>,
+    /// How much to log: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LevelFilter,
+}
+
+/// Flags that go with a file and without.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "The whole server")]
+struct ServerFlags {
+    /// Event loops, one thread each; one for each processor unless given.
+    #[arg(long, value_name = "N")]
+    threads: Option<i64>,
+    /// Where /metrics, /healthz and /stats.json are served, or off [default: 127.0.0.1:11280].
+    #[arg(long, value_name = "ADDRESS:PORT|off")]
+    admin: Option<String>,
+    /// Log requests that take longer than this, or off [default: off].
+    #[arg(long, value_name = "TIME|off")]
+    slow_log: Option<String>,
+    /// How long a stopping server waits for clients to take their replies [default: 5s].
+    #[arg(long, value_name = "TIME")]
+    drain_time: Option<String>,
+    /// Keep the caches over a restart in this folder.
+    #[arg(long, value_name = "FOLDER")]
+    restart_from: Option<String>,
+    /// Ask for huge pages [default: true].
+    #[arg(long, value_name = "true|false")]
+    huge_pages: Option<bool>,
+    /// How block files are read and written: auto, io-uring or threads [default: auto].
+    #[arg(long, value_name = "BACKEND")]
+    io_backend: Option<String>,
+    /// Allow listeners that other machines can reach; the protocol has no password.
+    #[arg(long)]
+    allow_remote: bool,
+}
+
+/// Flags of the one tenant that is served without a file.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "The one tenant served without --config")]
+#[group(id = "tenant", multiple = true, conflicts_with = "config")]
+struct TenantFlags {
+    /// Listen here; may be given several times, port 0 lets the system choose
+    /// [default: 127.0.0.1:11211, unless there is a UNIX socket].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Vec<String>,
+    /// Listen on this UNIX socket.
+    #[arg(long, value_name = "PATH")]
+    unix_socket: Option<String>,
+    /// The UNIX socket's file mode, octal [default: 700].
+    #[arg(long, value_name = "MODE")]
+    unix_socket_mode: Option<String>,
+    /// Connections at a time [default: 1024].
+    #[arg(long, value_name = "N")]
+    connections: Option<i64>,
+    /// Where values lie: dram, pmem:PATH, pmem:PATH,assume-dax or file:PATH [default: dram].
+    #[arg(long, value_name = "MEDIUM")]
+    medium: Option<String>,
+    /// Quota of DRAM: keys, metadata, tables and, with dram, values [default: 64MiB].
+    #[arg(long, value_name = "SIZE")]
+    dram_quota: Option<String>,
+    /// Quota of a medium other than dram.
+    #[arg(long, value_name = "SIZE")]
+    medium_quota: Option<String>,
+    /// Size of a segment; chosen from the quota unless given.
+    #[arg(long, value_name = "SIZE")]
+    segment_size: Option<String>,
+    /// The largest value taken [default: 1MiB].
+    #[arg(long, value_name = "SIZE")]
+    value_limit: Option<String>,
+    /// Which segment goes when room is short: merge, fifo, random or least-utilised
+    /// [default: merge].
+    #[arg(long, value_name = "POLICY")]
+    eviction: Option<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    log_to_stderr(arguments.log_level);
+    let settings = settings(arguments)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let running = entresol_server::start(settings, clock)?;
+    if let Some(path) = &arguments.port_file {
+        write_ports(path, &running)?;
+    }
+    let read = || settings_again(arguments);
+    Ok(entresol_server::signals::serve(running, read)?)
+}
+
+fn log_to_stderr(level: LevelFilter) {
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .init();
+}
+
+/// What this machine has.
+pub(crate) fn machine() -> Machine {
+    Machine {
+        memory: ByteSize(entresol_media::machine::memory_bytes()),
+        processors: entresol_media::machine::processors(),
+    }
+}
+
+/// The text of a configuration file.
+pub(crate) fn read_file(path: &Path) -> anyhow::Result<String> {
+    entresol_media::files::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}", path.display()))
+}
+
+fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
+    let Some(path) = &arguments.config else {
+        let mut raw =
+            RawConfig { tenant: vec![spanned(arguments.tenant.raw())], ..Default::default() };
+        arguments.server.put_over(&mut raw);
+        return Ok(config::from_flags(&raw, &machine())?);
+    };
+    let text = read_file(path)?;
+    let read: Result<Settings, ConfigError> =
+        config::parse_with(&path.to_string_lossy(), &text, &machine(), |raw| {
+            arguments.server.put_over(raw);
+        });
+    Ok(read?)
+}
+
+/// The settings anew, for a reload.
+fn settings_again(arguments: &Arguments) -> Result<Settings, String> {
+    if arguments.config.is_none() {
+        return Err("there is no configuration file to read again; give --config".to_owned());
+    }
+    settings(arguments).map_err(|error| format!("{error:#}"))
+}
+
+impl ServerFlags {
+    /// Puts what was given over what a file says.
+    fn put_over(&self, raw: &mut RawConfig) {
+        put(&mut raw.threads, self.threads);
+        put(&mut raw.admin, self.admin.clone());
+        put(&mut raw.slow_log, self.slow_log.clone());
+        put(&mut raw.drain_time, self.drain_time.clone());
+        put(&mut raw.restart_from, self.restart_from.clone());
+        put(&mut raw.huge_pages, self.huge_pages);
+        put(&mut raw.io_backend, self.io_backend.clone());
+        put(&mut raw.allow_remote, self.allow_remote.then_some(true));
+    }
+}
+
+impl TenantFlags {
+    fn raw(&self) -> RawTenant {
+        let size = |text: &Option<String>| text.clone().map(SizeText::Text).map(spanned);
+        let mut listen = self.listen.clone();
+        if listen.is_empty() && self.unix_socket.is_none() {
+            listen.push(LISTEN.to_owned());
+        }
+        RawTenant {
+            name: Some(spanned(TENANT.to_owned())),
+            listen: (!listen.is_empty()).then(|| spanned(TextOrList::List(listen))),
+            unix_socket: self.unix_socket.clone().map(spanned),
+            unix_socket_mode: self.unix_socket_mode.clone().map(spanned),
+            connections: self.connections.map(spanned),
+            medium: self.medium.clone().map(spanned),
+            dram_quota: size(&self.dram_quota),
+            medium_quota: size(&self.medium_quota),
+            segment_size: size(&self.segment_size),
+            value_limit: size(&self.value_limit),
+            eviction: self.eviction.clone().map(spanned),
+        }
+    }
+}
+
+/// A value that stands in no file.
+fn spanned<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
+}
+
+fn put<T>(place: &mut Option<Spanned<T>>, given: Option<T>) {
+    if let Some(value) = given {
+        *place = Some(spanned(value));
+    }
+}
+
+fn write_ports(path: &Path, running: &Running) -> anyhow::Result<()> {
+    let mut text = String::new();
+    for (tenant, addresses) in running.addresses() {
+        for address in addresses {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{tenant} {address}");
+        }
+    }
+    entresol_media::files::write_atomically(path, text.as_bytes())
+        .with_context(|| format!("cannot write the port file {}", path.display()))
+}

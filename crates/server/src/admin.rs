@@ -1,0 +1,91 @@
+//! The admin listener: metrics, health and statistics over HTTP, on a thread of its own that no
+//! request of a tenant ever waits for.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use tokio::sync::oneshot;
+
+use crate::metrics;
+use crate::registry::Registry;
+
+/// The running listener; stops when dropped.
+pub(crate) struct Admin {
+    pub(crate) address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Serves on `listener`, which is bound already.
+    pub(crate) fn start(listener: TcpListener, registry: Arc<Registry>) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        listener.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let run = move || {
+            runtime.block_on(async {
+                let listener = match tokio::net::TcpListener::from_std(listener) {
+                    Ok(listener) => listener,
+                    Err(error) => {
+                        tracing::error!(%error, "the admin listener cannot start");
+                        return;
+                    }
+                };
+                let serve = axum::serve(listener, routes(registry)).into_future();
+                let serving = tokio::spawn(serve);
+                // An error means that the sender is gone, which is an order to stop as well.
+                let _ = stopped.await;
+                serving.abort();
+            });
+        };
+        let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(run)?;
+        Ok(Admin { address, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the admin thread has panicked");
+        }
+    }
+}
+
+fn routes(registry: Arc<Registry>) -> Router {
+    let (for_metrics, for_health, for_json) =
+        (Arc::clone(&registry), Arc::clone(&registry), registry);
+    Router::new()
+        .route(
+            "/metrics",
+            get(move || async move {
+                typed("text/plain; version=0.0.4; charset=utf-8", metrics::prometheus(&for_metrics))
+            }),
+        )
+        .route("/stats.json", {
+            get(move || async move { typed("application/json", metrics::json(&for_json)) })
+        })
+        .route(
+            "/healthz",
+            get(move || async move {
+                if for_health.is_healthy() {
+                    (StatusCode::OK, "ok\n")
+                } else {
+                    (StatusCode::SERVICE_UNAVAILABLE, "an event loop has ended\n")
+                }
+            }),
+        )
+}
+
+fn typed(kind: &'static str, text: String) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, kind)], text)
+}

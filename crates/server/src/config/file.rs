@@ -1,0 +1,180 @@
+//! A configuration as it is written: every key optional, every value with its place in the text.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::locate::{self, line_of};
+use super::{ConfigError, Problem};
+
+/// Where a configuration comes from, so that a problem can say where it is.
+#[derive(Debug, Clone)]
+pub enum Origin {
+    /// Flags of the command line.
+    Flags,
+    /// A file.
+    File {
+        /// Its name, as the user gave it.
+        name: String,
+        /// Its text.
+        text: String,
+    },
+}
+
+impl Origin {
+    /// The file called `name` with this `text`.
+    #[must_use]
+    pub fn file(name: &str, text: &str) -> Self {
+        Origin::File { name: name.to_owned(), text: text.to_owned() }
+    }
+
+    /// The place of a value of `key`: the file and its line, or the flag.
+    pub(super) fn place(&self, key: &str, span: &std::ops::Range<usize>) -> String {
+        match self {
+            Origin::Flags => format!("--{}", key.replace('_', "-")),
+            Origin::File { name, .. } if span.end == 0 => name.clone(),
+            Origin::File { name, text } => format!("{name}:{}", line_of(text, span.start)),
+        }
+    }
+
+    /// `key` as this origin's user writes it.
+    pub(super) fn key(&self, key: &str) -> String {
+        match self {
+            Origin::Flags => format!("--{}", key.replace('_', "-")),
+            Origin::File { .. } => key.to_owned(),
+        }
+    }
+}
+
+/// One text, or a list of them.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum TextOrList {
+    /// One.
+    Text(String),
+    /// Several.
+    List(Vec<String>),
+}
+
+impl TextOrList {
+    /// All of them.
+    #[must_use]
+    pub fn as_slice(&self) -> &[String] {
+        match self {
+            TextOrList::Text(text) => std::slice::from_ref(text),
+            TextOrList::List(list) => list,
+        }
+    }
+}
+
+/// The whole file. Keys that stand for sizes, durations and addresses are texts here and are
+/// parsed by the check, which knows their names and places.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawConfig {
+    /// Event loops.
+    pub threads: Option<Spanned<i64>>,
+    /// Admin listener, or `off`.
+    pub admin: Option<Spanned<String>>,
+    /// Threshold of the log of slow requests, or `off`.
+    pub slow_log: Option<Spanned<String>>,
+    /// How long a stopping server waits.
+    pub drain_time: Option<Spanned<String>>,
+    /// Where caches keep their state.
+    pub restart_from: Option<Spanned<String>>,
+    /// Ask for huge pages.
+    pub huge_pages: Option<Spanned<bool>>,
+    /// `auto`, `io-uring` or `threads`.
+    pub io_backend: Option<Spanned<String>>,
+    /// Addresses other than loopback may be listened on.
+    pub allow_remote: Option<Spanned<bool>>,
+    /// What one connection may hold.
+    pub limits: RawLimits,
+    /// The tenants.
+    pub tenant: Vec<Spanned<RawTenant>>,
+}
+
+/// `[limits]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawLimits {
+    /// Longest command line.
+    pub request_line: Option<Spanned<SizeText>>,
+    /// Longest line of a request for many keys.
+    pub multiget_line: Option<Spanned<SizeText>>,
+    /// Replies held for a client that does not take them.
+    pub output: Option<Spanned<SizeText>>,
+    /// Requests executed for a connection before the others have their turn.
+    pub requests_per_turn: Option<Spanned<i64>>,
+    /// Reads from a block file that one connection may have under way.
+    pub pending_reads: Option<Spanned<i64>>,
+    /// A connection without a request for this long is closed.
+    pub idle_time: Option<Spanned<String>>,
+    /// A request begun, or a reply not taken, for this long closes the connection.
+    pub progress_time: Option<Spanned<String>>,
+}
+
+/// `[[tenant]]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawTenant {
+    /// The tenant's name.
+    pub name: Option<Spanned<String>>,
+    /// TCP addresses.
+    pub listen: Option<Spanned<TextOrList>>,
+    /// A UNIX socket.
+    pub unix_socket: Option<Spanned<String>>,
+    /// The socket's file mode, octal.
+    pub unix_socket_mode: Option<Spanned<String>>,
+    /// Connections at a time.
+    pub connections: Option<Spanned<i64>>,
+    /// What values lie on.
+    pub medium: Option<Spanned<String>>,
+    /// Quota of DRAM.
+    pub dram_quota: Option<Spanned<SizeText>>,
+    /// Quota of the medium.
+    pub medium_quota: Option<Spanned<SizeText>>,
+    /// Size of a segment.
+    pub segment_size: Option<Spanned<SizeText>>,
+    /// The largest value taken.
+    pub value_limit: Option<Spanned<SizeText>>,
+    /// Which segment goes when room is short.
+    pub eviction: Option<Spanned<String>>,
+}
+
+/// A size as a number of bytes or as a text with a unit.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum SizeText {
+    /// Bytes.
+    Bytes(u64),
+    /// `64MiB`.
+    Text(String),
+}
+
+impl SizeText {
+    /// The size as a text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            SizeText::Bytes(bytes) => bytes.to_string(),
+            SizeText::Text(text) => text.clone(),
+        }
+    }
+}
+
+/// Reads the text: its grammar first, then its keys, then the types of its values.
+pub(super) fn read(origin: &Origin) -> Result<RawConfig, ConfigError> {
+    let Origin::File { text, .. } = origin else {
+        return Ok(RawConfig::default());
+    };
+    let grammar = |error: toml::de::Error| {
+        let place = origin.place("", &error.span().unwrap_or_default());
+        ConfigError { problems: vec![Problem { place, message: error.message().to_owned() }] }
+    };
+    let document = toml::de::DeTable::parse(text).map_err(grammar)?;
+    let unknown = locate::unknown_keys(document.get_ref(), origin);
+    if !unknown.is_empty() {
+        return Err(ConfigError { problems: unknown });
+    }
+    toml::from_str(text).map_err(grammar)
+}

@@ -1,0 +1,155 @@
+//! What is counted for a tenant: one set of counters for each thread, written by that thread alone
+//! and summed when somebody looks.
+//!
+//! Only the owning thread may call [`Counter::add`]; it loads and stores without a locked
+//! instruction. Any thread may read.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that one thread raises and all may read.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Raises the number.
+    #[inline]
+    pub fn add(&self, by: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    }
+
+    /// Raises the number by one.
+    #[inline]
+    pub fn count(&self) {
+        self.add(1);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// One thread's counters for one tenant.
+        #[derive(Debug, Default)]
+        #[repr(align(64))]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: Counter,)*
+        }
+
+        /// A sum of [`Counters`] at one moment.
+        #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counts {
+            /// Adds what one thread has counted.
+            pub fn add(&mut self, counters: &Counters) {
+                $(self.$name = self.$name.wrapping_add(counters.$name.get());)*
+            }
+
+            /// What was counted since `earlier`.
+            #[must_use]
+            pub fn since(&self, earlier: &Counts) -> Counts {
+                Counts { $($name: self.$name.wrapping_sub(earlier.$name),)* }
+            }
+
+            /// Every counter with its name.
+            #[must_use]
+            pub fn list(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Keys looked up by get, gets and mg.
+    cmd_get,
+    /// Of them, found.
+    get_hits,
+    /// Of them, not found.
+    get_misses,
+    /// Storage commands.
+    cmd_set,
+    /// flush_all.
+    cmd_flush,
+    /// Touches: touch, gat, gats, mg with T.
+    cmd_touch,
+    /// Of them, found.
+    touch_hits,
+    /// Of them, not found.
+    touch_misses,
+    /// Meta commands.
+    cmd_meta,
+    /// Deletes that found their item.
+    delete_hits,
+    /// Deletes that did not.
+    delete_misses,
+    /// Increments that found their item.
+    incr_hits,
+    /// Increments that did not.
+    incr_misses,
+    /// Decrements that found their item.
+    decr_hits,
+    /// Decrements that did not.
+    decr_misses,
+    /// Compare-and-swaps that stored.
+    cas_hits,
+    /// Compare-and-swaps without an item.
+    cas_misses,
+    /// Compare-and-swaps with an old token.
+    cas_badval,
+    /// Stores refused because the value is too large.
+    store_too_large,
+    /// Stores refused because the quota is full.
+    store_no_memory,
+    /// Requests that were answered with an error.
+    protocol_errors,
+    /// Bytes received.
+    bytes_read,
+    /// Bytes sent.
+    bytes_written,
+    /// Connections accepted.
+    total_connections,
+    /// Connections refused because the tenant has as many as it may.
+    rejected_connections,
+    /// Connections closed because they were idle or made no progress.
+    idle_kicks,
+    /// Times that a connection had to let others go first.
+    conn_yields,
+    /// Times that a connection was parked because its tenant's account was empty.
+    throttled,
+    /// Times that a connection was parked because all write buffers were in flight.
+    write_waits,
+    /// Values read from a block file.
+    medium_reads,
+    /// Reads from a block file that came to nothing and were answered as misses.
+    medium_read_failures,
+    /// Requests slower than the slow log's threshold.
+    slow_requests,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_sums_over_threads_and_can_be_set_back() {
+        let (one, two) = (Counters::default(), Counters::default());
+        one.cmd_get.add(3);
+        two.cmd_get.count();
+        let mut sum = Counts::default();
+        sum.add(&one);
+        sum.add(&two);
+        assert_eq!(sum.cmd_get, 4);
+        let baseline = sum;
+        one.cmd_get.count();
+        let mut later = Counts::default();
+        later.add(&one);
+        later.add(&two);
+        assert_eq!(later.since(&baseline).cmd_get, 1);
+        assert!(later.list().contains(&("cmd_get", 5)));
+    }
+}

@@ -1,0 +1,32 @@
+//! File descriptors: counted before the first connection comes, not when one cannot be had.
+
+use crate::StartError;
+use crate::config::Settings;
+
+/// Descriptors of the process besides connections: standard streams, logs, the admin listener and
+/// its clients.
+const RESERVE: u64 = 64;
+/// A loop's epoll, waker and the block files' events.
+const PER_LOOP: u64 = 8;
+/// A tenant's medium, journal, lock and ring.
+const PER_TENANT: u64 = 16;
+
+/// Descriptors that a server with these settings needs at most.
+fn needed(settings: &Settings) -> u64 {
+    let threads = settings.threads as u64;
+    let tenants = settings.tenants.iter().map(|tenant| {
+        let listeners = tenant.listen.len() as u64 + u64::from(tenant.unix_socket.is_some());
+        tenant.connections as u64 + threads * listeners + PER_TENANT
+    });
+    RESERVE + threads * PER_LOOP + tenants.sum::<u64>()
+}
+
+/// Raises the limit if it is too low for the configured connections.
+pub(crate) fn provide(settings: &Settings) -> Result<(), StartError> {
+    let needed = needed(settings);
+    match entresol_media::machine::raise_descriptor_limit(needed) {
+        Ok(limit) if limit >= needed => Ok(()),
+        Ok(limit) => Err(StartError::Descriptors { needed, limit }),
+        Err(error) => Err(StartError::Thread(error)),
+    }
+}

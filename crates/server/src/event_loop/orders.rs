@@ -1,0 +1,162 @@
+//! Orders to a loop from the thread that controls the server, and the loop's start and end.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mio::{Poll, Waker};
+use parking_lot::Mutex;
+
+use super::timers::Timers;
+use super::{EventLoop, new_waker};
+use crate::config::ConnectionLimits;
+use crate::executor::Now;
+use crate::listener::LoopListeners;
+use crate::registry::Registry;
+use crate::slow_log::SlowLog;
+use crate::tenant::{Seat, Tenant};
+
+/// What a loop is told to do.
+pub(crate) enum Order {
+    /// Take a tenant in at this place.
+    Admit { place: usize, tenant: Arc<Tenant>, listeners: LoopListeners },
+    /// Close the tenant's listeners and connections.
+    Dismiss { place: usize },
+    /// Work under these limits, and log requests slower than this.
+    Change { limits: ConnectionLimits, slow_log: Option<Duration> },
+    /// Accept nobody any more, answer what has been asked, end within this time.
+    Drain { within: Duration },
+}
+
+/// Orders on their way, and the answers' addresses.
+#[derive(Default)]
+pub(super) struct Mailbox {
+    orders: Mutex<Vec<(Order, Sender<io::Result<()>>)>>,
+}
+
+/// The controlling thread's hold of a loop.
+pub(crate) struct LoopHandle {
+    mailbox: Arc<Mailbox>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LoopHandle {
+    /// Gives an order; the answer arrives once it is carried out.
+    pub(crate) fn order(&self, order: Order) -> Receiver<io::Result<()>> {
+        let (answer, answered) = channel();
+        self.mailbox.orders.lock().push((order, answer));
+        if let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "cannot wake an event loop");
+        }
+        answered
+    }
+
+    /// Waits until the loop has ended.
+    pub(crate) fn join(&mut self) {
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("an event loop has panicked");
+        }
+    }
+}
+
+/// Starts loop number `number` on a thread of its own.
+pub(crate) fn start(
+    number: usize,
+    registry: Arc<Registry>,
+    limits: ConnectionLimits,
+    slow_log: Option<Duration>,
+) -> io::Result<LoopHandle> {
+    let clock = Arc::clone(&registry.clock);
+    let poll = Poll::new()?;
+    let waker = new_waker(&poll)?;
+    let mailbox = Arc::new(Mailbox::default());
+    let (nanos, seconds) = (clock.now(), clock.seconds());
+    let own_mailbox = Arc::clone(&mailbox);
+    let run = move || {
+        let event_loop = EventLoop {
+            number,
+            poll,
+            clock,
+            now: Now { nanos, seconds },
+            mailbox: own_mailbox,
+            limits,
+            slow_log: SlowLog::new(slow_log),
+            seats: Vec::new(),
+            sources: Default::default(),
+            connections: Default::default(),
+            ready: Default::default(),
+            accepting: Default::default(),
+            timers: Timers::default(),
+            executor: Default::default(),
+            output: Default::default(),
+            buffers: Default::default(),
+            draining: None,
+            stopped: false,
+        };
+        let mut alarm = Alarm { registry, armed: true };
+        alarm.armed = !event_loop.run();
+    };
+    let thread = std::thread::Builder::new().name(format!("loop-{number}")).spawn(run)?;
+    Ok(LoopHandle { mailbox, waker, thread: Some(thread) })
+}
+
+/// Reports a loop that ends without having been told to, be it by panic.
+struct Alarm {
+    registry: Arc<Registry>,
+    armed: bool,
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if self.armed {
+            self.registry.note_failure();
+        }
+    }
+}
+
+impl EventLoop {
+    pub(super) fn read_mailbox(&mut self) {
+        let orders = std::mem::take(&mut *self.mailbox.orders.lock());
+        for (order, answer) in orders {
+            let done = self.obey(order);
+            // Who gave the order may have given up waiting.
+            let _ = answer.send(done);
+        }
+    }
+
+    fn obey(&mut self, order: Order) -> io::Result<()> {
+        match order {
+            Order::Admit { place, tenant, listeners } => {
+                let seat = Seat::new(&tenant, self.number);
+                self.admit(place, seat, listeners)?;
+            }
+            Order::Dismiss { place } => self.dismiss(place),
+            Order::Change { limits, slow_log } => {
+                self.slow_log = SlowLog::new(slow_log);
+                self.change_limits(limits);
+            }
+            Order::Drain { within } => self.drain(within),
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, within: Duration) {
+        for place in 0..self.seats.len() {
+            self.stop_listening(place);
+        }
+        self.draining = Some(self.now.nanos.after(within));
+        // What has arrived by now is still answered: everyone gets a last read.
+        let all: Vec<_> = self.connections.iter().map(|(key, _)| key).collect();
+        for key in all {
+            if let Some(connection) = self.connections.get_mut(key) {
+                connection.readable = true;
+            }
+            self.enqueue(key);
+        }
+    }
+}

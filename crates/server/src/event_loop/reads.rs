@@ -1,0 +1,182 @@
+//! Values from block files: reads are collected during a wake-up, handed over together, and their
+//! completions fill the holes that the replies have for them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_cache::{OldValue, PendingRead};
+use entresol_media::{Access, BlockFile, IoCompletion, IoQueue, IoRequest};
+
+use super::EventLoop;
+use super::seats::LoopSeat;
+use crate::connection::Connection;
+use crate::slab::{Key, Slab};
+use crate::tenant::Seat;
+
+/// Reads that one loop has under way for one tenant; more wait their turn.
+const QUEUE_DEPTH: usize = 128;
+
+/// How soon reads that the kernel refused to start are tried again.
+const TRY_AGAIN: Duration = Duration::from_millis(1);
+
+/// One tenant's reads in one loop.
+#[derive(Default)]
+pub(super) struct Reads {
+    queue: Option<Box<dyn IoQueue>>,
+    under_way: Slab<ReadFor>,
+    /// Requests that the queue had no room for; bounded by connections and their pending reads.
+    waiting: VecDeque<IoRequest>,
+    completions: Vec<IoCompletion>,
+    /// Something was submitted and not started.
+    submitted: bool,
+}
+
+/// What a read is for.
+struct ReadFor {
+    connection: Key,
+    part: Part,
+}
+
+enum Part {
+    /// A hole of the connection's output, by its number.
+    Hole(usize),
+    /// The old value of the connection's next request.
+    Old(Box<PendingRead>),
+}
+
+impl Reads {
+    pub(super) fn new(file: Option<Arc<dyn BlockFile>>) -> io::Result<Self> {
+        let queue = file.map(|file| file.queue(QUEUE_DEPTH)).transpose()?;
+        Ok(Reads { queue, ..Reads::default() })
+    }
+
+    pub(super) fn event_fd(&self) -> Option<RawFd> {
+        self.queue.as_ref().map(|queue| queue.event_fd())
+    }
+
+    /// Starts the reads of all holes of the connection's output.
+    pub(super) fn fill_holes(&mut self, key: Key, connection: &mut Connection) {
+        for (number, hole) in connection.output.holes.iter().enumerate() {
+            let (offset, length) = (hole.read.offset, hole.read.length);
+            self.start(ReadFor { connection: key, part: Part::Hole(number) }, offset, length);
+        }
+        connection.reads += connection.output.holes.len();
+    }
+
+    /// Starts the read of the old value that the connection's next request needs.
+    pub(super) fn fetch(&mut self, key: Key, connection: &mut Connection, read: PendingRead) {
+        let (offset, length) = (read.offset, read.length);
+        connection.reads += 1;
+        self.start(ReadFor { connection: key, part: Part::Old(Box::new(read)) }, offset, length);
+    }
+
+    fn start(&mut self, read: ReadFor, offset: u64, length: usize) {
+        let token = self.under_way.insert(read).pack();
+        if let Some(queue) = &self.queue {
+            let buffer = queue.buffer(length);
+            self.waiting.push_back(IoRequest { access: Access::Read, offset, buffer, token });
+        }
+    }
+
+    /// Hands waiting requests over, as many as there is room for.
+    fn submit(&mut self) -> io::Result<()> {
+        let Some(queue) = &mut self.queue else { return Ok(()) };
+        while let Some(request) = self.waiting.pop_front() {
+            if let Err(request) = queue.submit(request) {
+                self.waiting.push_front(request);
+                break;
+            }
+            self.submitted = true;
+        }
+        if self.submitted {
+            queue.kick()?;
+            self.submitted = false;
+        }
+        Ok(())
+    }
+}
+
+impl EventLoop {
+    /// Hands over the reads that this wake-up's turns have asked for.
+    pub(super) fn submit_reads(&mut self) {
+        for seat in self.seats.iter_mut().flatten() {
+            if seat.reads.waiting.is_empty() && !seat.reads.submitted {
+                continue;
+            }
+            if let Err(error) = seat.reads.submit() {
+                tracing::warn!(tenant = %seat.name, %error, "cannot start reads; trying again");
+                self.timers.wake_at(self.now.nanos.after(TRY_AGAIN));
+            }
+        }
+    }
+
+    /// Takes completions in.
+    pub(super) fn reap_reads(&mut self, place: usize) {
+        let Some(Some(seat)) = self.seats.get_mut(place) else { return };
+        let LoopSeat { reads, seat, name, .. } = seat;
+        let mut completions = std::mem::take(&mut reads.completions);
+        if let Some(queue) = &mut reads.queue {
+            queue.reap(&mut completions);
+        }
+        let mut finished = Vec::new();
+        for completion in completions.drain(..) {
+            seat.counters.medium_reads.count();
+            if let Err(error) = &completion.result {
+                tracing::warn!(tenant = %name, %error, "a read of the medium failed; answered as a miss");
+            }
+            let Some(read) = reads.under_way.remove(Key::unpack(completion.token)) else {
+                continue;
+            };
+            let Some(connection) = self.connections.get_mut(read.connection) else { continue };
+            complete(seat, connection, read.part, &completion);
+            connection.reads -= 1;
+            if connection.reads == 0 {
+                connection.output.close_holes(&seat.counters);
+                finished.push(read.connection);
+            }
+        }
+        reads.completions = completions;
+        for key in finished {
+            self.finish_after_reads(key);
+        }
+    }
+}
+
+/// Gives what was read to whom it is for.
+fn complete(seat: &mut Seat, connection: &mut Connection, part: Part, completion: &IoCompletion) {
+    match part {
+        Part::Hole(number) => {
+            let Some(hole) = connection.output.holes.get(number) else { return };
+            let value = value_of(seat, &hole.read, completion);
+            connection.output.fill(number, value);
+        }
+        Part::Old(read) => {
+            if let Some(value) = value_of(seat, &read, completion) {
+                connection.session.provide(OldValue::new(&read, value.to_vec()));
+            }
+        }
+    }
+}
+
+/// The value that a read has found. After a failure the cache no longer has the item, so that
+/// nobody waits for it again.
+fn value_of<'c>(
+    seat: &mut Seat,
+    read: &PendingRead,
+    completion: &'c IoCompletion,
+) -> Option<&'c [u8]> {
+    match completion.result {
+        Ok(count) if count >= read.length => {
+            let data = completion.buffer.get(..read.length)?;
+            let place = seat.worker.complete_read(read, data).ok()?;
+            data.get(place)
+        }
+        _ => {
+            seat.worker.fail_read(read);
+            None
+        }
+    }
+}

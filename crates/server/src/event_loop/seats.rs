@@ -1,0 +1,212 @@
+//! The tenants' places in one loop, and what wakes the loop for them.
+
+use std::io;
+
+use entresol_protocol::Limits;
+use mio::net::{TcpListener, UnixListener};
+use mio::unix::SourceFd;
+use mio::{Interest, Token};
+
+use super::reads::Reads;
+use super::{EventLoop, connection_token, source_token};
+use crate::config::ConnectionLimits;
+use crate::connection::{Connection, Stream};
+use crate::executor::TurnLimits;
+use crate::listener::LoopListeners;
+use crate::slab::Key;
+use crate::tenant::{ConnectionGuard, Seat, Tenant};
+
+/// Connections accepted from one listener before others have their turn.
+const ACCEPTS_PER_TURN: usize = 64;
+/// What a client gets to read when its tenant has as many connections as it may.
+const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
+
+/// A tenant's place in one loop.
+pub(super) struct LoopSeat {
+    pub(super) seat: Seat,
+    pub(super) name: String,
+    pub(super) limits: TurnLimits,
+    pub(super) reads: Reads,
+    sources: Vec<Key>,
+}
+
+/// Something besides connections that wakes the loop.
+pub(super) enum Source {
+    Tcp { seat: usize, listener: TcpListener },
+    Unix { seat: usize, listener: UnixListener },
+    Reads { seat: usize },
+}
+
+/// What a turn of a connection of `tenant` may use.
+pub(super) fn turn_limits(tenant: &Tenant, limits: &ConnectionLimits) -> TurnLimits {
+    let value_limit = tenant.settings().value_limit.0;
+    TurnLimits {
+        protocol: Limits {
+            line_bytes_max: limits.request_line_bytes,
+            multiget_line_bytes_max: limits.multiget_line_bytes,
+            value_bytes_max: usize::try_from(value_limit).unwrap_or(usize::MAX),
+            ..Limits::default()
+        },
+        requests: limits.requests_per_turn,
+        output_bytes: limits.output_bytes,
+        pending_reads: limits.pending_reads,
+    }
+}
+
+impl EventLoop {
+    /// Takes a tenant in.
+    pub(super) fn admit(
+        &mut self,
+        place: usize,
+        seat: Seat,
+        listeners: LoopListeners,
+    ) -> io::Result<()> {
+        let mut sources = Vec::new();
+        for listener in listeners.tcp {
+            sources.push(self.sources.insert(Source::Tcp { seat: place, listener }));
+        }
+        for listener in listeners.unix {
+            sources.push(self.sources.insert(Source::Unix { seat: place, listener }));
+        }
+        let reads = Reads::new(None)?;
+        if reads.event_fd().is_some() {
+            sources.push(self.sources.insert(Source::Reads { seat: place }));
+        }
+        for key in &sources {
+            self.register(*key, &reads)?;
+        }
+        let limits = turn_limits(&seat.tenant, &self.limits);
+        let name = seat.tenant.name();
+        if self.seats.len() <= place {
+            self.seats.resize_with(place + 1, || None);
+        }
+        self.seats[place] = Some(LoopSeat { seat, name, limits, reads, sources });
+        Ok(())
+    }
+
+    fn register(&mut self, key: Key, reads: &Reads) -> io::Result<()> {
+        let registry = self.poll.registry();
+        let token: Token = source_token(key);
+        match self.sources.get_mut(key) {
+            Some(Source::Tcp { listener, .. }) => {
+                registry.register(listener, token, Interest::READABLE)
+            }
+            Some(Source::Unix { listener, .. }) => {
+                registry.register(listener, token, Interest::READABLE)
+            }
+            Some(Source::Reads { .. }) => match reads.event_fd() {
+                Some(fd) => registry.register(&mut SourceFd(&fd), token, Interest::READABLE),
+                None => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// Closes a tenant's listeners and connections and gives up its place.
+    pub(super) fn dismiss(&mut self, place: usize) {
+        self.stop_listening(place);
+        let theirs: Vec<Key> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.seat == place)
+            .map(|(key, _)| key)
+            .collect();
+        for key in theirs {
+            self.close(key);
+        }
+        if let Some(seat) = self.seats.get_mut(place) {
+            *seat = None;
+        }
+    }
+
+    /// Closes a tenant's listeners; its reads go on.
+    pub(super) fn stop_listening(&mut self, place: usize) {
+        let Some(Some(seat)) = self.seats.get_mut(place) else { return };
+        let registry = self.poll.registry();
+        seat.sources.retain(|key| {
+            // Closing the socket ends its registration in any case.
+            match self.sources.get_mut(*key) {
+                Some(Source::Tcp { listener, .. }) => drop(registry.deregister(listener)),
+                Some(Source::Unix { listener, .. }) => drop(registry.deregister(listener)),
+                Some(Source::Reads { .. }) => return true,
+                None => {}
+            }
+            self.sources.remove(*key);
+            false
+        });
+    }
+
+    /// Puts changed limits into effect.
+    pub(super) fn change_limits(&mut self, limits: ConnectionLimits) {
+        self.limits = limits;
+        for seat in self.seats.iter_mut().flatten() {
+            seat.limits = turn_limits(&seat.seat.tenant, &limits);
+        }
+    }
+
+    /// Accepts from every listener that may have someone waiting.
+    pub(super) fn accept_more(&mut self) {
+        if self.timers.accept_at() > self.now.nanos {
+            return;
+        }
+        for _ in 0..self.accepting.len() {
+            let Some(key) = self.accepting.pop_front() else { return };
+            match self.accept_from(key) {
+                Ok(true) => self.accepting.push_back(key),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept connections; trying again shortly");
+                    self.timers.pause_accepting(self.now.nanos);
+                    self.accepting.push_back(key);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Accepts some connections; whether there may be more.
+    fn accept_from(&mut self, key: Key) -> io::Result<bool> {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let accepted = match self.sources.get_mut(key) {
+                Some(Source::Tcp { seat, listener }) => listener.accept().map(|(stream, _)| {
+                    // Without it replies to small requests wait for the client's acknowledgement.
+                    let _ = stream.set_nodelay(true);
+                    (*seat, Stream::Tcp(stream))
+                }),
+                Some(Source::Unix { seat, listener }) => {
+                    listener.accept().map(|(stream, _)| (*seat, Stream::Unix(stream)))
+                }
+                _ => return Ok(false),
+            };
+            match accepted {
+                Ok((seat, stream)) => self.connect(seat, stream),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(false),
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+        Ok(true)
+    }
+
+    fn connect(&mut self, place: usize, mut stream: Stream) {
+        let Some(Some(seat)) = self.seats.get(place) else { return };
+        let counters = &seat.seat.counters;
+        let peer = stream.peer();
+        let Some(guard) = ConnectionGuard::new(&seat.seat.tenant, peer, self.now.nanos) else {
+            counters.rejected_connections.count();
+            // The socket is new, so its send buffer takes a line; if not, there is none.
+            let _ = stream.write(TOO_MANY_CONNECTIONS);
+            return;
+        };
+        counters.total_connections.count();
+        let key = self.connections.insert(Connection::new(stream, place, guard));
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let token = connection_token(key);
+        if let Err(error) = connection.stream.register(self.poll.registry(), token) {
+            tracing::warn!(%error, "cannot watch a connection; closing it");
+            self.close(key);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! A connection's turn: what is due is sent, one read, the whole requests in it, one write.
+
+use super::EventLoop;
+use super::seats::LoopSeat;
+use crate::connection::{Connection, Transfer};
+use crate::executor::{Then, Turn};
+use crate::slab::Key;
+
+/// What becomes of a connection after its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum After {
+    Wait,
+    Again,
+    Close,
+}
+
+impl EventLoop {
+    /// Gives a connection its turn.
+    pub(super) fn turn(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.queued = false;
+        if connection.is_held() {
+            return;
+        }
+        match self.advance(key) {
+            After::Wait => {}
+            After::Again => self.enqueue(key),
+            After::Close => self.close(key),
+        }
+    }
+
+    fn advance(&mut self, key: Key) -> After {
+        let now = self.now;
+        let Some(connection) = self.connections.get_mut(key) else { return After::Wait };
+        let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return After::Close };
+        if let Some(after) = send_backlog(connection, seat, now.nanos) {
+            return after;
+        }
+        if connection.closing {
+            return After::Close;
+        }
+        if !connection.runnable && !receive(connection, seat, &mut self.buffers) {
+            let ended = connection.half_closed && !connection.readable;
+            return if ended { After::Close } else { self.finish(key) };
+        }
+        if self.slow_log.is_on() && connection.begun.is_none() {
+            connection.begun = Some(now.nanos);
+        }
+        self.output.bytes.clear();
+        let turn = self.executor.run(
+            connection.input.data(),
+            &mut connection.session,
+            &mut seat.seat,
+            &seat.limits,
+            now,
+            &mut self.output,
+        );
+        connection.input.consume(turn.consumed);
+        self.settle(key, turn)
+    }
+
+    /// After the execution: how to go on, and what to send.
+    fn settle(&mut self, key: Key, turn: Turn) -> After {
+        let now = self.now.nanos;
+        let Some(connection) = self.connections.get_mut(key) else { return After::Wait };
+        let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return After::Close };
+        connection.begun_requests += turn.requests;
+        if turn.consumed > 0 {
+            connection.guard.client.is_active(now);
+            connection.stalled_since = None;
+        }
+        connection.runnable = !matches!(turn.then, Then::Read { .. } | Then::Close);
+        match turn.then {
+            Then::Read { needed } => {
+                connection.needed = needed;
+                if !connection.input.is_empty() || connection.session.is_swallowing() {
+                    connection.stalled_since.get_or_insert(now);
+                }
+            }
+            Then::Yield => seat.seat.counters.conn_yields.count(),
+            Then::Park { until } => {
+                connection.parked_until = Some(until);
+                self.timers.park(key, until);
+            }
+            Then::Fetch(read) => seat.reads.fetch(key, connection, read),
+            Then::Close => connection.closing = true,
+        }
+        self.buffers.settle(&mut connection.input);
+        if self.output.holes.is_empty() {
+            send(connection, seat, &self.output.bytes, now);
+        } else {
+            std::mem::swap(&mut connection.output, &mut self.output);
+            seat.reads.fill_holes(key, connection);
+        }
+        self.finish(key)
+    }
+
+    /// Whether the connection waits, comes again or goes.
+    pub(super) fn finish_after_reads(&mut self, key: Key) {
+        let now = self.now.nanos;
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return };
+        let after = send_backlog(connection, seat, now);
+        match after.unwrap_or_else(|| self.finish(key)) {
+            After::Wait => {}
+            After::Again => self.enqueue(key),
+            After::Close => self.close(key),
+        }
+    }
+
+    fn finish(&mut self, key: Key) -> After {
+        let Some(connection) = self.connections.get_mut(key) else { return After::Wait };
+        if connection.is_held() || connection.has_backlog() {
+            return After::Wait;
+        }
+        if connection.closing {
+            return After::Close;
+        }
+        if connection.runnable || connection.readable {
+            return After::Again;
+        }
+        self.rest(key);
+        if self.draining.is_some() { After::Close } else { After::Wait }
+    }
+
+    /// A connection that has nothing to do: everything it asked for is answered.
+    fn rest(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if let Some(begun) = connection.begun.take() {
+            let took = self.clock.now().since(begun);
+            let requests = std::mem::take(&mut connection.begun_requests);
+            if requests > 0
+                && self.slow_log.is_slow(took)
+                && let Some(Some(seat)) = self.seats.get(connection.seat)
+            {
+                seat.seat.counters.slow_requests.add(requests as u64);
+                self.slow_log.log(&seat.name, requests, took, self.now.nanos);
+            }
+        }
+    }
+}
+
+/// Sends what earlier turns have left; `None` if nothing is left now.
+fn send_backlog(
+    connection: &mut Connection,
+    seat: &mut LoopSeat,
+    now: entresol_base::Nanos,
+) -> Option<After> {
+    if !connection.has_backlog() {
+        return None;
+    }
+    let before = connection.sent;
+    let length = connection.output.bytes.len();
+    let transfer = connection.flush();
+    let sent = if connection.has_backlog() { connection.sent } else { length } - before;
+    seat.seat.counters.bytes_written.add(sent as u64);
+    if sent > 0 {
+        connection.stalled_since = None;
+    }
+    match transfer {
+        Transfer::Bytes(_) => None,
+        Transfer::Blocked => {
+            connection.stalled_since.get_or_insert(now);
+            Some(After::Wait)
+        }
+        Transfer::Ended => Some(After::Close),
+    }
+}
+
+/// Sends the turn's replies; what the client does not take becomes its backlog.
+fn send(connection: &mut Connection, seat: &mut LoopSeat, bytes: &[u8], now: entresol_base::Nanos) {
+    if bytes.is_empty() {
+        return;
+    }
+    let sent = match Transfer::of(connection.stream.write(bytes)) {
+        Transfer::Bytes(sent) => sent,
+        Transfer::Blocked => 0,
+        Transfer::Ended => {
+            connection.closing = true;
+            return;
+        }
+    };
+    seat.seat.counters.bytes_written.add(sent as u64);
+    if let Some(rest) = bytes.get(sent..)
+        && !rest.is_empty()
+    {
+        connection.output.bytes.extend_from_slice(rest);
+        connection.sent = 0;
+        connection.stalled_since.get_or_insert(now);
+    }
+}
+
+/// One read; whether anything came.
+fn receive(
+    connection: &mut Connection,
+    seat: &mut LoopSeat,
+    buffers: &mut crate::buffer::BufferPool,
+) -> bool {
+    if !connection.readable {
+        return false;
+    }
+    buffers.make_room(&mut connection.input, connection.needed);
+    let room = connection.input.room();
+    let offered = room.len();
+    match Transfer::of(connection.stream.read(room)) {
+        Transfer::Bytes(count) => {
+            connection.input.filled(count);
+            seat.seat.counters.bytes_read.add(count as u64);
+            // Less than was offered: the socket is empty, and more will come with a new event.
+            connection.readable = count == offered || connection.half_closed || count == 0;
+            count > 0
+        }
+        Transfer::Blocked => {
+            connection.readable = false;
+            buffers.settle(&mut connection.input);
+            false
+        }
+        Transfer::Ended => {
+            connection.readable = false;
+            connection.half_closed = true;
+            buffers.settle(&mut connection.input);
+            false
+        }
+    }
+}

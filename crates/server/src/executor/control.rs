@@ -1,0 +1,57 @@
+//! Commands that name no key: stats, flush_all, version, verbosity, mn, quit and shutdown.
+
+use entresol_protocol::{Exptime, Lifetime, Request, encode};
+
+use super::{Call, Flow, Then};
+use crate::stats::{self, Topic};
+
+/// What `version` answers: the memcached whose protocol this is, and behind it who speaks.
+pub const VERSION: &str = concat!("1.6.45 entresol/", env!("CARGO_PKG_VERSION"));
+
+impl Call<'_> {
+    /// Executes a request that names no key.
+    pub(super) fn control(&mut self, request: &Request<'_>) -> Flow {
+        match request {
+            Request::FlushAll { delay, noreply } => self.flush_all(*delay, *noreply),
+            Request::Stats { argument } => self.stats(argument),
+            Request::Version => {
+                encode::version(&mut self.out.bytes, VERSION);
+                Flow::Done
+            }
+            Request::Verbosity { noreply } => self.reply(*noreply, encode::OK),
+            Request::MetaNoop => self.reply(false, encode::META_NOOP),
+            Request::Quit => Flow::Stop(Then::Close),
+            // One tenant must not be able to stop the others' server.
+            Request::Shutdown { .. } => self.reply(false, encode::SHUTDOWN_DISABLED),
+            // A request for keys has keys: the parser sees to that.
+            _ => self.reply(false, encode::ERROR),
+        }
+    }
+
+    fn flush_all(&mut self, delay: Exptime, noreply: bool) -> Flow {
+        let now = self.now.seconds;
+        let delay_s = match delay.lifetime(now) {
+            Lifetime::Until(second) => second.0.saturating_sub(now.0),
+            Lifetime::Forever | Lifetime::Over => 0,
+        };
+        self.seat.tenant.cache().flush_all(now, delay_s);
+        self.seat.counters.cmd_flush.count();
+        self.reply(noreply, encode::OK)
+    }
+
+    fn stats(&mut self, argument: &[u8]) -> Flow {
+        match Topic::of(argument) {
+            Ok(Topic::Reset) => {
+                self.seat.tenant.reset_statistics();
+                self.reply(false, encode::RESET)
+            }
+            Ok(topic) => {
+                for (name, value) in stats::report(topic, &self.seat.tenant, self.now) {
+                    encode::stat(&mut self.out.bytes, &name, &value);
+                }
+                self.reply(false, encode::END)
+            }
+            Err(refusal) => self.reply(false, refusal),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! The meta commands: mg, ms, md, ma and me.
+
+use entresol_base::Seconds;
+use entresol_cache::{
+    Arithmetic, Counted, DeleteOptions, Deleted, Expiry, GetOptions, ItemMeta, KeyHash, Lookup,
+    Store, StoreMode, Stored,
+};
+use entresol_protocol::encode::{self, DebugFacts, MetaFacts, Status, Win};
+use entresol_protocol::{
+    FlagTokens, KeyBuffer, MetaArithmetic, MetaDebug, MetaDelete, MetaGet, MetaSet, MetaStoreMode,
+};
+
+use super::text::expiry;
+use super::{Call, Flow, Hole, Then};
+
+impl Call<'_> {
+    pub(super) fn meta_get(&mut self, request: &MetaGet<'_>, hash: KeyHash) -> Flow {
+        self.seat.counters.cmd_meta.count();
+        let now = self.now.seconds;
+        let touch = request.touch.map(|exptime| expiry(exptime, now));
+        let options = GetOptions {
+            value: request.value,
+            cas: request.cas,
+            touch,
+            no_bump: request.no_bump,
+            win: true,
+            vivify: request.vivify.map(|exptime| expiry(exptime, now)),
+            recache_below_s: request
+                .recache
+                .map(|exptime| seconds_until(expiry(exptime, now), now)),
+            explicit_cas: request.explicit_cas,
+        };
+        let reported = Reported { touch, tokens: request.tokens, now };
+        let start = self.out.bytes.len();
+        let mut buffer = KeyBuffer::default();
+        let key = request.key.resolve(&mut buffer);
+        let bytes = &mut self.out.bytes;
+        let lookup = self.seat.worker.get(key, hash, now, &options, bytes, |meta, out| {
+            encode::meta_get_header(out, request, &reported.facts(meta));
+        });
+        match lookup {
+            Lookup::Hit(_) => {
+                if request.value {
+                    self.out.bytes.extend_from_slice(encode::CRLF);
+                }
+                self.count_lookup(touch.is_some(), true);
+            }
+            Lookup::Miss => {
+                self.count_lookup(touch.is_some(), false);
+                if !request.quiet {
+                    let tokens = request.tokens;
+                    encode::meta_status(&mut self.out.bytes, Status::Miss, request.key, tokens);
+                }
+            }
+            Lookup::Pending(read) => {
+                self.out.bytes.extend_from_slice(encode::CRLF);
+                let reply = start..self.out.bytes.len();
+                let mut miss = Vec::new();
+                if !request.quiet {
+                    encode::meta_status(&mut miss, Status::Miss, request.key, request.tokens);
+                }
+                let touch = touch.is_some();
+                self.out.holes.push(Hole { reply, read, miss, touch, failed: false });
+            }
+        }
+        Flow::Done
+    }
+
+    pub(super) fn meta_set(&mut self, request: &MetaSet<'_>, hash: KeyHash) -> Flow {
+        let now = self.now.seconds;
+        let mode = match request.mode {
+            MetaStoreMode::Set => StoreMode::Set,
+            MetaStoreMode::Add => StoreMode::Add,
+            MetaStoreMode::Replace => StoreMode::Replace,
+            MetaStoreMode::Append => StoreMode::Append,
+            MetaStoreMode::Prepend => StoreMode::Prepend,
+        };
+        let joins = matches!(mode, StoreMode::Append | StoreMode::Prepend);
+        let vivify = request.vivify.filter(|_| joins);
+        let store = Store {
+            value: request.data,
+            flags: request.flags,
+            expiry: expiry(vivify.unwrap_or(request.exptime), now),
+            mode,
+            vivify: vivify.is_some(),
+            compare: request.compare,
+            explicit_cas: request.explicit_cas,
+            invalidate: request.invalidate,
+        };
+        let mut buffer = KeyBuffer::default();
+        let key = request.key.resolve(&mut buffer);
+        let stored = self.seat.worker.store(key, hash, now, &store, self.session.old.as_ref());
+        let mut facts = MetaFacts { value_len: request.data.len() as u32, ..MetaFacts::default() };
+        let status = match stored {
+            Stored::Busy => return self.wait_for_buffer(),
+            Stored::Pending(read) => return Flow::Stop(Then::Fetch(read)),
+            Stored::Stored { cas } => {
+                facts.cas = cas;
+                if joins && asks_for_length(request.tokens) {
+                    facts.value_len = self.whole_length(key, hash, facts.value_len);
+                }
+                Status::Done
+            }
+            Stored::NotStored => Status::NotStored,
+            Stored::Exists => Status::Exists,
+            Stored::NotFound => Status::NotFound,
+            Stored::TooLarge | Stored::NoMemory => {
+                self.count_store(&stored, false);
+                self.discard(request.key);
+                let too_large = matches!(stored, Stored::TooLarge);
+                let reply = if too_large { encode::TOO_LARGE } else { encode::NO_MEMORY_STORING };
+                return self.reply(false, reply);
+            }
+        };
+        self.seat.counters.cmd_meta.count();
+        self.count_store(&stored, request.compare.is_some());
+        if !(request.quiet && status == Status::Done) {
+            encode::meta_set(&mut self.out.bytes, status, request, &facts);
+        }
+        Flow::Done
+    }
+
+    /// The length of the value that an append or prepend has made longer; `sent` if it is gone.
+    fn whole_length(&mut self, key: &[u8], hash: KeyHash, sent: u32) -> u32 {
+        let options = GetOptions { value: false, no_bump: true, ..GetOptions::default() };
+        let bytes = &mut self.out.bytes;
+        match self.seat.worker.get(key, hash, self.now.seconds, &options, bytes, |_, _| {}) {
+            Lookup::Hit(meta) => meta.value_len,
+            Lookup::Pending(read) => read.meta.value_len,
+            Lookup::Miss => sent,
+        }
+    }
+
+    pub(super) fn meta_delete(&mut self, request: &MetaDelete<'_>, hash: KeyHash) -> Flow {
+        let now = self.now.seconds;
+        let options = DeleteOptions {
+            compare: request.compare,
+            invalidate: request.invalidate,
+            touch: request.touch.map(|exptime| expiry(exptime, now)),
+            remove_value: request.remove_value,
+            explicit_cas: request.explicit_cas,
+        };
+        let key = request.key.resolve(self.key);
+        let old = self.session.old.as_ref();
+        let status = match self.seat.worker.delete(key, hash, now, &options, old) {
+            Deleted::Busy => return self.wait_for_buffer(),
+            Deleted::Pending(read) => return Flow::Stop(Then::Fetch(read)),
+            Deleted::Deleted => Status::Done,
+            Deleted::NotFound => Status::NotFound,
+            Deleted::Exists => Status::Exists,
+            Deleted::NoMemory => return self.reply(false, encode::NO_MEMORY_STORING),
+        };
+        let counters = &self.seat.counters;
+        counters.cmd_meta.count();
+        match status {
+            Status::Done => counters.delete_hits.count(),
+            _ => counters.delete_misses.count(),
+        }
+        if !(request.quiet && status == Status::Done) {
+            encode::meta_status(&mut self.out.bytes, status, request.key, request.tokens);
+        }
+        Flow::Done
+    }
+
+    pub(super) fn meta_arithmetic(&mut self, request: &MetaArithmetic<'_>, hash: KeyHash) -> Flow {
+        let now = self.now.seconds;
+        let touch = request.touch.map(|exptime| expiry(exptime, now));
+        let arithmetic = Arithmetic {
+            delta: request.delta,
+            down: request.down,
+            compare: request.compare,
+            explicit_cas: request.explicit_cas,
+            touch,
+            vivify: request.vivify.map(|exptime| (request.initial, expiry(exptime, now))),
+        };
+        let key = request.key.resolve(self.key);
+        let old = self.session.old.as_ref();
+        let status = match self.seat.worker.arithmetic(key, hash, now, &arithmetic, old) {
+            Counted::Busy => return self.wait_for_buffer(),
+            Counted::Pending(read) => return Flow::Stop(Then::Fetch(read)),
+            Counted::Value { number, meta } => {
+                self.seat.counters.cmd_meta.count();
+                self.count_arithmetic(request.down, true);
+                if !request.quiet {
+                    let facts = Reported { touch: None, tokens: request.tokens, now }.facts(&meta);
+                    encode::meta_arithmetic(&mut self.out.bytes, request, number, &facts);
+                }
+                return Flow::Done;
+            }
+            Counted::NotFound => Status::NotFound,
+            Counted::Exists => Status::Exists,
+            Counted::NotNumeric => return self.reply(false, encode::NON_NUMERIC),
+            Counted::NoMemory => return self.reply(false, encode::NO_MEMORY_COUNTING),
+        };
+        self.seat.counters.cmd_meta.count();
+        self.count_arithmetic(request.down, false);
+        encode::meta_status(&mut self.out.bytes, status, request.key, request.tokens);
+        Flow::Done
+    }
+
+    pub(super) fn meta_debug(&mut self, request: &MetaDebug<'_>, hash: KeyHash) -> Flow {
+        self.seat.counters.cmd_meta.count();
+        let now = self.now.seconds;
+        let options =
+            GetOptions { value: false, cas: true, no_bump: true, ..GetOptions::default() };
+        let mut buffer = KeyBuffer::default();
+        let key = request.key.resolve(&mut buffer);
+        let bytes = &mut self.out.bytes;
+        let none = FlagTokens::default();
+        let lookup = self.seat.worker.get(key, hash, now, &options, bytes, |meta, out| {
+            let facts = Reported { touch: None, tokens: none, now }.facts(meta);
+            let total_bytes = key.len() as u64 + u64::from(meta.value_len) + ITEM_OVERHEAD_BYTES;
+            encode::meta_debug(out, request.key, &facts, &DebugFacts { class: 1, total_bytes });
+        });
+        if matches!(lookup, Lookup::Miss) {
+            encode::meta_status(&mut self.out.bytes, Status::Miss, request.key, none);
+        }
+        Flow::Done
+    }
+}
+
+/// What an item takes besides key and value, as `me` reports it: its index slot and its header.
+const ITEM_OVERHEAD_BYTES: u64 = 16;
+
+/// How an item is reported to one request.
+#[derive(Clone, Copy)]
+struct Reported<'a> {
+    /// The expiry that the request sets.
+    touch: Option<Expiry>,
+    tokens: FlagTokens<'a>,
+    now: Seconds,
+}
+
+impl Reported<'_> {
+    fn facts(&self, meta: &ItemMeta) -> MetaFacts {
+        MetaFacts {
+            value_len: meta.value_len,
+            flags: meta.flags,
+            cas: meta.cas,
+            ttl_s: self.ttl_s(meta),
+            last_access_s: meta.last_access_s,
+            fetched: meta.fetched,
+            stale: meta.stale,
+            win: match meta.win {
+                entresol_cache::Win::None => Win::None,
+                entresol_cache::Win::Won => Win::Won,
+                entresol_cache::Win::AlreadySent => Win::AlreadySent,
+            },
+        }
+    }
+
+    /// Flags are executed in their order: `T30 t` reports the new time to live, `t T30` the old.
+    fn ttl_s(&self, meta: &ItemMeta) -> Option<u32> {
+        let place = |flag: u8| self.tokens.iter().position(|t| t.first() == Some(&flag));
+        let expiry = match self.touch {
+            Some(touch) if place(b'T') < place(b't') => touch,
+            _ => meta.expiry,
+        };
+        match expiry {
+            Expiry::Never => None,
+            other => Some(seconds_until(other, self.now)),
+        }
+    }
+}
+
+fn asks_for_length(tokens: FlagTokens<'_>) -> bool {
+    tokens.iter().any(|token| token.first() == Some(&b's'))
+}
+
+fn seconds_until(expiry: Expiry, now: Seconds) -> u32 {
+    match expiry {
+        Expiry::Never => u32::MAX,
+        Expiry::At(second) => second.0.saturating_sub(now.0),
+        Expiry::Immediately => 0,
+    }
+}

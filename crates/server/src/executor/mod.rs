@@ -1,0 +1,296 @@
+//! The executor: a connection's bytes in, replies out, against one tenant's cache. No sockets and
+//! no clock of its own, so that tests and fuzzing drive exactly what a server runs.
+//!
+//! A batch of pipelined requests is first parsed as a whole, then the index buckets of all its
+//! keys are fetched towards the processor, then the records they name, and only then is the first
+//! request executed: by then most of its memory has arrived.
+
+mod control;
+mod meta;
+mod output;
+mod plan;
+mod retrieval;
+mod text;
+
+use entresol_base::{Nanos, Seconds};
+use entresol_cache::{KeyHash, OldValue, PendingRead};
+use entresol_media::Admission;
+use entresol_protocol::{AfterRefusal, KeyBuffer, Limits, Request, Step};
+
+use crate::tenant::Seat;
+use plan::{Planned, Tail};
+
+pub use control::VERSION;
+pub use output::{Hole, Output};
+
+/// A moment, on both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// For intervals.
+    pub nanos: Nanos,
+    /// For expiry.
+    pub seconds: Seconds,
+}
+
+/// What one turn of one connection may use.
+#[derive(Debug, Clone, Copy)]
+pub struct TurnLimits {
+    /// Limits of the protocol.
+    pub protocol: Limits,
+    /// Keys and other requests executed.
+    pub requests: usize,
+    /// Replies held; beyond it nothing more is executed.
+    pub output_bytes: usize,
+    /// Reads of values under way.
+    pub pending_reads: usize,
+}
+
+/// What a connection's protocol remembers between turns.
+#[derive(Debug, Default)]
+pub struct Session {
+    /// Bytes still to come that belong to a refused request.
+    swallow: u64,
+    /// Keys of the first request that are answered already.
+    keys_done: usize,
+    /// The old value that the first request waited for; `Some(None)` if it could not be read.
+    old: Option<OldValue>,
+}
+
+impl Session {
+    /// Hands in the old value that [`Then::Fetch`] asked for.
+    pub fn provide(&mut self, old: OldValue) {
+        self.old = Some(old);
+    }
+
+    /// Whether bytes of a refused request are still being skipped.
+    #[must_use]
+    pub fn is_swallowing(&self) -> bool {
+        self.swallow > 0
+    }
+}
+
+/// How a turn ended. Whatever it is, the bytes not consumed are the connection's to keep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Then {
+    /// All whole requests are executed. The rest must grow to `needed` bytes before it pays to
+    /// come again.
+    Read {
+        /// At least this many bytes, counted from the first that was not consumed.
+        needed: usize,
+    },
+    /// The turn's limits are reached; there may be more to execute.
+    Yield,
+    /// Nothing more may be executed before this moment.
+    Park {
+        /// When to come again.
+        until: Nanos,
+    },
+    /// The next request needs an old value: read it, [`Session::provide`] it, come again.
+    Fetch(PendingRead),
+    /// The client asked for the end or broke the protocol: send what is due and close.
+    Close,
+}
+
+/// What a turn did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Turn {
+    /// Bytes of the input that are dealt with.
+    pub consumed: usize,
+    /// How it ended.
+    pub then: Then,
+    /// Requests that were executed.
+    pub requests: usize,
+}
+
+/// How the execution of one request ended.
+enum Flow {
+    Done,
+    Stop(Then),
+}
+
+/// How long a connection waits for a write buffer to come back.
+const WRITE_WAIT: std::time::Duration = std::time::Duration::from_micros(500);
+/// How long a connection of a stopped tenant waits before it asks again.
+const STOPPED_WAIT: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// One thread's executor: scratch memory that all its connections share.
+#[derive(Debug, Default)]
+pub struct Executor {
+    planned: Vec<Planned<'static>>,
+    hashes: Vec<KeyHash>,
+    key: KeyBuffer,
+}
+
+/// Everything that executing one request needs.
+struct Call<'c> {
+    seat: &'c mut Seat,
+    session: &'c mut Session,
+    out: &'c mut Output,
+    hashes: &'c [KeyHash],
+    key: &'c mut KeyBuffer,
+    limits: &'c TurnLimits,
+    now: Now,
+    left: &'c mut usize,
+}
+
+impl Executor {
+    /// Executes the whole requests at the front of `input` until a limit of the turn is reached.
+    pub fn run(
+        &mut self,
+        input: &[u8],
+        session: &mut Session,
+        seat: &mut Seat,
+        limits: &TurnLimits,
+        now: Now,
+        out: &mut Output,
+    ) -> Turn {
+        let mut consumed = skip(session, input);
+        if session.swallow > 0 {
+            return Turn { consumed, then: Then::Read { needed: 1 }, requests: 0 };
+        }
+        let mut left = limits.requests;
+        let mut planned = plan::recycle(std::mem::take(&mut self.planned));
+        let then = loop {
+            let rest = input.get(consumed..).unwrap_or_default();
+            let tail =
+                plan::plan(rest, seat, &limits.protocol, left, &mut planned, &mut self.hashes);
+            let mut call = Call {
+                seat,
+                session,
+                out,
+                hashes: &self.hashes,
+                key: &mut self.key,
+                limits,
+                now,
+                left: &mut left,
+            };
+            let (done, stopped) = call.batch(&planned);
+            let base = consumed;
+            consumed = base + done;
+            consumed += skip(session, input.get(consumed..).unwrap_or_default());
+            match (stopped, tail) {
+                (Some(then), _) => break then,
+                (None, _) if session.swallow > 0 => break Then::Read { needed: 1 },
+                (None, Tail::Incomplete { needed }) => break Then::Read { needed },
+                (None, Tail::Full) if left == 0 => break Then::Yield,
+                (None, Tail::Full) => {}
+            }
+        };
+        self.planned = plan::recycle(planned);
+        Turn { consumed, then, requests: limits.requests - left }
+    }
+}
+
+/// Skips bytes of a refused request; returns how many.
+fn skip(session: &mut Session, input: &[u8]) -> usize {
+    let skipped = usize::try_from(session.swallow).unwrap_or(usize::MAX).min(input.len());
+    session.swallow -= skipped as u64;
+    skipped
+}
+
+impl<'c> Call<'c> {
+    /// Executes a batch; returns how many bytes are dealt with and why it stopped, if it did.
+    fn batch(&mut self, planned: &[Planned<'_>]) -> (usize, Option<Then>) {
+        let mut done = 0;
+        for planned in planned {
+            let (hashes, rest) = self.hashes.split_at(planned.keys.min(self.hashes.len()));
+            match self.step(planned, hashes) {
+                Flow::Done => {
+                    done = planned.end;
+                    self.session.keys_done = 0;
+                    self.session.old = None;
+                }
+                Flow::Stop(Then::Close) => return (planned.end, Some(Then::Close)),
+                Flow::Stop(then) => return (done, Some(then)),
+            }
+            self.hashes = rest;
+        }
+        (done, None)
+    }
+
+    #[inline]
+    fn step(&mut self, planned: &Planned<'_>, hashes: &[KeyHash]) -> Flow {
+        if let Some(stop) = self.may_not_start() {
+            return Flow::Stop(stop);
+        }
+        match planned.step {
+            Step::Request { request, .. } => {
+                let flow = self.request(&request, hashes);
+                if matches!(flow, Flow::Done) {
+                    *self.left = self.left.saturating_sub(1);
+                }
+                flow
+            }
+            Step::Refused { reply, then, discard, .. } => {
+                self.seat.counters.protocol_errors.count();
+                if let Some(key) = discard {
+                    self.discard(key);
+                }
+                if let Some(refusal) = reply {
+                    self.out.bytes.extend_from_slice(refusal.reply());
+                }
+                match then {
+                    AfterRefusal::Continue => {}
+                    AfterRefusal::Swallow(bytes) => self.session.swallow = bytes,
+                    AfterRefusal::Close => return Flow::Stop(Then::Close),
+                }
+                Flow::Done
+            }
+            Step::Incomplete { .. } => Flow::Done,
+        }
+    }
+
+    /// Why the next request, or the next key of one, may not be executed in this turn.
+    #[inline]
+    fn may_not_start(&mut self) -> Option<Then> {
+        if *self.left == 0
+            || self.out.bytes.len() >= self.limits.output_bytes
+            || self.out.holes.len() >= self.limits.pending_reads
+        {
+            return Some(Then::Yield);
+        }
+        match self.seat.worker.admit(self.now.nanos) {
+            Admission::Go => None,
+            Admission::Wait { until } => {
+                self.seat.counters.throttled.count();
+                Some(Then::Park { until })
+            }
+            Admission::Stopped => {
+                self.seat.counters.throttled.count();
+                Some(Then::Park { until: self.now.nanos.after(STOPPED_WAIT) })
+            }
+        }
+    }
+
+    #[inline]
+    fn request(&mut self, request: &Request<'_>, hashes: &[KeyHash]) -> Flow {
+        let hash = hashes.first().copied();
+        match (request, hash) {
+            (Request::Get { keys, cas }, Some(_)) => self.get(*keys, *cas, None, hashes),
+            (Request::GetAndTouch { keys, cas, exptime }, Some(_)) => {
+                self.get(*keys, *cas, Some(*exptime), hashes)
+            }
+            (Request::Store(store), Some(hash)) => self.store(store, hash),
+            (Request::Delete(delete), Some(hash)) => self.delete(delete, hash),
+            (Request::Arithmetic(arithmetic), Some(hash)) => self.arithmetic(arithmetic, hash),
+            (Request::Touch(touch), Some(hash)) => self.touch(touch, hash),
+            (Request::MetaGet(get), Some(hash)) => self.meta_get(get, hash),
+            (Request::MetaSet(set), Some(hash)) => self.meta_set(set, hash),
+            (Request::MetaDelete(delete), Some(hash)) => self.meta_delete(delete, hash),
+            (Request::MetaArithmetic(arithmetic), Some(hash)) => {
+                self.meta_arithmetic(arithmetic, hash)
+            }
+            (Request::MetaDebug(debug), Some(hash)) => self.meta_debug(debug, hash),
+            _ => self.control(request),
+        }
+    }
+
+    /// Parks the connection until a write buffer has come back.
+    fn wait_for_buffer(&mut self) -> Flow {
+        self.seat.counters.write_waits.count();
+        Flow::Stop(Then::Park { until: self.now.nanos.after(WRITE_WAIT) })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Parses a batch of pipelined requests and starts the memory accesses of all of them.
+
+use entresol_cache::KeyHash;
+use entresol_protocol::{AfterRefusal, KeyBuffer, Limits, Request, Step};
+
+use crate::tenant::Seat;
+
+/// Keys whose memory is fetched ahead at a time. More would push each other out of the
+/// processor's line-fill buffers and first-level cache before they are used.
+const KEYS_AHEAD: usize = 32;
+
+/// A request of the batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Planned<'a> {
+    pub(super) step: Step<'a>,
+    /// Where it ends, counted from the start of the batch.
+    pub(super) end: usize,
+    /// How many of the batch's hashes are its keys'.
+    pub(super) keys: usize,
+}
+
+/// How a batch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tail {
+    /// What follows is no whole request yet.
+    Incomplete { needed: usize },
+    /// There may be more.
+    Full,
+}
+
+/// Parses at most `requests_max` requests of `input` into `planned`.
+pub(super) fn plan<'a>(
+    input: &'a [u8],
+    seat: &Seat,
+    limits: &Limits,
+    requests_max: usize,
+    planned: &mut Vec<Planned<'a>>,
+    hashes: &mut Vec<KeyHash>,
+) -> Tail {
+    planned.clear();
+    hashes.clear();
+    let mut end = 0;
+    let tail = loop {
+        if planned.len() >= requests_max || hashes.len() >= KEYS_AHEAD {
+            break Tail::Full;
+        }
+        let rest = input.get(end..).unwrap_or_default();
+        if rest.is_empty() {
+            break Tail::Incomplete { needed: 1 };
+        }
+        let step = entresol_protocol::parse(rest, limits);
+        let before = hashes.len();
+        match step {
+            Step::Incomplete { needed } => break Tail::Incomplete { needed },
+            Step::Request { consumed, ref request } => {
+                end += consumed;
+                hash_keys(request, seat, hashes);
+                planned.push(Planned { step, end, keys: hashes.len() - before });
+            }
+            Step::Refused { consumed, then, .. } => {
+                end += consumed;
+                planned.push(Planned { step, end, keys: 0 });
+                if then != AfterRefusal::Continue {
+                    break Tail::Full;
+                }
+            }
+        }
+    };
+    fetch_ahead(seat, hashes);
+    tail
+}
+
+/// Hashes the keys of a request and starts fetching their index buckets.
+#[inline]
+fn hash_keys(request: &Request<'_>, seat: &Seat, hashes: &mut Vec<KeyHash>) {
+    let mut push = |key: &[u8]| {
+        let hash = seat.worker.hash(key);
+        seat.worker.prefetch(hash);
+        hashes.push(hash);
+    };
+    match request {
+        Request::Get { keys, .. } | Request::GetAndTouch { keys, .. } => keys.for_each(push),
+        other => {
+            if let Some(key) = other.single_key() {
+                push(key.resolve(&mut KeyBuffer::default()));
+            }
+        }
+    }
+}
+
+/// Starts fetching the records that the buckets name. A lone request gains nothing by it.
+#[inline]
+fn fetch_ahead(seat: &Seat, hashes: &[KeyHash]) {
+    if hashes.len() > 1 {
+        for hash in hashes {
+            seat.worker.prefetch_record(*hash);
+        }
+    }
+}
+
+/// The same allocation, empty, for requests that borrow from another input.
+pub(super) fn recycle<'a>(mut planned: Vec<Planned<'_>>) -> Vec<Planned<'a>> {
+    planned.clear();
+    // Collecting an emptied vector into one of the same layout keeps its memory.
+    planned.into_iter().map(|_| unreachable!("the vector is empty")).collect()
+}

@@ -1,0 +1,177 @@
+//! Listening sockets: bound all together before a tenant starts, or not at all.
+//!
+//! With several event loops each has a TCP listener of its own on the same port, and the kernel
+//! spreads connections over them; a UNIX socket is one, which all loops accept from.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use mio::net::{TcpListener, UnixListener};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::config::TenantSettings;
+
+/// Connections that wait to be accepted.
+pub(crate) const BACKLOG: i32 = 1024;
+
+/// Why a tenant cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Somebody else listens there.
+    #[error("cannot listen on {place}: it is in use; stop who uses it or choose another")]
+    InUse {
+        /// The address or path.
+        place: String,
+    },
+    /// The path holds something that is no socket.
+    #[error("cannot listen on {place}: there is something that is no socket; choose another path")]
+    NotASocket {
+        /// The path.
+        place: String,
+    },
+    /// The system refuses.
+    #[error("cannot listen on {place}: {cause}")]
+    System {
+        /// The address or path.
+        place: String,
+        /// What it says.
+        cause: io::Error,
+    },
+}
+
+impl ListenError {
+    fn new(place: &str, cause: io::Error) -> Self {
+        let place = place.to_owned();
+        match cause.kind() {
+            io::ErrorKind::AddrInUse => ListenError::InUse { place },
+            _ => ListenError::System { place, cause },
+        }
+    }
+}
+
+/// One loop's listeners for one tenant.
+#[derive(Debug, Default)]
+pub(crate) struct LoopListeners {
+    pub(crate) tcp: Vec<TcpListener>,
+    pub(crate) unix: Vec<UnixListener>,
+}
+
+/// A tenant's listeners, bound.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    /// One set a loop.
+    pub(crate) loops: Vec<LoopListeners>,
+    /// The TCP addresses with their real ports.
+    pub(crate) tcp_addresses: Vec<SocketAddr>,
+    /// Every place, as `stats conns` shows it.
+    pub(crate) places: Vec<String>,
+    /// Removes the socket's file when the tenant goes.
+    pub(crate) socket_file: Option<SocketFile>,
+}
+
+/// Binds everything that `tenant` listens on, for `loops` event loops.
+pub(crate) fn bind(tenant: &TenantSettings, loops: usize) -> Result<Bound, ListenError> {
+    let mut bound = Bound {
+        loops: (0..loops).map(|_| LoopListeners::default()).collect(),
+        tcp_addresses: Vec::new(),
+        places: Vec::new(),
+        socket_file: None,
+    };
+    for address in &tenant.listen {
+        let place = address.to_string();
+        let error = |cause| ListenError::new(&place, cause);
+        let listeners = bind_tcp(*address, loops).map_err(error)?;
+        if let Some(first) = listeners.first() {
+            let address = first.local_addr().map_err(error)?;
+            bound.tcp_addresses.push(address);
+            bound.places.push(format!("tcp:{address}"));
+        }
+        for (own, listener) in bound.loops.iter_mut().zip(listeners) {
+            own.tcp.push(listener);
+        }
+    }
+    if let Some(path) = &tenant.unix_socket {
+        let (listener, file) = bind_unix(path, tenant.unix_socket_mode)?;
+        let error = |cause| ListenError::new(&path.to_string_lossy(), cause);
+        for own in &mut bound.loops {
+            let shared = listener.try_clone().map_err(error)?;
+            own.unix.push(UnixListener::from_std(shared));
+        }
+        bound.places.push(format!("unix:{}", path.display()));
+        bound.socket_file = Some(file);
+    }
+    Ok(bound)
+}
+
+/// One listener a loop, all on the same address.
+fn bind_tcp(address: SocketAddr, loops: usize) -> io::Result<Vec<TcpListener>> {
+    if loops == 1 {
+        return Ok(vec![listen_tcp(address, false)?]);
+    }
+    // A port that is shared on purpose must not be shared by accident: another process of the same
+    // user would not be refused. So it is first bound alone, which also chooses a port for 0.
+    let address = {
+        let alone = tcp_socket(address, false)?;
+        alone.local_addr()?.as_socket().unwrap_or(address)
+    };
+    (0..loops).map(|_| listen_tcp(address, true)).collect()
+}
+
+fn tcp_socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    socket.set_nonblocking(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+fn listen_tcp(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+    let socket = tcp_socket(address, shared)?;
+    socket.listen(BACKLOG)?;
+    Ok(TcpListener::from_std(socket.into()))
+}
+
+/// Binds a UNIX socket; one that a dead server has left behind is taken over.
+fn bind_unix(
+    path: &Path,
+    mode: u32,
+) -> Result<(std::os::unix::net::UnixListener, SocketFile), ListenError> {
+    use std::os::unix::fs::FileTypeExt;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    let place = path.to_string_lossy().into_owned();
+    let error = |cause| ListenError::new(&place, cause);
+    if let Ok(metadata) = std::fs::symlink_metadata(path) {
+        if !metadata.file_type().is_socket() {
+            return Err(ListenError::NotASocket { place });
+        }
+        if UnixStream::connect(path).is_ok() {
+            return Err(ListenError::InUse { place });
+        }
+        entresol_media::files::remove(path).map_err(error)?;
+    }
+    let listener = UnixListener::bind(path).map_err(error)?;
+    let file = SocketFile(path.to_owned());
+    let permissions = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path, permissions).map_err(error)?;
+    listener.set_nonblocking(true).map_err(error)?;
+    Ok((listener, file))
+}
+
+/// The file of a UNIX socket, removed when dropped.
+#[derive(Debug)]
+pub(crate) struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // If it is gone already, so much the better.
+        let _ = entresol_media::files::remove(&self.0);
+    }
+}

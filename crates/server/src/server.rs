@@ -1,0 +1,267 @@
+//! A server from its start to its stop, and its changes in between. Everything that can be refused
+//! is tried before anything takes effect.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use entresol_base::Clock;
+use entresol_cache::{Cache, CloseError};
+use entresol_media::MediumSpec;
+
+use crate::admin::Admin;
+use crate::config::{AdminAddress, Settings, TenantSettings};
+use crate::event_loop::{self, LoopHandle, Order};
+use crate::listener::{self, Bound, SocketFile};
+use crate::maintenance::Maintenance;
+use crate::registry::Registry;
+use crate::tenant::{ServerFacts, Tenant};
+use crate::{ReloadError, StartError, descriptors};
+
+/// A running server. Dropping it without [`Running::stop`] leaves its threads running.
+pub struct Running {
+    pub(crate) settings: Settings,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) loops: Vec<LoopHandle>,
+    /// By the place that the loops know the tenant under.
+    pub(crate) members: Vec<Option<Member>>,
+    admin: Option<Admin>,
+    maintenance: Option<Maintenance>,
+}
+
+/// A tenant that is being served.
+pub(crate) struct Member {
+    pub(crate) tenant: Arc<Tenant>,
+    pub(crate) tcp_addresses: Vec<SocketAddr>,
+    _socket_file: Option<SocketFile>,
+}
+
+/// A tenant made ready: bound and opened, not served yet.
+pub(crate) struct Prepared {
+    settings: TenantSettings,
+    bound: Bound,
+    cache: Arc<Cache>,
+}
+
+/// Starts a server.
+///
+/// # Errors
+/// When a listener, a medium or a thread cannot be had; nothing is left behind.
+pub fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running, StartError> {
+    descriptors::provide(&settings)?;
+    let admin_listener = settings.admin.map(bind_admin).transpose()?;
+    let prepared = prepare(&settings.tenants.iter().collect::<Vec<_>>(), &settings, &clock)?;
+    let facts = ServerFacts {
+        started: clock.seconds(),
+        started_nanos: clock.now(),
+        threads: settings.threads,
+    };
+    let registry = Registry::new(facts, Arc::clone(&clock));
+    let mut running = Running {
+        loops: Vec::new(),
+        members: Vec::new(),
+        admin: None,
+        maintenance: None,
+        registry: Arc::clone(&registry),
+        settings,
+    };
+    for number in 0..running.settings.threads {
+        let (limits, slow_log) = (running.settings.limits, running.settings.slow_log);
+        let started = event_loop::start(number, Arc::clone(&registry), limits, slow_log)?;
+        running.loops.push(started);
+    }
+    for prepared in prepared {
+        running.admit(prepared)?;
+    }
+    running.publish();
+    running.maintenance = Some(Maintenance::start(Arc::clone(&registry))?);
+    if let Some(listener) = admin_listener {
+        let admin = Admin::start(listener, registry)?;
+        tracing::info!(address = %admin.address, "admin listener");
+        running.admin = Some(admin);
+    }
+    Ok(running)
+}
+
+fn bind_admin(AdminAddress(address): AdminAddress) -> Result<std::net::TcpListener, StartError> {
+    std::net::TcpListener::bind(address)
+        .map_err(|cause| StartError::AdminListener { address, cause })
+}
+
+/// Binds and opens tenants, all or none.
+pub(crate) fn prepare(
+    tenants: &[&TenantSettings],
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+) -> Result<Vec<Prepared>, StartError> {
+    let mut bound = Vec::new();
+    for tenant in tenants {
+        let listen = |cause| StartError::Listen { tenant: tenant.name.clone(), cause };
+        bound.push(listener::bind(tenant, settings.threads).map_err(listen)?);
+    }
+    let mut prepared: Vec<Prepared> = Vec::new();
+    let mut created: Vec<PathBuf> = Vec::new();
+    for (tenant, bound) in tenants.iter().zip(bound) {
+        created.extend(file_to_be_created(tenant));
+        match Cache::open(tenant.cache(settings), Arc::clone(clock)) {
+            Ok(cache) => {
+                prepared.push(Prepared { settings: (*tenant).clone(), bound, cache });
+            }
+            Err(cause) => {
+                drop(prepared);
+                for path in created {
+                    // It may not have come to exist.
+                    let _ = entresol_media::files::remove(&path);
+                }
+                return Err(StartError::Cache { tenant: tenant.name.clone(), cause });
+            }
+        }
+    }
+    Ok(prepared)
+}
+
+/// The medium's file, if opening the cache will create it.
+fn file_to_be_created(tenant: &TenantSettings) -> Option<PathBuf> {
+    match &tenant.medium {
+        MediumSpec::Pmem { path, .. } | MediumSpec::File { path }
+            if !entresol_media::files::exists(path) =>
+        {
+            Some(path.clone())
+        }
+        _ => None,
+    }
+}
+
+impl Running {
+    /// Where each tenant listens, by name, with the ports that the system chose.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<(String, Vec<SocketAddr>)> {
+        let member = |member: &Member| (member.tenant.name(), member.tcp_addresses.clone());
+        self.members.iter().flatten().map(member).collect()
+    }
+
+    /// Where the admin listener listens, if it does.
+    #[must_use]
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(|admin| admin.address)
+    }
+
+    /// The tenants.
+    #[must_use]
+    pub fn tenants(&self) -> Vec<Arc<Tenant>> {
+        self.registry.tenants()
+    }
+
+    /// What the server runs with now.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether every thread still does what it should.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.registry.is_healthy()
+    }
+
+    /// Begins to serve a prepared tenant.
+    pub(crate) fn admit(&mut self, prepared: Prepared) -> Result<(), StartError> {
+        let Prepared { settings, bound, cache } = prepared;
+        let place = self.members.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.members.push(None);
+            self.members.len() - 1
+        });
+        let statistics = cache.statistics();
+        tracing::info!(
+            tenant = %settings.name,
+            listen = %bound.places.join(" "),
+            medium = %settings.medium,
+            access = %statistics.access,
+            dram_quota = %settings.dram_quota,
+            medium_quota = %settings.medium_quota,
+            restored_items = statistics.restored_items,
+            "serving a tenant"
+        );
+        let tenant = Tenant::new(
+            settings,
+            self.settings.limits,
+            cache,
+            self.registry.facts.clone(),
+            Arc::clone(&self.registry.clock),
+        );
+        tenant.set_addresses(bound.places);
+        let orders = self.loops.iter().zip(bound.loops).map(|(handle, listeners)| {
+            handle.order(Order::Admit { place, tenant: Arc::clone(&tenant), listeners })
+        });
+        let answers: Vec<_> = orders.collect();
+        self.members[place] = Some(Member {
+            tenant,
+            tcp_addresses: bound.tcp_addresses,
+            _socket_file: bound.socket_file,
+        });
+        for answer in answers {
+            answer.recv().unwrap_or_else(|_| Err(loop_is_gone()))?;
+        }
+        Ok(())
+    }
+
+    /// Stops serving a tenant and closes its cache.
+    pub(crate) fn dismiss(&mut self, place: usize) {
+        let Some(member) = self.members.get_mut(place).and_then(Option::take) else { return };
+        let answers: Vec<_> =
+            self.loops.iter().map(|handle| handle.order(Order::Dismiss { place })).collect();
+        for answer in answers {
+            // A loop that is gone has dismissed everybody.
+            let _ = answer.recv();
+        }
+        self.publish();
+        let name = member.tenant.name();
+        match member.tenant.cache().close() {
+            Ok(()) => tracing::info!(tenant = %name, "no longer serving a tenant"),
+            Err(error) => tracing::error!(tenant = %name, %error, "cannot close a cache cleanly"),
+        }
+    }
+
+    /// Shows the present tenants to the admin listener and the maintenance thread.
+    pub(crate) fn publish(&self) {
+        let tenants = self.members.iter().flatten().map(|member| Arc::clone(&member.tenant));
+        self.registry.set_tenants(tenants.collect());
+    }
+
+    /// Changes what can be changed live so that the server runs with `settings`.
+    ///
+    /// # Errors
+    /// When something cannot be changed live or cannot be had; the server then goes on as before.
+    pub fn reload(&mut self, settings: Settings) -> Result<(), ReloadError> {
+        crate::reload::reload(self, settings)
+    }
+
+    /// Accepts nobody any more, answers what was asked, closes the caches, and ends.
+    ///
+    /// # Errors
+    /// When a cache's state could not be saved; all else is done nevertheless.
+    pub fn stop(mut self) -> Result<(), CloseError> {
+        let within = self.settings.drain_time;
+        for handle in &self.loops {
+            drop(handle.order(Order::Drain { within }));
+        }
+        for handle in &mut self.loops {
+            handle.join();
+        }
+        self.maintenance = None;
+        self.admin = None;
+        let mut result = Ok(());
+        for member in self.members.drain(..).flatten() {
+            let closed = member.tenant.cache().close();
+            if let Err(error) = &closed {
+                tracing::error!(tenant = %member.tenant.name(), %error, "cannot close a cache cleanly");
+            }
+            result = result.and(closed);
+        }
+        result
+    }
+}
+
+fn loop_is_gone() -> std::io::Error {
+    std::io::Error::other("an event loop has ended")
+}

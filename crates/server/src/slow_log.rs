@@ -1,0 +1,48 @@
+//! The log of slow requests: who waited how long, never for what key.
+
+use std::time::Duration;
+
+use entresol_base::{Nanos, duration};
+
+/// Lines a second and thread; more are counted and told with the next line.
+const LINES_PER_SECOND: u32 = 10;
+
+/// One thread's log of slow requests.
+#[derive(Debug, Default)]
+pub(crate) struct SlowLog {
+    threshold: Option<Duration>,
+    second_began: Nanos,
+    lines: u32,
+    suppressed: u64,
+}
+
+impl SlowLog {
+    pub(crate) fn new(threshold: Option<Duration>) -> Self {
+        SlowLog { threshold, ..SlowLog::default() }
+    }
+
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.threshold.is_some()
+    }
+
+    pub(crate) fn is_slow(&self, took: Duration) -> bool {
+        self.threshold.is_some_and(|threshold| took >= threshold)
+    }
+
+    /// Logs requests of one connection that were answered together after `took`.
+    pub(crate) fn log(&mut self, tenant: &str, requests: usize, took: Duration, now: Nanos) {
+        if now.since(self.second_began) >= Duration::from_secs(1) {
+            self.second_began = now;
+            self.lines = 0;
+        }
+        if self.lines >= LINES_PER_SECOND {
+            self.suppressed += 1;
+            return;
+        }
+        self.lines += 1;
+        let took = duration::format(Duration::from_micros(took.as_micros() as u64));
+        let suppressed = std::mem::take(&mut self.suppressed);
+        tracing::info!(tenant, requests, %took, suppressed, "slow requests");
+    }
+}

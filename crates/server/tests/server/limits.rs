@@ -1,0 +1,71 @@
+//! Limits: connections, idleness, progress, lines.
+
+use std::time::Duration;
+
+use crate::support::{Client, eventually, start, tenant};
+
+#[test]
+fn connections_beyond_the_limit_are_told_and_closed() {
+    let running = start(&tenant("a", "connections = 3"));
+    let mut clients: Vec<Client> = (0..3).map(|_| Client::of(&running, "a")).collect();
+    for client in &mut clients {
+        client.ask("mn\n", "MN\n");
+    }
+    let mut refused = Client::of(&running, "a");
+    assert_eq!(refused.rest(), "ERROR Too many open connections\r\n");
+    assert_eq!(running.tenants()[0].counts().rejected_connections, 1);
+    drop(clients.pop());
+    eventually("a place is free again", || running.tenants()[0].connections() == 2);
+    Client::of(&running, "a").ask("mn\n", "MN\n");
+    running.stop().unwrap();
+}
+
+#[test]
+fn an_idle_connection_is_closed_and_a_busy_one_is_not() {
+    let running = start(&format!("[limits]\nidle_time = \"2s\"\n{}", tenant("a", "")));
+    let (mut idle, mut busy) = (Client::of(&running, "a"), Client::of(&running, "a"));
+    idle.ask("mn\n", "MN\n");
+    for _ in 0..50 {
+        busy.ask("mn\n", "MN\n");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(idle.rest(), "");
+    busy.ask("mn\n", "MN\n");
+    assert_eq!(running.tenants()[0].counts().idle_kicks, 1);
+    running.stop().unwrap();
+}
+
+#[test]
+fn half_a_command_is_not_waited_for_for_ever() {
+    let running = start(&format!("[limits]\nprogress_time = \"1s\"\n{}", tenant("a", "")));
+    let (mut half, mut idle) = (Client::of(&running, "a"), Client::of(&running, "a"));
+    half.send(b"set k 0 0 10\r\nabc");
+    assert_eq!(half.rest(), "");
+    idle.ask("mn\n", "MN\n");
+    running.stop().unwrap();
+}
+
+#[test]
+fn an_endless_line_is_refused() {
+    let running = start(&tenant("a", ""));
+    let mut client = Client::of(&running, "a");
+    client.send(&[b'x'; 5000]);
+    let reply = client.rest();
+    assert!(reply.is_empty() || reply.starts_with("CLIENT_ERROR "), "{reply}");
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_request_for_very_many_keys_is_answered_in_pieces() {
+    let running = start(&format!("[limits]\noutput = \"16KiB\"\n{}", tenant("a", "")));
+    let mut client = Client::of(&running, "a");
+    let value = "v".repeat(1000);
+    let (mut keys, mut reply) = (String::new(), String::new());
+    for n in 0..2000 {
+        client.ask(&format!("set key{n} 0 0 1000\n{value}\n"), "STORED\n");
+        keys += &format!(" key{n}");
+        reply += &format!("VALUE key{n} 0 1000\n{value}\n");
+    }
+    client.ask(&format!("get{keys}\nmn\n"), &format!("{reply}END\nMN\n"));
+    running.stop().unwrap();
+}

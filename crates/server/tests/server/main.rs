@@ -1,0 +1,11 @@
+//! The whole server over real sockets, in this process.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod admin;
+mod isolation;
+mod limits;
+mod pipelining;
+mod reload;
+mod starting;
+mod support;

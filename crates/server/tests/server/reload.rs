@@ -1,0 +1,106 @@
+//! Changing the configuration of a running server, and stopping it.
+
+use std::time::Duration;
+
+use crate::support::{Client, settings, start, tenant, try_start};
+
+#[test]
+fn tenants_come_and_go_and_the_others_keep_their_connections() {
+    let mut running = start(&format!("{}{}", tenant("stays", ""), tenant("goes", "")));
+    let (mut stays, mut goes) = (Client::of(&running, "stays"), Client::of(&running, "goes"));
+    stays.ask("set k 0 0 1\nv\n", "STORED\n");
+    goes.ask("set k 0 0 1\nv\n", "STORED\n");
+    running.reload(settings(&format!("{}{}", tenant("comes", ""), tenant("stays", "")))).unwrap();
+    assert_eq!(goes.rest(), "");
+    stays.ask("get k\n", "VALUE k 0 1\nv\nEND\n");
+    Client::of(&running, "comes").ask("get k\nset k 0 0 1\nn\n", "END\nSTORED\n");
+    let names: Vec<String> = running.addresses().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), 2);
+    running.stop().unwrap();
+}
+
+#[test]
+fn quotas_and_limits_change_under_way() {
+    let mut running = start(&tenant("a", "connections = 1"));
+    let mut client = Client::of(&running, "a");
+    client.ask("set k 0 0 1\nv\n", "STORED\n");
+    let larger = tenant("a", "connections = 2").replace("32MiB", "48MiB");
+    running.reload(settings(&larger)).unwrap();
+    client.ask("get k\n", "VALUE k 0 1\nv\nEND\n");
+    Client::of(&running, "a").ask("mn\n", "MN\n");
+    client.send(b"stats\r\nquit\r\n");
+    assert!(client.rest().contains("STAT limit_maxbytes 50331648\r\n"));
+    running.stop().unwrap();
+}
+
+#[test]
+fn what_cannot_change_is_refused_and_nothing_has_changed() {
+    let old = tenant("a", "");
+    let mut running = start(&old);
+    let port = crate::support::address(&running, "a");
+    for (text, reason) in [
+        (old.replace("name", "eviction = \"fifo\"\nname"), "eviction of tenant 'a' cannot change"),
+        (old.replace(":0", ":1"), "listen of tenant 'a' cannot change"),
+        (format!("threads = 1\n{old}"), "threads cannot change"),
+        (
+            format!(
+                "{}{}",
+                old.replace("32MiB", "40MiB"),
+                tenant("b", "").replace("127.0.0.1:0", &port.to_string())
+            ),
+            "in use",
+        ),
+    ] {
+        let error = running.reload(settings(&text)).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+        assert_eq!(running.tenants().len(), 1);
+        let quota = running.tenants()[0].cache().statistics().dram_limit_bytes;
+        assert_eq!(quota, 32 << 20);
+    }
+    Client::of(&running, "a").ask("mn\n", "MN\n");
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_stopping_server_answers_what_it_was_asked() {
+    let running = start(&tenant("a", ""));
+    let mut client = Client::of(&running, "a");
+    let mut idle = Client::of(&running, "a");
+    idle.ask("mn\n", "MN\n");
+    let value = "v".repeat(1000);
+    client.ask(&format!("set k 0 0 1000\n{value}\n"), "STORED\n");
+    client.send("get k\r\n".repeat(5000).as_bytes());
+    std::thread::sleep(Duration::from_millis(50));
+    let reader = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        client.rest()
+    });
+    running.stop().unwrap();
+    let reply = reader.join().unwrap();
+    assert_eq!(reply.matches("END\r\n").count(), 5000);
+    assert_eq!(idle.rest(), "");
+}
+
+#[test]
+fn a_client_that_reads_nothing_does_not_keep_a_server_from_stopping() {
+    let running = start(&format!("drain_time = \"300ms\"\n{}", tenant("a", "")));
+    let mut client = Client::of(&running, "a");
+    let value = "v".repeat(100_000);
+    client.ask(&format!("set k 0 0 100000\n{value}\n"), "STORED\n");
+    client.send("get k\r\n".repeat(1000).as_bytes());
+    running.stop().unwrap();
+}
+
+#[test]
+fn a_port_is_free_again_after_a_stop_and_refused_before() {
+    for threads in [1, 2] {
+        let running = start(&format!("threads = {threads}\n{}", tenant("a", "")));
+        let port = crate::support::address(&running, "a").to_string();
+        let same =
+            format!("threads = {threads}\n{}", tenant("a", "")).replace("127.0.0.1:0", &port);
+        let error = try_start(&same).err().expect("the port is taken").to_string();
+        assert!(error.contains("in use") && error.contains(&port), "{error}");
+        running.stop().unwrap();
+        start(&same).stop().unwrap();
+    }
+}
