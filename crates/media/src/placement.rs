@@ -5,9 +5,9 @@
 //! file that is made appears under its name only once everything else has succeeded.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 
 use crate::files;
+use crate::raw::buffer::IoBuffer;
 
 /// The unit to which lengths of files are rounded up.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -311,12 +312,14 @@ fn open_new(path: &Path, directory: &Path) -> io::Result<(File, Undo)> {
         .open(directory);
     match unnamed {
         Ok(file) if Path::new("/proc/self/fd").is_dir() => Ok((file, Undo::Unnamed)),
-        _ => {
-            let mut options = OpenOptions::new();
-            let file = options.read(true).write(true).create_new(true).mode(0o640).open(path)?;
-            Ok((file, Undo::Remove))
-        }
+        _ => open_named(path),
     }
+}
+
+fn open_named(path: &Path) -> io::Result<(File, Undo)> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).mode(0o640).open(path)?;
+    Ok((file, Undo::Remove))
 }
 
 /// Locks the file, or says that it is in use. A process that was killed a moment ago may not be
@@ -337,21 +340,34 @@ pub(crate) fn lock(file: &File, path: &Path) -> Result<(), FileError> {
 }
 
 /// Allocates a range of a file, lengthening it where necessary. Where the file system cannot, what
-/// has no bytes yet is written with zeroes.
+/// lies behind the end is written with zeroes; holes before it stay, since nothing tells them from
+/// data for sure.
 pub(crate) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-            let metadata = file.metadata()?;
-            let written = metadata.len().min(metadata.blocks() * 512);
-            let start = written.max(offset);
-            let mut target = file;
-            target.seek(SeekFrom::Start(start))?;
-            let missing = (offset + bytes).saturating_sub(start);
-            io::copy(&mut io::repeat(0).take(missing), &mut target)?;
-            target.flush()
+            let start = file.metadata()?.len().max(offset);
+            write_zeroes(file, start, (offset + bytes).saturating_sub(start))
         }
         result => Ok(result?),
     }
+}
+
+fn write_zeroes(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    const STEP: u64 = 1 << 20;
+    // Not found out by filling the disk for everybody else.
+    let disk = rustix::fs::fstatvfs(file)?;
+    if bytes / disk.f_frsize.max(1) >= disk.f_bavail {
+        return Err(Errno::NOSPC.into());
+    }
+    // Aligned, since the file may be open for direct I/O.
+    let zeroes = IoBuffer::new(STEP as usize);
+    let mut done = 0;
+    while done < bytes {
+        let step = (bytes - done).min(STEP);
+        file.write_all_at(&zeroes[..step as usize], offset + done)?;
+        done += step;
+    }
+    Ok(())
 }
 
 pub(crate) fn failed_allocation(path: &Path, bytes: u64, cause: io::Error) -> FileError {

@@ -2,6 +2,7 @@
 
 use super::*;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 const MAGIC: [u8; 8] = *b"a medium";
 
@@ -100,4 +101,21 @@ fn of_two_who_make_a_file_at_once_one_wins() {
     let error = second.keep().expect_err("the name is taken").to_string();
     assert!(error.starts_with("cannot make "), "{error}");
     assert_eq!(first.metadata().expect("there").len(), 8192);
+}
+
+#[test]
+fn where_files_cannot_be_nameless_a_failed_one_is_removed() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a");
+    let made = || {
+        let (file, undo) = open_named(&path).expect("new");
+        Prepared { undo: UndoAt { undo, path: path.clone() }, file, len: 0 }
+    };
+    wanted(1 << 60).fill(made(), 1 << 60).expect_err("too large");
+    assert!(!path.exists());
+    drop(wanted(8192).fill(made(), 8192).expect("made"));
+    assert!(!path.exists());
+    drop(wanted(8192).fill(made(), 8192).expect("made").keep().expect("kept"));
+    assert_eq!(fs::metadata(&path).expect("there").len(), 8192);
+    assert!(open_named(&path).is_err(), "what is there is never taken over");
 }
