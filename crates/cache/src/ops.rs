@@ -192,6 +192,8 @@ pub struct Store<'a> {
     pub explicit_cas: Option<u64>,
     /// With `compare`: if the given token is older than the item's, store, but mark stale.
     pub invalidate: bool,
+    /// The new token will be told to somebody, so it has to stay valid wherever the item goes.
+    pub cas: bool,
 }
 
 impl<'a> Store<'a> {
@@ -207,6 +209,7 @@ impl<'a> Store<'a> {
             compare: None,
             explicit_cas: None,
             invalidate: false,
+            cas: false,
         }
     }
 }
@@ -282,6 +285,8 @@ pub struct Arithmetic {
     pub touch: Option<Expiry>,
     /// On a miss, create the item with this number and expiry.
     pub vivify: Option<(u64, Expiry)>,
+    /// The new token will be told to somebody, so it has to stay valid wherever the item goes.
+    pub cas: bool,
 }
 
 /// The answer to an increment or decrement.

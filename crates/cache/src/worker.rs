@@ -385,6 +385,7 @@ impl Worker {
         store.expiry = expiry;
         store.mode = crate::ops::StoreMode::Add;
         store.explicit_cas = options.explicit_cas;
+        store.cas = options.cas;
         match self.store_marked(key, hash, now, &store, mark::WIN_SENT) {
             Stored::Stored { cas } => {
                 let meta = ItemMeta {

@@ -102,7 +102,7 @@ impl Worker {
             client_flags: store.flags,
             expiry: record_expiry(store.expiry, now),
             cas: store.explicit_cas,
-            marks,
+            marks: marks | seen_mark(store.cas),
             last_access: now,
         };
         let condition = |seen: &Seen, shared: &Shared| condition(store, seen, shared);
@@ -132,7 +132,7 @@ impl Worker {
             let mut record = self.shared.successor(key, &old, store.value.len(), now);
             record.client_flags = store.flags;
             record.cas = store.explicit_cas;
-            record.marks |= mark::STALE | (old.marks & mark::WIN_SENT);
+            record.marks |= mark::STALE | (old.marks & mark::WIN_SENT) | seen_mark(store.cas);
             let unchanged = |seen: &Seen, shared: &Shared| old.is_unchanged(seen, shared);
             let stored = self.write(key, hash, now, record, [store.value, b""], &unchanged);
             if stored != Stored::NotStored {
@@ -172,6 +172,7 @@ impl Worker {
             let stored = if self.shared.takes(key, len) {
                 let mut record = self.shared.successor(key, &old, len, now);
                 record.cas = store.explicit_cas;
+                record.marks |= seen_mark(store.cas);
                 let parts: [&[u8]; 2] = match store.mode {
                     StoreMode::Append => [&before, store.value],
                     _ => [store.value, &before],
@@ -222,7 +223,7 @@ impl Worker {
             let len = written.max(self.scratch.len().min(DIGITS_MAX));
             let mut record = self.shared.successor(key, &old, len, now);
             record.cas = arithmetic.explicit_cas;
-            record.marks |= mark::CAS_SEEN;
+            record.marks |= seen_mark(arithmetic.cas);
             if let Some(expiry) = arithmetic.touch {
                 record.expiry = record_expiry(expiry, now);
             }
@@ -255,7 +256,7 @@ impl Worker {
         store.expiry = expiry;
         store.mode = StoreMode::Add;
         store.explicit_cas = arithmetic.explicit_cas;
-        match self.store_marked(key, hash, now, &store, mark::CAS_SEEN) {
+        match self.store_marked(key, hash, now, &store, seen_mark(arithmetic.cas)) {
             Stored::Stored { cas } => {
                 let meta = ItemMeta {
                     flags: 0,
@@ -713,6 +714,11 @@ fn condition(store: &Store<'_>, seen: &Seen, shared: &Shared) -> Result<(), Stor
         return Err(Stored::Exists);
     }
     Ok(())
+}
+
+/// The mark of a record whose token somebody will know.
+fn seen_mark(told: bool) -> u32 {
+    if told { mark::CAS_SEEN } else { 0 }
 }
 
 /// What a record keeps of an expiry; a time already past is kept as the present second.
