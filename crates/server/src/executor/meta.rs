@@ -86,6 +86,7 @@ impl Call<'_> {
             compare: request.compare,
             explicit_cas: request.explicit_cas,
             invalidate: request.invalidate,
+            cas: asks_for(request.tokens, b'c'),
         };
         let mut buffer = KeyBuffer::default();
         let key = request.key.resolve(&mut buffer);
@@ -96,7 +97,7 @@ impl Call<'_> {
             Stored::Pending(read) => return Flow::Stop(Then::Fetch(read)),
             Stored::Stored { cas } => {
                 facts.cas = cas;
-                if joins && asks_for_length(request.tokens) {
+                if joins && asks_for(request.tokens, b's') {
                     facts.value_len = self.whole_length(key, hash, facts.value_len);
                 }
                 Status::Done
@@ -172,6 +173,7 @@ impl Call<'_> {
             explicit_cas: request.explicit_cas,
             touch,
             vivify: request.vivify.map(|exptime| (request.initial, expiry(exptime, now))),
+            cas: asks_for(request.tokens, b'c'),
         };
         let key = request.key.resolve(self.key);
         let old = self.session.old.as_ref();
@@ -263,8 +265,9 @@ impl Reported<'_> {
     }
 }
 
-fn asks_for_length(tokens: FlagTokens<'_>) -> bool {
-    tokens.iter().any(|token| token.first() == Some(&b's'))
+/// Whether the reply is to hold the fact that this flag stands for.
+fn asks_for(tokens: FlagTokens<'_>, flag: u8) -> bool {
+    tokens.iter().any(|token| token.first() == Some(&flag))
 }
 
 fn seconds_until(expiry: Expiry, now: Seconds) -> u32 {

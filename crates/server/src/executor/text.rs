@@ -46,6 +46,7 @@ impl Call<'_> {
             compare,
             explicit_cas: None,
             invalidate: false,
+            cas: false,
         };
         let old = self.session.old.as_ref();
         let stored = self.seat.worker.store(request.key, hash, self.now.seconds, &store, old);
@@ -124,6 +125,7 @@ impl Call<'_> {
             explicit_cas: None,
             touch: None,
             vivify: None,
+            cas: false,
         };
         let old = self.session.old.as_ref();
         let now = self.now.seconds;
