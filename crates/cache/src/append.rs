@@ -387,14 +387,7 @@ impl Shared {
             restart.forget_segment(id);
         }
         let sequence = self.next_sequence.fetch_add(1, Ordering::SeqCst);
-        segment.class.store(class, Ordering::Relaxed);
-        segment.used.store(0, Ordering::Relaxed);
-        segment.value_used.store(0, Ordering::Relaxed);
-        segment.live_bytes.store(0, Ordering::Relaxed);
-        segment.live_items.store(0, Ordering::Relaxed);
-        // The earliest deadline there is, until the first item moves it.
-        segment.deadline.store(NEVER + 1, Ordering::Relaxed);
-        segment.sequence.store(sequence, Ordering::SeqCst);
+        segment.start(sequence, class);
         segment.set_state(State::Open);
         Ok(Some(Open { id, sequence, record_used: 0, value_used: 0 }))
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use entresol_base::hash::KeyHasher;
 use entresol_base::{ByteSize, Clock, Seconds};
-use entresol_media::{Account, MediumKind, Region};
+use entresol_media::{Account, BlockFile, MediumKind, Region};
 use parking_lot::Mutex;
 
 use crate::append::Shard;
@@ -51,7 +51,6 @@ pub(crate) struct Shared {
     pub(crate) worker_counters: Mutex<Vec<Arc<Counters>>>,
     next_worker: AtomicUsize,
     pub(crate) table_bytes_taken: AtomicU64,
-    #[expect(dead_code, reason = "read by what survives a restart")]
     pub(crate) clock: Arc<dyn Clock>,
     /// Whether writers have met the end of the quota, so that room is to be made ahead of them.
     pub(crate) pressed: AtomicBool,
@@ -188,6 +187,11 @@ impl Shared {
         }
     }
 
+    /// Orders a flush for a second, or for none if that is 0.
+    pub(crate) fn resume_flush(&self, at_s: u32) {
+        self.flush_at.store(at_s, Ordering::SeqCst);
+    }
+
     /// Ends the flush once no segment from before it is left.
     fn finish_flush(&self) {
         let below = self.flushed_below();
@@ -314,6 +318,15 @@ impl Cache {
         self.shared.values.kind()
     }
 
+    /// The block file that pending reads are carried out on, if values lie on one.
+    #[must_use]
+    pub fn file(&self) -> Option<Arc<dyn BlockFile>> {
+        match &self.shared.values {
+            Values::File(file) => Some(Arc::clone(&file.file)),
+            Values::Inline | Values::Pmem(_) => None,
+        }
+    }
+
     /// What the cache holds and has done.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
@@ -333,7 +346,11 @@ impl Cache {
         if delay_s == 0 {
             self.shared.flush_now();
         } else {
-            self.shared.flush_at.store(now.0.saturating_add(delay_s).max(1), Ordering::SeqCst);
+            let at_s = now.0.saturating_add(delay_s).max(1);
+            if let Some(restart) = &self.shared.restart {
+                restart.record_flush_at(at_s);
+            }
+            self.shared.resume_flush(at_s);
         }
     }
 
@@ -351,6 +368,7 @@ impl Cache {
             medium,
             shared.medium_capacity,
         )?;
+        shared.values.provide(medium.0)?;
         shared.dram.set_limit(dram.0);
         if shared.values.is_elsewhere() {
             shared.medium.set_limit(medium.0);

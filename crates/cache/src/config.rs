@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use entresol_base::ByteSize;
-use entresol_media::MediumSpec;
+use entresol_media::{BackendChoice, MediumSpec};
 use serde::{Deserialize, Serialize};
 
 /// Which segment goes when room is short.
@@ -76,6 +76,8 @@ pub struct Config {
     pub restart_dir: Option<PathBuf>,
     /// Ask for huge pages.
     pub huge_pages: bool,
+    /// How block files are read and written.
+    pub io_backend: BackendChoice,
     /// Seed of the key hash; drawn at random if absent.
     pub seed: Option<u64>,
 }
@@ -95,6 +97,7 @@ impl Config {
             workers: 1,
             restart_dir: None,
             huge_pages: true,
+            io_backend: BackendChoice::Auto,
             seed: None,
         }
     }
@@ -108,4 +111,4 @@ pub const SEGMENT_BYTES_MIN: ByteSize = ByteSize::kib(64);
 pub const SEGMENTS_MIN: u64 = 8;
 /// Room in a segment for one item's header and key besides its value, and for a sealed segment's
 /// closing block.
-pub const SEGMENT_OVERHEAD_BYTES: u64 = 4096;
+pub const SEGMENT_OVERHEAD_BYTES: u64 = 8192;

@@ -1,7 +1,9 @@
 //! What can go wrong with a cache as a whole; single operations answer with their outcome.
 
+use std::path::PathBuf;
+
 use entresol_base::ByteSize;
-use entresol_media::RegionError;
+use entresol_media::{FileError, RegionError};
 
 /// Why a cache could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +14,7 @@ pub enum OpenError {
     Region(#[from] RegionError),
     /// The medium's or the restart directory's files.
     #[error(transparent)]
-    File(#[from] std::io::Error),
+    File(#[from] FileError),
     /// A quota holds too few segments.
     #[error(
         "{quota} of tenant '{tenant}' is {given}, too little for {least_segments} segments of \
@@ -87,11 +89,17 @@ pub enum OpenError {
         /// What was given.
         medium: String,
     },
-    /// A medium or a feature that this build does not have yet.
-    #[error("tenant '{tenant}': only medium dram without a restart directory works so far")]
-    Later {
+    /// The restart directory cannot be used.
+    #[error(
+        "restart directory of tenant '{tenant}': {path}: {cause}; check it and its permissions"
+    )]
+    RestartDir {
         /// Whose.
         tenant: String,
+        /// The directory, or a file in it.
+        path: PathBuf,
+        /// The system's answer.
+        cause: std::io::Error,
     },
     /// The thread that writes segments could not be started.
     #[error("cannot start the writer thread of tenant '{tenant}': {cause}")]
@@ -117,6 +125,9 @@ pub enum ResizeError {
         /// What would do.
         least: ByteSize,
     },
+    /// The medium's file cannot be lengthened.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// More than there is.
     #[error(
         "{quota} of {given} is more than there is: at most {most} can be had without a restart"
@@ -135,7 +146,14 @@ pub enum ResizeError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseError {
-    /// The restart directory's files.
-    #[error("the cache's state was not saved, the next start will be empty: {0}")]
-    File(#[from] std::io::Error),
+    /// The snapshot could not be written.
+    #[error(
+        "{path}: {cause}; the cache was not saved, and its next start will find less or nothing"
+    )]
+    Snapshot {
+        /// The snapshot.
+        path: PathBuf,
+        /// The system's answer.
+        cause: std::io::Error,
+    },
 }

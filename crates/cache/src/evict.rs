@@ -52,6 +52,12 @@ impl Shared {
         true
     }
 
+    /// Gives up a segment that could not be written to its medium.
+    pub(crate) fn abandon(&self, id: u32) {
+        self.segments.get(id).set_state(State::Sealed);
+        self.evict_whole(id, Seconds(0));
+    }
+
     fn give_up(&self, victims: Victims, account: &mut AccountHandle, now: Seconds) {
         match victims {
             Victims::Whole(id) => self.evict_whole(id, now),

@@ -1,43 +1,249 @@
-//! Values on a block file.
+//! Values on a block file: segments are filled in write buffers in DRAM, written whole by one
+//! thread, and read back a value at a time. As fatcache and memcached's extstore do, recent values
+//! are answered from the buffers.
+//!
+//! A segment's values are in a buffer from its opening until it is written. A reader copies from
+//! the buffer and then looks whether it still belongs to the segment; only then is a buffer that
+//! was given back filled anew.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use entresol_media::block::{self, BlockFile, BlockOptions, IoBuffer};
+use entresol_media::{Access, BackendChoice, Region};
+use parking_lot::{Condvar, Mutex};
+
 use crate::cache::Shared;
-use crate::config::Config;
-use crate::error::OpenError;
-use crate::plan::Plan;
+use crate::closing::Closing;
+use crate::error::{OpenError, ResizeError};
+use crate::label::{LABEL_BYTES, Label, MAGIC};
 use crate::segment::Segment;
-use std::sync::Arc;
-pub(crate) enum FileValues {}
+use crate::statistics::count_shared;
+
+/// How long the writer sleeps when nobody wakes it.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// The block file, the write buffers and their writer.
+pub(crate) struct FileValues {
+    pub(crate) file: Arc<dyn BlockFile>,
+    segment_bytes: u64,
+    buffers: Region,
+    free: Mutex<Vec<u32>>,
+    queue: Mutex<VecDeque<u32>>,
+    wake: Condvar,
+    writing: AtomicUsize,
+    stopping: AtomicBool,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
 impl FileValues {
-    pub(crate) fn open(config: &Config, _: &Plan) -> Result<Self, OpenError> {
-        Err(OpenError::Later { tenant: config.name.clone() })
+    pub(crate) fn open(
+        path: &Path,
+        bytes: u64,
+        backend: BackendChoice,
+        buffers: u32,
+        segment_bytes: u64,
+    ) -> Result<Self, OpenError> {
+        let options = BlockOptions {
+            create: Some(LABEL_BYTES + bytes),
+            grow: true,
+            magic: Some(MAGIC),
+            backend,
+        };
+        Ok(FileValues {
+            file: block::open_block_file(path, &options)?,
+            segment_bytes,
+            buffers: Region::anonymous(u64::from(buffers) * segment_bytes, false)?,
+            free: Mutex::new((0..buffers).collect()),
+            queue: Mutex::new(VecDeque::new()),
+            wake: Condvar::new(),
+            writing: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            writer: Mutex::new(None),
+        })
     }
+
     pub(crate) fn access(&self) -> &'static str {
-        match *self {}
+        match (self.file.backend(), self.file.is_direct()) {
+            (block::Backend::IoUring, true) => "io-uring, direct",
+            (block::Backend::IoUring, false) => "io-uring, page cache",
+            (block::Backend::ThreadPool, true) => "threads, direct",
+            (block::Backend::ThreadPool, false) => "threads, page cache",
+        }
     }
+
+    /// Lengthens the file to hold this many bytes of segments.
+    pub(crate) fn provide(&self, bytes: u64) -> Result<(), ResizeError> {
+        if self.file.len() < LABEL_BYTES + bytes {
+            self.file.set_len(LABEL_BYTES + bytes)?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn read_alignment(&self) -> u64 {
-        match *self {}
+        self.file.alignment().offset
     }
-    pub(crate) fn is_writing(&self) -> bool {
-        match *self {}
+
+    pub(crate) fn label(&self) -> Option<Label> {
+        let mut block = IoBuffer::new(LABEL_BYTES as usize);
+        self.file.read_at(0, &mut block).ok()?;
+        block.first_chunk().map(Label::decode)
     }
-    pub(crate) fn start(&self, _: &Arc<Shared>) -> Result<(), OpenError> {
-        match *self {}
+
+    pub(crate) fn write_label(&self, label: &Label) -> std::io::Result<()> {
+        let mut block = IoBuffer::new(LABEL_BYTES as usize);
+        block[..Label::BYTES].copy_from_slice(&label.encode());
+        self.file.write_at(0, &block)?;
+        self.file.sync()
     }
-    pub(crate) fn stop(&self) {
-        match *self {}
+
+    /// Reads a whole segment.
+    pub(crate) fn read_segment(&self, at: u64) -> std::io::Result<IoBuffer> {
+        let mut buffer = IoBuffer::new(self.segment_bytes as usize);
+        let read = self.file.read_at(at, &mut buffer)?;
+        if read < buffer.len() {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(buffer)
     }
+
+    /// A buffer for a segment that is being opened.
     pub(crate) fn take_buffer(&self) -> Option<u32> {
-        match *self {}
+        self.free.lock().pop()
     }
-    pub(crate) fn give_back_buffer(&self, _: &Segment) {
-        match *self {}
+
+    /// Frees a segment's buffer, if it has one.
+    pub(crate) fn give_back_buffer(&self, segment: &Segment) {
+        let buffer = segment.buffer.swap(0, Ordering::AcqRel);
+        if buffer != 0 {
+            self.free.lock().push(buffer - 1);
+        }
     }
-    pub(crate) fn write_soon(&self, _: u32) {
-        match *self {}
+
+    fn buffer_at(&self, buffer: u32, offset: u64) -> u64 {
+        u64::from(buffer - 1) * self.segment_bytes + offset
     }
-    pub(crate) fn write_buffered(&self, _: &Segment, _: u64, _: &[u8]) {
-        match *self {}
+
+    /// Writes bytes into an open segment's buffer.
+    pub(crate) fn write_buffered(&self, segment: &Segment, offset: u64, bytes: &[u8]) {
+        let buffer = segment.buffer.load(Ordering::Acquire);
+        debug_assert!(buffer != 0, "an open segment has a buffer");
+        self.buffers.write(self.buffer_at(buffer, offset), bytes);
     }
-    pub(crate) fn append_buffered(&self, _: &Segment, _: u64, _: usize, _: &mut Vec<u8>) -> bool {
-        match *self {}
+
+    /// Appends bytes of a segment to `out`, if they are still in a buffer.
+    pub(crate) fn append_buffered(
+        &self,
+        segment: &Segment,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let buffer = segment.buffer.load(Ordering::Acquire);
+        if buffer == 0 || offset + len as u64 > self.segment_bytes {
+            return false;
+        }
+        let start = out.len();
+        self.buffers.append_to(self.buffer_at(buffer, offset), len, out);
+        fence(Ordering::Acquire);
+        let kept = segment.buffer.load(Ordering::Relaxed) == buffer;
+        if !kept {
+            out.truncate(start);
+        }
+        kept
+    }
+
+    /// Whether segments are on their way to the file.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.writing.load(Ordering::SeqCst) > 0
+    }
+
+    /// Hands a full segment to the writer.
+    pub(crate) fn write_soon(&self, id: u32) {
+        self.writing.fetch_add(1, Ordering::SeqCst);
+        self.queue.lock().push_back(id);
+        self.wake.notify_one();
+    }
+
+    /// Starts the writer.
+    pub(crate) fn start(&self, shared: &Arc<Shared>) -> Result<(), OpenError> {
+        let weak = Arc::downgrade(shared);
+        let writer = std::thread::Builder::new()
+            .name(format!("{}-writer", shared.name))
+            .spawn(move || write_segments(&weak))
+            .map_err(|cause| OpenError::Thread { tenant: shared.name.clone(), cause })?;
+        *self.writer.lock() = Some(writer);
+        Ok(())
+    }
+
+    /// Ends the writer once everything handed to it is written.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.wake.notify_all();
+        let writer = self.writer.lock().take();
+        if let Some(writer) = writer
+            && writer.thread().id() != std::thread::current().id()
+        {
+            // A writer that panicked has nothing more to say.
+            let _ = writer.join();
+        }
+    }
+
+    /// The next segment to write; `None` when it is time to end.
+    fn next(&self) -> Option<Option<u32>> {
+        let mut queue = self.queue.lock();
+        if queue.is_empty() && !self.stopping.load(Ordering::SeqCst) {
+            self.wake.wait_for(&mut queue, IDLE);
+        }
+        match queue.pop_front() {
+            None if self.stopping.load(Ordering::SeqCst) => None,
+            id => Some(id),
+        }
+    }
+}
+
+/// The writer's life: it ends with the cache.
+fn write_segments(shared: &Weak<Shared>) {
+    let mut staging: Option<IoBuffer> = None;
+    loop {
+        let Some(shared) = shared.upgrade() else { return };
+        let crate::values::Values::File(file) = &shared.values else { return };
+        let id = match file.next() {
+            Some(Some(id)) => id,
+            Some(None) => continue,
+            None => return,
+        };
+        let staging = staging.get_or_insert_with(|| IoBuffer::new(shared.segment_bytes as usize));
+        write_segment(&shared, file, id, staging);
+        file.writing.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn write_segment(shared: &Shared, file: &FileValues, id: u32, staging: &mut IoBuffer) {
+    let segment = shared.segments.get(id);
+    let buffer = segment.buffer.load(Ordering::Acquire);
+    let closing = Closing::of(shared, id);
+    let value_used = closing.value_used as usize;
+    file.buffers.read(file.buffer_at(buffer, 0), &mut staging[..value_used]);
+    staging[value_used..].fill(0);
+    if shared.restart.is_some() {
+        let records_at = closing.records_at() as usize;
+        staging[records_at..records_at + closing.records.len()].copy_from_slice(&closing.records);
+        let block_at = closing.block_at(shared.segment_bytes) as usize;
+        staging[block_at..].copy_from_slice(&closing.block());
+    }
+    let written = file.file.write_at(shared.medium_base_of(id), staging);
+    let mut account = shared.account.handle();
+    account.charge(Access::Write, shared.segment_bytes as usize);
+    if written.is_ok() {
+        file.give_back_buffer(segment);
+        shared.make_evictable(id);
+    } else {
+        count_shared(&shared.counters.write_errors, 1);
+        shared.abandon(id);
     }
 }

@@ -13,7 +13,8 @@
 //! | `worker`, `write` | reads; stores, deletes, counting, touching |
 //! | `evict` | expiry and making room |
 //! | `values`, `pmem`, `file` | where values lie |
-//! | `restart` | what survives a restart |
+//! | `label`, `closing` | what makes a medium and a sealed segment on it recognisable |
+//! | `restart`, `restore` | what survives a restart |
 //!
 //! Deliberately absent: sockets, protocols, threads (but one that writes segments to a block file),
 //! and waiting: an operation answers at once, if need be with a read to carry out.
@@ -21,6 +22,7 @@
 
 mod append;
 mod cache;
+mod closing;
 mod config;
 mod error;
 mod evict;
@@ -32,6 +34,7 @@ mod plan;
 mod pmem;
 mod record;
 mod restart;
+mod restore;
 mod segment;
 mod statistics;
 mod values;

@@ -1,7 +1,7 @@
 //! From a configuration to sizes: segments, shards, the arena; and the refusal of what cannot be.
 
 use entresol_base::ByteSize;
-use entresol_media::MediumSpec;
+use entresol_media::{MediumSpec, machine};
 
 use crate::config::{
     Config, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN,
@@ -36,7 +36,6 @@ pub(crate) struct Plan {
     pub(crate) shards: usize,
     pub(crate) open_slots: usize,
     /// Write buffers of a block file.
-    #[expect(dead_code, reason = "read by block files")]
     pub(crate) buffers: u32,
     /// DRAM that is used whatever is stored.
     pub(crate) fixed_bytes: u64,
@@ -196,13 +195,4 @@ fn buffers(config: &Config, segment_bytes: u64) -> Result<Option<u32>, OpenError
     // Half are open, half on their way; more than this many open ones would serve nobody.
     let useful = 2 * (config.workers.max(1) * CLASSES) as u64;
     Ok(Some(buffers.min(useful) as u32))
-}
-
-mod machine {
-    pub(super) fn memory_bytes() -> u64 {
-        let text = entresol_media::files::read_to_string(std::path::Path::new("/proc/meminfo"))
-            .unwrap_or_default();
-        let kib = text.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
-        kib << 10
-    }
 }

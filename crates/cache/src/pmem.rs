@@ -1,26 +1,93 @@
-//! Values in persistent memory.
+//! Values in persistent memory: a mapped file of segments, written with non-temporal stores.
+//!
+//! NyxCache (Wu et al., FAST 2022, section 3.5) measures why: small reads of keys are what
+//! persistent memory is worst at, so keys lie in DRAM, and cached stores of values cost up to three
+//! times what non-temporal ones do.
+
+use std::path::Path;
+
+use entresol_media::region::{PmemMode, RegionOptions};
+use entresol_media::{FlushKind, Region, RegionKind};
+
 use crate::cache::Shared;
-use crate::config::Config;
+use crate::closing::Closing;
 use crate::error::OpenError;
-use crate::plan::Plan;
-pub(crate) enum PmemValues {}
+use crate::label::{LABEL_BYTES, Label, MAGIC};
+
+/// The mapped file.
+pub(crate) struct PmemValues {
+    region: Region,
+}
+
 impl PmemValues {
-    pub(crate) fn open(config: &Config, _: &Plan) -> Result<Self, OpenError> {
-        Err(OpenError::Later { tenant: config.name.clone() })
+    pub(crate) fn open(path: &Path, assume_dax: bool, bytes: u64) -> Result<Self, OpenError> {
+        let options = RegionOptions {
+            create: Some(LABEL_BYTES + bytes),
+            grow: true,
+            magic: Some(MAGIC),
+            pmem: Some(PmemMode { assume_dax }),
+        };
+        Ok(PmemValues { region: Region::open(path, &options)? })
     }
+
+    /// Bytes for segments.
+    pub(crate) fn capacity_bytes(&self) -> u64 {
+        self.region.len() - LABEL_BYTES
+    }
+
     pub(crate) fn access(&self) -> &'static str {
-        match *self {}
+        match (self.region.kind(), self.region.flush_kind()) {
+            (RegionKind::Dax, FlushKind::Clwb) => "dax, clwb",
+            (RegionKind::Dax, FlushKind::Clflushopt) => "dax, clflushopt",
+            (RegionKind::Dax, _) => "dax",
+            _ => "emulated",
+        }
     }
-    pub(crate) fn close_segment(&self, _: &Shared, _: u32) {
-        match *self {}
+
+    pub(crate) fn label(&self) -> Label {
+        let mut bytes = [0; Label::BYTES];
+        self.region.read(0, &mut bytes);
+        Label::decode(&bytes)
     }
-    pub(crate) fn write(&self, _: u64, _: &[u8]) {
-        match *self {}
+
+    pub(crate) fn write_label(&self, label: &Label) {
+        self.region.write(0, &label.encode());
+        self.region.persist(0, Label::BYTES);
     }
+
+    /// Writes bytes past the processor's caches.
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) {
+        self.region.write_streaming(at, bytes);
+    }
+
+    /// Waits until what was written is durable.
     pub(crate) fn drain(&self) {
-        match *self {}
+        self.region.drain();
     }
-    pub(crate) fn append_to(&self, _: u64, _: usize, _: &mut Vec<u8>) -> bool {
-        match *self {}
+
+    /// Appends bytes to `out`; `false` if there are none at that place.
+    #[inline]
+    pub(crate) fn append_to(&self, at: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        let inside = at + len as u64 <= self.region.len();
+        if inside {
+            self.region.append_to(at, len, out);
+        }
+        inside
+    }
+
+    /// Reads bytes.
+    pub(crate) fn read(&self, at: u64, out: &mut [u8]) {
+        self.region.read(at, out);
+    }
+
+    /// Writes a sealed segment's records and closing block behind its values.
+    pub(crate) fn close_segment(&self, shared: &Shared, id: u32) {
+        let closing = Closing::of(shared, id);
+        let base = shared.medium_base_of(id);
+        self.write(base + closing.records_at(), &closing.records);
+        self.drain();
+        // The block that vouches for the records is written once they are durable.
+        self.write(base + closing.block_at(shared.segment_bytes), &closing.block());
+        self.drain();
     }
 }

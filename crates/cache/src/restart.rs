@@ -1,46 +1,305 @@
-//! What survives a restart.
-use crate::cache::Cache;
+//! What survives a restart: a map file that is changed through a shared mapping, and so outlives
+//! the process however it dies, and a snapshot that a clean stop writes.
+//!
+//! The map says of every segment on the medium whether its saved form counts, and has a bit for
+//! every record of it that does not count any more. A record's bit is set before the delete,
+//! overwrite, touch or eviction that it stands for is answered; a segment's entry is cleared before
+//! the segment is written anew and set once it is sealed and written. So after `kill -9` all sealed
+//! segments come back, and of them nothing that was given up.
+//!
+//! The map is not synced: after a crash of the machine (another boot, and no clean stop) nothing is
+//! brought back, since what the map had last said may be lost.
+//!
+//! | bytes of the map | what |
+//! |---|---|
+//! | 4096 | header, see `at` |
+//! | 8 a segment | the sequence under which its saved form counts, or 0 |
+//! | `segment_bytes` / 128 a segment | a bit for every 16 bytes of records: the one starting there is void |
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use entresol_base::Seconds;
+use entresol_base::checksum::crc32c;
+use entresol_media::region::RegionOptions;
+use entresol_media::{Region, files, machine};
+
 use crate::config::Config;
-use crate::error::{CloseError, OpenError};
+use crate::error::OpenError;
+use crate::label::{FORMAT, Label};
 use crate::plan::Plan;
 use crate::values::Values;
-use entresol_base::Seconds;
-use std::path::Path;
-pub(crate) enum Restart {}
+
+const MAGIC: [u8; 8] = *b"ENTMAP01";
+const HEADER_BYTES: u64 = 4096;
+/// Records are at least this long where values lie elsewhere, so that each has a bit of its own.
+const BIT_BYTES: u64 = 16;
+
+/// Where the header's fields are.
+mod at {
+    pub(super) const FORMAT: u64 = 8;
+    pub(super) const STATE: u64 = 12;
+    pub(super) const LIFE: u64 = 16;
+    pub(super) const SEGMENT_BYTES: u64 = 24;
+    pub(super) const MEDIUM: u64 = 32;
+    pub(super) const LAST_SEEN: u64 = 36;
+    pub(super) const FLUSHED_BELOW: u64 = 40;
+    pub(super) const FLUSH_AT: u64 = 48;
+    pub(super) const SNAPSHOT_CHECKSUM: u64 = 52;
+    pub(super) const BOOT: u64 = 56;
+}
+
+/// The map's state: nothing is to be brought back.
+const EMPTY: u32 = 0;
+/// A process is using, or was killed while using, the cache.
+const RUNNING: u32 = 1;
+/// The last process ended cleanly and left a snapshot.
+const CLEAN: u32 = 2;
+
+/// What the last process left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing that can be used.
+    Nothing,
+    /// Sealed segments on the medium.
+    Sealed,
+    /// A snapshot.
+    Snapshot,
+}
+
+/// The map and what it was found to say.
+pub(crate) struct Restart {
+    map: Region,
+    pub(crate) snapshot_path: PathBuf,
+    segment_bytes: u64,
+    segments: u32,
+    /// What the last process left.
+    pub(crate) left: Left,
+    /// Whether the wall clock ran backwards: then nothing that expires is brought back, since
+    /// nobody knows how much later it is.
+    pub(crate) clock_ran_back: bool,
+    restored_items: AtomicU64,
+}
+
 impl Restart {
     pub(crate) fn open(
-        _: &Path,
+        dir: &Path,
         config: &Config,
-        _: &Plan,
-        _: &Values,
-        _: Seconds,
+        plan: &Plan,
+        values: &Values,
+        now: Seconds,
     ) -> Result<Self, OpenError> {
-        Err(OpenError::Later { tenant: config.name.clone() })
+        let failed = |path: &Path, cause| OpenError::RestartDir {
+            tenant: config.name.clone(),
+            path: path.to_owned(),
+            cause,
+        };
+        files::create_directories(dir).map_err(|cause| failed(dir, cause))?;
+        let name = file_name(&config.name);
+        let segments =
+            if values.is_elsewhere() { (plan.medium_bytes / plan.segment_bytes) as u32 } else { 0 };
+        let bits = plan.segment_bytes / BIT_BYTES / 8;
+        let options = RegionOptions {
+            create: Some(HEADER_BYTES + u64::from(segments) * (8 + bits)),
+            grow: true,
+            magic: Some(MAGIC),
+            pmem: None,
+        };
+        let map = Region::open(&dir.join(format!("{name}.map")), &options)?;
+        let mut restart = Restart {
+            map,
+            snapshot_path: dir.join(format!("{name}.snapshot")),
+            segment_bytes: plan.segment_bytes,
+            segments,
+            left: Left::Nothing,
+            clock_ran_back: false,
+            restored_items: AtomicU64::new(0),
+        };
+        let medium = crc32c(config.medium.to_string().as_bytes());
+        restart.left = restart.find_left(medium, values);
+        restart.clock_ran_back = restart.load(at::LAST_SEEN) > now.0;
+        if restart.left == Left::Nothing {
+            restart.start_anew(medium, values).map_err(|cause| failed(dir, cause))?;
+        }
+        Ok(restart)
     }
-    pub(crate) fn forget_segment(&self, _: u32) {
-        match *self {}
+
+    fn load(&self, at: u64) -> u32 {
+        self.map.load_u32(at, Ordering::SeqCst)
     }
-    pub(crate) fn keep_segment(&self, _: u32, _: u64) {
-        match *self {}
+
+    fn store(&self, at: u64, value: u32) {
+        self.map.store_u32(at, value, Ordering::SeqCst);
     }
-    pub(crate) fn forget_record(&self, _: u32, _: u64) {
-        match *self {}
+
+    fn find_left(&self, medium: u32, values: &Values) -> Left {
+        let life = self.map.load_u64(at::LIFE, Ordering::SeqCst);
+        let ours = self.load(at::FORMAT) == FORMAT
+            && self.map.load_u64(at::SEGMENT_BYTES, Ordering::SeqCst) == self.segment_bytes
+            && self.load(at::MEDIUM) == medium
+            && values.label().is_none_or(|label| label == Label { format: FORMAT, life });
+        match self.load(at::STATE) {
+            CLEAN if ours && files::exists(&self.snapshot_path) => Left::Snapshot,
+            RUNNING if ours && values.is_elsewhere() && self.load(at::BOOT) == boot() => {
+                Left::Sealed
+            }
+            _ => Left::Nothing,
+        }
     }
-    pub(crate) fn record_flush(&self, _: u64) {
-        match *self {}
+
+    /// Voids all that was saved.
+    fn start_anew(&self, medium: u32, values: &Values) -> std::io::Result<()> {
+        self.store(at::STATE, EMPTY);
+        let life = fastrand::u64(1..);
+        values.write_label(&Label { format: FORMAT, life })?;
+        self.map.zero(HEADER_BYTES, self.map.len() - HEADER_BYTES);
+        self.map.store_u64(at::LIFE, life, Ordering::SeqCst);
+        self.map.store_u64(at::SEGMENT_BYTES, self.segment_bytes, Ordering::SeqCst);
+        self.map.store_u64(at::FLUSHED_BELOW, 0, Ordering::SeqCst);
+        self.store(at::FLUSH_AT, 0);
+        self.store(at::MEDIUM, medium);
+        self.store(at::FORMAT, FORMAT);
+        Ok(())
     }
-    pub(crate) fn note_time(&self, _: Seconds) {
-        match *self {}
+
+    /// Notes that the cache is in use: from now on the snapshot does not count.
+    pub(crate) fn begin(&self, now: Seconds) -> std::io::Result<()> {
+        self.store(at::LAST_SEEN, now.0);
+        self.store(at::BOOT, boot());
+        self.store(at::STATE, RUNNING);
+        self.map.persist(0, HEADER_BYTES as usize);
+        files::remove(&self.snapshot_path)
     }
+
+    /// Notes that the snapshot, whose index bears this checksum, is complete.
+    pub(crate) fn end(&self, snapshot_checksum: u32, now: Seconds) {
+        self.store(at::LAST_SEEN, now.0);
+        self.store(at::SNAPSHOT_CHECKSUM, snapshot_checksum);
+        self.store(at::STATE, CLEAN);
+        self.map.persist(0, HEADER_BYTES as usize);
+    }
+
+    /// The checksum of the snapshot that counts.
+    pub(crate) fn snapshot_checksum(&self) -> u32 {
+        self.load(at::SNAPSHOT_CHECKSUM)
+    }
+
+    fn entry_at(&self, id: u32) -> u64 {
+        HEADER_BYTES + u64::from(id) * 8
+    }
+
+    fn bits_at(&self, id: u32) -> u64 {
+        let bits = self.segment_bytes / BIT_BYTES / 8;
+        HEADER_BYTES + u64::from(self.segments) * 8 + u64::from(id) * bits
+    }
+
+    /// How many segments the map knows.
+    pub(crate) fn segments(&self) -> u32 {
+        self.segments
+    }
+
+    /// The sequence under which a segment's saved form counts, if it does.
+    pub(crate) fn saved_sequence(&self, id: u32) -> Option<u64> {
+        let sequence = self.map.load_u64(self.entry_at(id), Ordering::SeqCst);
+        (sequence != 0).then_some(sequence)
+    }
+
+    /// Voids a segment's saved form, and forgets which of its records were void.
+    pub(crate) fn forget_segment(&self, id: u32) {
+        if id < self.segments {
+            self.map.store_u64(self.entry_at(id), 0, Ordering::SeqCst);
+            self.map.zero(self.bits_at(id), self.segment_bytes / BIT_BYTES / 8);
+        }
+    }
+
+    /// Lets a segment's saved form count.
+    pub(crate) fn keep_segment(&self, id: u32, sequence: u64) {
+        if id < self.segments {
+            self.map.store_u64(self.entry_at(id), sequence, Ordering::SeqCst);
+        }
+    }
+
+    fn bit(&self, id: u32, record_at: u64) -> (u64, u64) {
+        let bit = record_at / BIT_BYTES;
+        (self.bits_at(id) + bit / 64 * 8, 1 << (bit % 64))
+    }
+
+    /// Voids the record that starts at this byte of a segment's records.
+    pub(crate) fn forget_record(&self, id: u32, record_at: u64) {
+        if id < self.segments {
+            let (word, bit) = self.bit(id, record_at);
+            self.map.fetch_or_u64(word, bit, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the record that starts at this byte of a segment's records is void.
+    pub(crate) fn is_forgotten(&self, id: u32, record_at: u64) -> bool {
+        let (word, bit) = self.bit(id, record_at);
+        self.map.load_u64(word, Ordering::SeqCst) & bit != 0
+    }
+
+    /// Notes a flush: segments opened before this one in sequence do not count.
+    pub(crate) fn record_flush(&self, below: u64) {
+        self.map.store_u64(at::FLUSHED_BELOW, below, Ordering::SeqCst);
+        self.store(at::FLUSH_AT, 0);
+    }
+
+    /// Notes a flush that is to come.
+    pub(crate) fn record_flush_at(&self, at_s: u32) {
+        self.store(at::FLUSH_AT, at_s);
+    }
+
+    /// The flush that was carried out, and the one to come.
+    pub(crate) fn flushes(&self) -> (u64, u32) {
+        (self.map.load_u64(at::FLUSHED_BELOW, Ordering::SeqCst), self.load(at::FLUSH_AT))
+    }
+
+    /// Notes that the process is alive, so that a clock that runs backwards is found out.
+    pub(crate) fn note_time(&self, now: Seconds) {
+        if self.load(at::LAST_SEEN) < now.0 {
+            self.store(at::LAST_SEEN, now.0);
+        }
+    }
+
+    /// Items brought back at the start.
     pub(crate) fn restored_items(&self) -> u64 {
-        match *self {}
+        self.restored_items.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_restored_items(&self, items: u64) {
+        self.restored_items.store(items, Ordering::Relaxed);
     }
 }
-impl Cache {
-    pub(crate) fn restore(&self) -> Result<(), OpenError> {
-        Ok(())
+
+/// A number for this boot of the machine; 0, which equals no boot's, if the system does not tell.
+fn boot() -> u32 {
+    match machine::boot_id() {
+        Some(id) => crc32c(id.as_bytes()) | 1,
+        None => fastrand::u32(..) & !1,
     }
-    pub(crate) fn save(&self) -> Result<(), CloseError> {
-        Ok(())
+}
+
+/// A tenant's name as a file name: whatever is not a letter, a digit, `-` or `_` is written in hex.
+fn file_name(tenant: &str) -> String {
+    let mut name = String::new();
+    for byte in tenant.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' {
+            name.push(char::from(byte));
+        } else {
+            name.push_str(&format!("%{byte:02x}"));
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenants_have_files_of_their_own_inside_the_directory() {
+        assert_eq!(file_name("web-1_a"), "web-1_a");
+        assert_eq!(file_name("../x"), "%2e%2e%2fx");
+        assert_ne!(file_name("a.b"), file_name("a%2eb"));
     }
 }

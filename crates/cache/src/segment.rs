@@ -73,6 +73,18 @@ impl Segment {
         self.state.store(state as u8, Ordering::SeqCst);
     }
 
+    /// Begins a new life, empty.
+    pub(crate) fn start(&self, sequence: u64, class: u8) {
+        self.class.store(class, Ordering::Relaxed);
+        self.used.store(0, Ordering::Relaxed);
+        self.value_used.store(0, Ordering::Relaxed);
+        self.live_bytes.store(0, Ordering::Relaxed);
+        self.live_items.store(0, Ordering::Relaxed);
+        // The earliest deadline there is, until the first item moves it.
+        self.deadline.store(NEVER + 1, Ordering::Relaxed);
+        self.sequence.store(sequence, Ordering::SeqCst);
+    }
+
     /// Moves from one state to another; `false` if it was in a third.
     pub(crate) fn change_state(&self, from: State, to: State) -> bool {
         self.state
@@ -197,7 +209,6 @@ impl Queues {
     }
 
     /// Takes one certain segment, as a restart does; segments before it become free.
-    #[cfg_attr(not(test), expect(dead_code, reason = "called by a restart"))]
     pub(crate) fn take(&mut self, id: u32) -> bool {
         if let Some(position) = self.free.iter().position(|free| *free == id) {
             self.free.swap_remove(position);

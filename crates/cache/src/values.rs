@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
+use entresol_base::ByteSize;
 use entresol_media::{Account, CostTable, MediumKind, MediumSpec};
 
 use crate::cache::Shared;
 use crate::config::Config;
-use crate::error::OpenError;
+use crate::error::{OpenError, ResizeError};
 use crate::file::FileValues;
+use crate::label::{LABEL_BYTES, Label};
 use crate::plan::Plan;
 use crate::pmem::PmemValues;
 
@@ -35,10 +37,19 @@ pub(crate) enum ValueAt {
 impl Values {
     /// Opens the medium and its account.
     pub(crate) fn open(config: &Config, plan: &Plan) -> Result<(Values, Arc<Account>), OpenError> {
+        let bytes = plan.medium_bytes;
         let values = match &config.medium {
             MediumSpec::Dram => Values::Inline,
-            MediumSpec::Pmem { .. } => Values::Pmem(PmemValues::open(config, plan)?),
-            MediumSpec::File { .. } => Values::File(FileValues::open(config, plan)?),
+            MediumSpec::Pmem { path, assume_dax } => {
+                Values::Pmem(PmemValues::open(path, *assume_dax, bytes)?)
+            }
+            MediumSpec::File { path } => Values::File(FileValues::open(
+                path,
+                bytes,
+                config.io_backend,
+                plan.buffers,
+                plan.segment_bytes,
+            )?),
             medium => {
                 let (tenant, medium) = (config.name.clone(), medium.to_string());
                 return Err(OpenError::Medium { tenant, medium });
@@ -46,6 +57,42 @@ impl Values {
         };
         let costs = Arc::new(CostTable::default_for(values.kind()));
         Ok((values, Account::new(config.medium.to_string(), costs)))
+    }
+
+    /// The label that the medium bears; none in DRAM.
+    pub(crate) fn label(&self) -> Option<Label> {
+        match self {
+            Values::Inline => None,
+            Values::Pmem(pmem) => Some(pmem.label()),
+            // A label that cannot be read is nobody's.
+            Values::File(file) => Some(file.label().unwrap_or(Label { format: 0, life: 0 })),
+        }
+    }
+
+    /// Labels the medium.
+    pub(crate) fn write_label(&self, label: &Label) -> std::io::Result<()> {
+        match self {
+            Values::Inline => Ok(()),
+            Values::Pmem(pmem) => {
+                pmem.write_label(label);
+                Ok(())
+            }
+            Values::File(file) => file.write_label(label),
+        }
+    }
+
+    /// Sees to it that the medium has this many bytes for segments.
+    pub(crate) fn provide(&self, bytes: u64) -> Result<(), ResizeError> {
+        match self {
+            Values::Inline => Ok(()),
+            Values::Pmem(pmem) if pmem.capacity_bytes() < bytes => Err(ResizeError::TooLarge {
+                quota: "medium_bytes",
+                given: ByteSize(bytes),
+                most: ByteSize(pmem.capacity_bytes()),
+            }),
+            Values::Pmem(_) => Ok(()),
+            Values::File(file) => file.provide(bytes),
+        }
     }
 
     #[inline]
@@ -73,7 +120,7 @@ impl Values {
     /// Where the first segment starts on the medium.
     #[inline]
     pub(crate) fn data_start(&self) -> u64 {
-        crate::label::LABEL_BYTES
+        LABEL_BYTES
     }
 
     /// What reads of a block file must be multiples of.

@@ -97,7 +97,7 @@ struct Slot {
     units: AtomicU64,
     operations: [AtomicU64; 2],
     bytes: [AtomicU64; 2],
-    /// Admission needs a credit above this: 0, or the maximum to make the thread come to the bucket.
+    /// Admission needs a credit above this: 0, or the maximum to make the thread ask the bucket.
     floor: AtomicI64,
 }
 

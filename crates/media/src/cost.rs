@@ -1,13 +1,13 @@
 //! Cost tables: how much of a medium's time one access of a kind and size takes.
 //!
 //! The cost of an access is one over the most accesses of that kind and size that the medium can
-//! serve in a second (NyxCache, section 3.3). It is device time: all costs of a second add up to one
-//! second of a medium that is just busy. Sizes up to 4 KiB have an entry for each 64 bytes; beyond,
-//! the medium's bandwidth is full and costs grow with the size.
+//! serve in a second (NyxCache, section 3.3). It is device time: what a medium serves in a second
+//! in which it is just busy costs one second in all. Sizes up to 4 KiB have an entry for each 64
+//! bytes; beyond, the medium's bandwidth is full and costs grow with the size.
 //!
 //! Costs are kept in sixteenths of a nanosecond: rounding the cheapest (some 19 ns) to whole ones
-//! would misstate them by 2%, more than the precision with which limits are promised; and 64 bits of
-//! sixteenths still last for 36 years of a busy medium.
+//! would misstate them by 2%, more than the precision with which limits are promised; and 64 bits
+//! of sixteenths still last for 36 years of a busy medium.
 
 use std::path::Path;
 
@@ -107,9 +107,9 @@ impl CostTable {
     /// of the first generation; it serves until a medium has been profiled.
     ///
     /// The figure's numbers are not printed, but what they follow from is: the modules move whole
-    /// units of 256 bytes, 13.2 GB/s of them when reading and 4.6 GB/s when writing; an access whose
-    /// size is no multiple of 256 lies anywhere on the 64-byte grid, and so touches a unit more in
-    /// some of the four positions; 3.0 million reads of 4 KiB a second; and the processor's
+    /// units of 256 bytes, 13.2 GB/s of them when reading and 4.6 GB/s when writing; an access
+    /// whose size is no multiple of 256 lies anywhere on the 64-byte grid, and so touches a unit
+    /// more in some of the four positions; 3.0 million reads of 4 KiB a second; and the processor's
     /// prefetching wastes 40% of the traffic of 1 KiB reads.
     #[must_use]
     pub fn published() -> CostTable {
@@ -143,7 +143,7 @@ impl CostTable {
         };
         let source = CostSource {
             medium: medium.to_owned(),
-            machine: "from given rates".to_owned(),
+            machine: "from a data sheet".to_owned(),
             date: String::new(),
             spread: 0.0,
         };
@@ -152,14 +152,14 @@ impl CostTable {
     }
 
     /// The table that serves for a medium of this kind until it has been profiled: the published
-    /// one for byte-addressable media, and for files the limits of a P4800X (Hady and others, 2017:
-    /// 550,000 reads and 500,000 writes a second, 2.4 and 2.0 GB/s).
+    /// one for byte-addressable media, and for files the limits on a P4800X's data sheet (550,000
+    /// reads and 500,000 writes a second, 2.4 and 2.0 GB/s).
     #[must_use]
     pub fn default_for(kind: MediumKind) -> CostTable {
         match kind {
             MediumKind::Dram | MediumKind::Pmem => CostTable::published(),
             MediumKind::File => CostTable::from_rates(
-                "3D XPoint SSD, 2017",
+                "3D XPoint SSD (P4800X)",
                 MediumRates {
                     reads_s: 550_000.0,
                     read_bytes_s: 2.4e9,

@@ -34,7 +34,8 @@ impl Directory {
         }
         let handle = File::open(path).map_err(io("open"))?;
         if !handle.metadata().map_err(io("look at"))?.is_dir() {
-            return Err(FileError::WrongType { path: path.into(), found: "no directory" });
+            let (found, wanted) = ("no directory", "another place");
+            return Err(FileError::WrongType { path: path.into(), found, wanted });
         }
         Ok(Directory { path: path.into(), handle })
     }

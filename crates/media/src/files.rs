@@ -132,6 +132,14 @@ pub fn create_writer(path: &Path) -> io::Result<Box<dyn io::Write + Send>> {
     Ok(Box::new(File::create(path)?))
 }
 
+/// Makes what was written to the file durable.
+///
+/// # Errors
+/// If it cannot be opened, or the disk fails.
+pub fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,14 @@
 //! Media: regions of byte-addressable memory, block files, cost tables and accounts.
 //!
 //! This crate is the only home of file system calls, memory mappings and inline assembly, and
-//! within it the private folder `raw` is the only home of `unsafe` code. It knows nothing of caches,
-//! stores or protocols.
+//! within it the private folder `raw` is the only home of `unsafe` code. It knows nothing of
+//! caches, stores or protocols.
+//!
+//! - Memory: [`Region`], anonymous or over a file, as persistent memory or ordinarily mapped.
+//! - Disks: [`BlockFile`] and [`IoQueue`], through io_uring or over threads.
+//! - Shares: [`Account`] and [`CostTable`]; every access that serves a tenant is charged there.
+//! - Files beside the data: [`Directory`] and [`files`].
+//! - [`machine`]: memory, limits, names.
 #![deny(unsafe_code)]
 
 pub mod account;

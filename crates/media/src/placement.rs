@@ -77,12 +77,14 @@ pub enum FileError {
         path: PathBuf,
     },
     /// A directory, a pipe, or something else that cannot hold the bytes.
-    #[error("{path} is {found}; name a regular file")]
+    #[error("{path} is {found}; name {wanted}")]
     WrongType {
         /// The file.
         path: PathBuf,
         /// What it is.
         found: &'static str,
+        /// What it should be.
+        wanted: &'static str,
     },
     /// Persistent memory was asked for, and the file is none.
     #[error(
@@ -160,7 +162,8 @@ impl Placement {
             Ok(file) => self.adopt(path, file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.make(path),
             Err(error) if error.raw_os_error() == Some(Errno::ISDIR.raw_os_error()) => {
-                Err(FileError::WrongType { path: path.into(), found: "a directory" })
+                let (found, wanted) = ("a directory", "a regular file");
+                Err(FileError::WrongType { path: path.into(), found, wanted })
             }
             Err(cause) => Err(FileError::Io { doing: "open", path: path.into(), cause }),
         }
@@ -191,7 +194,8 @@ impl Placement {
         let suits = kind.is_file() || (kind.is_block_device() && self.device);
         if !suits {
             let found = if kind.is_block_device() { "a block device" } else { "no file" };
-            return Err(FileError::WrongType { path: path.into(), found });
+            let wanted = "a regular file";
+            return Err(FileError::WrongType { path: path.into(), found, wanted });
         }
         // Locked before it is looked at: whoever holds the lock may be making it.
         lock(&file, path)?;

@@ -2,8 +2,8 @@
 //!
 //! Every access is checked against the region's bounds: an offset outside is a programmer's error
 //! and panics. Accesses may race. Words are atomic; a copy that races with writes yields a mixture
-//! of old and new bytes, and it is for the caller to find out (by a version, a checksum, or an index
-//! entry that must still be the same afterwards) whether to believe them.
+//! of old and new bytes, and it is for the caller to find out (by a version, a checksum, or an
+//! index entry that must still be the same afterwards) whether to believe them.
 
 use std::fs::File;
 use std::io;

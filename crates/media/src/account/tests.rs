@@ -1,3 +1,5 @@
+//! Accounts: what is charged is what was used, and no more is admitted than promised.
+
 use super::*;
 use proptest::prelude::*;
 use std::time::Duration;

@@ -408,7 +408,8 @@ proptest! {
                     model[at..at + len].copy_from_slice(&buffer);
                     queue.submit(request(Access::Write, at as u64, buffer, 0)).expect("room");
                 } else {
-                    queue.submit(request(Access::Read, at as u64, queue.buffer(len), 0)).expect("room");
+                    let read = request(Access::Read, at as u64, queue.buffer(len), 0);
+                    queue.submit(read).expect("room");
                 }
                 pending += 1;
                 // Requests in flight together have no order: only those that are apart are.

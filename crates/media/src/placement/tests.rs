@@ -1,3 +1,4 @@
+//! Media files: made whole or not at all, and never at the cost of what was there.
 #![expect(clippy::disallowed_methods, reason = "files are looked at from outside here")]
 
 use super::*;

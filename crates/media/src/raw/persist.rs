@@ -173,66 +173,68 @@ mod x86 {
     }
 
     /// # Safety
-    /// As for [`stream`], for this many lines; `to` must be aligned to a line, and the processor
-    /// must have this width.
+    /// As for [`stream`], for this many lines, at least one; `to` must be aligned to a line, and the
+    /// processor must have this width.
     unsafe fn stream_lines(width: Width, from: *const u8, to: *mut u8, lines: usize) {
-        for line in 0..lines {
-            let (from, to) =
-                (from.wrapping_add(line * LINE_BYTES), to.wrapping_add(line * LINE_BYTES));
-            match width {
-                // SAFETY: passed on from the caller; the line is one of `lines`.
-                Width::Sse2 => unsafe { stream_line_sse2(from, to) },
-                // SAFETY: as above.
-                Width::Avx => unsafe { stream_line_avx(from, to) },
-                // SAFETY: as above.
-                Width::Avx512 => unsafe { stream_line_avx512(from, to) },
-            }
+        match width {
+            // SAFETY: passed on from the caller.
+            Width::Sse2 => unsafe { stream_lines_sse2(from, to, lines) },
+            // SAFETY: as above.
+            Width::Avx => unsafe { stream_lines_avx(from, to, lines) },
+            // SAFETY: as above.
+            Width::Avx512 => unsafe { stream_lines_avx512(from, to, lines) },
         }
     }
 
     /// # Safety
-    /// As for [`stream_lines`], for one line.
-    #[inline]
-    unsafe fn stream_line_sse2(from: *const u8, to: *mut u8) {
-        // SAFETY: a line each is valid at `from` and, aligned, at `to`.
+    /// As for [`stream_lines`].
+    unsafe fn stream_lines_sse2(from: *const u8, to: *mut u8, lines: usize) {
+        // SAFETY: so many lines are valid at `from` and, aligned, at `to`.
         unsafe {
             asm!(
-                "movups {a}, [{from}]", "movups {b}, [{from} + 16]",
-                "movups {c}, [{from} + 32]", "movups {d}, [{from} + 48]",
-                "movntps [{to}], {a}", "movntps [{to} + 16], {b}",
-                "movntps [{to} + 32], {c}", "movntps [{to} + 48], {d}",
-                from = in(reg) from, to = in(reg) to,
-                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
-                options(nostack, preserves_flags),
+                "2:",
+                "movups xmm0, [rsi]", "movups xmm1, [rsi + 16]",
+                "movups xmm2, [rsi + 32]", "movups xmm3, [rsi + 48]",
+                "movntps [rdi], xmm0", "movntps [rdi + 16], xmm1",
+                "movntps [rdi + 32], xmm2", "movntps [rdi + 48], xmm3",
+                "add rsi, 64", "add rdi, 64", "dec rdx", "jnz 2b",
+                inout("rsi") from => _, inout("rdi") to => _, inout("rdx") lines => _,
+                clobber_abi("sysv64"), options(nostack),
             );
         }
     }
 
     /// # Safety
-    /// As for [`stream_lines`], for one line; the processor must have AVX.
+    /// As for [`stream_lines`]; the processor must have AVX.
     #[target_feature(enable = "avx")]
-    unsafe fn stream_line_avx(from: *const u8, to: *mut u8) {
-        // SAFETY: a line each is valid at `from` and, aligned, at `to`.
+    unsafe fn stream_lines_avx(from: *const u8, to: *mut u8, lines: usize) {
+        // SAFETY: so many lines are valid at `from` and, aligned, at `to`.
         unsafe {
             asm!(
-                "vmovups {a}, [{from}]", "vmovups {b}, [{from} + 32]",
-                "vmovntps [{to}], {a}", "vmovntps [{to} + 32], {b}",
-                from = in(reg) from, to = in(reg) to,
-                a = out(ymm_reg) _, b = out(ymm_reg) _, options(nostack, preserves_flags),
+                "2:",
+                "vmovups ymm0, [rsi]", "vmovups ymm1, [rsi + 32]",
+                "vmovntps [rdi], ymm0", "vmovntps [rdi + 32], ymm1",
+                "add rsi, 64", "add rdi, 64", "dec rdx", "jnz 2b",
+                "vzeroupper",
+                inout("rsi") from => _, inout("rdi") to => _, inout("rdx") lines => _,
+                clobber_abi("sysv64"), options(nostack),
             );
         }
     }
 
     /// # Safety
-    /// As for [`stream_lines`], for one line; the processor must have AVX-512.
+    /// As for [`stream_lines`]; the processor must have AVX-512.
     #[target_feature(enable = "avx512f")]
-    unsafe fn stream_line_avx512(from: *const u8, to: *mut u8) {
-        // SAFETY: a line each is valid at `from` and, aligned, at `to`.
+    unsafe fn stream_lines_avx512(from: *const u8, to: *mut u8, lines: usize) {
+        // SAFETY: so many lines are valid at `from` and, aligned, at `to`.
         unsafe {
             asm!(
-                "vmovups {a}, [{from}]", "vmovntps [{to}], {a}",
-                from = in(reg) from, to = in(reg) to,
-                a = out(zmm_reg) _, options(nostack, preserves_flags),
+                "2:",
+                "vmovups zmm0, [rsi]", "vmovntps [rdi], zmm0",
+                "add rsi, 64", "add rdi, 64", "dec rdx", "jnz 2b",
+                "vzeroupper",
+                inout("rsi") from => _, inout("rdi") to => _, inout("rdx") lines => _,
+                clobber_abi("sysv64"), options(nostack),
             );
         }
     }

@@ -1,0 +1,123 @@
+//! What makes a sealed segment on a medium whole by itself: a copy of its records behind its
+//! values, and at its very end a block that vouches for them.
+
+use std::sync::atomic::Ordering;
+
+use entresol_base::checksum::crc32c;
+
+use crate::cache::Shared;
+
+/// The closing block, at the segment's end.
+pub(crate) const BLOCK_BYTES: usize = 64;
+/// Records start at a multiple of this behind the values.
+const RECORDS_ALIGNMENT: u64 = 64;
+const MAGIC: [u8; 8] = *b"ENTSEGM1";
+
+/// A sealed segment's records, and what is known of it as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Closing {
+    pub(crate) sequence: u64,
+    pub(crate) class: u8,
+    pub(crate) value_used: u32,
+    pub(crate) records: Vec<u8>,
+}
+
+/// The closing block, as read back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) sequence: u64,
+    pub(crate) class: u8,
+    pub(crate) value_used: u32,
+    pub(crate) record_bytes: u32,
+    records_checksum: u32,
+}
+
+impl Closing {
+    /// Copies a segment's records as they are now.
+    pub(crate) fn of(shared: &Shared, id: u32) -> Closing {
+        let segment = shared.segments.get(id);
+        let used = segment.used.load(Ordering::Acquire) as usize;
+        let mut records = Vec::with_capacity(used);
+        shared.arena.append_to(shared.base_of(id), used, &mut records);
+        Closing {
+            sequence: segment.sequence.load(Ordering::SeqCst),
+            class: segment.class.load(Ordering::Relaxed),
+            value_used: segment.value_used.load(Ordering::Acquire),
+            records,
+        }
+    }
+
+    /// Where in the segment the records go.
+    pub(crate) fn records_at(&self) -> u64 {
+        records_at(self.value_used)
+    }
+
+    /// Where in the segment the closing block goes.
+    pub(crate) fn block_at(&self, segment_bytes: u64) -> u64 {
+        segment_bytes - BLOCK_BYTES as u64
+    }
+
+    pub(crate) fn block(&self) -> [u8; BLOCK_BYTES] {
+        let mut block = [0; BLOCK_BYTES];
+        block[..8].copy_from_slice(&MAGIC);
+        block[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        block[16..20].copy_from_slice(&self.value_used.to_le_bytes());
+        block[20..24].copy_from_slice(&(self.records.len() as u32).to_le_bytes());
+        block[24..28].copy_from_slice(&crc32c(&self.records).to_le_bytes());
+        block[28] = self.class;
+        let checksum = crc32c(&block[..BLOCK_BYTES - 4]);
+        block[BLOCK_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
+        block
+    }
+}
+
+impl Block {
+    /// Reads a closing block; `None` if it is none, or damaged.
+    pub(crate) fn decode(block: &[u8; BLOCK_BYTES]) -> Option<Block> {
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| block[at + i]));
+        if block[..8] != MAGIC || word(BLOCK_BYTES - 4) != crc32c(&block[..BLOCK_BYTES - 4]) {
+            return None;
+        }
+        Some(Block {
+            sequence: u64::from(word(8)) | u64::from(word(12)) << 32,
+            value_used: word(16),
+            record_bytes: word(20),
+            records_checksum: word(24),
+            class: block[28],
+        })
+    }
+
+    /// Where in the segment the records are.
+    pub(crate) fn records_at(&self) -> u64 {
+        records_at(self.value_used)
+    }
+
+    /// Whether these are the records that the block vouches for.
+    pub(crate) fn vouches_for(&self, records: &[u8]) -> bool {
+        crc32c(records) == self.records_checksum
+    }
+}
+
+fn records_at(value_used: u32) -> u64 {
+    u64::from(value_used).next_multiple_of(RECORDS_ALIGNMENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flipped_bit_of_a_block_is_found() {
+        let closing =
+            Closing { sequence: 77, class: 3, value_used: 1000, records: b"records".to_vec() };
+        let block = closing.block();
+        let decoded = Block::decode(&block).expect("it was just made");
+        assert_eq!((decoded.sequence, decoded.class, decoded.value_used), (77, 3, 1000));
+        assert!(decoded.vouches_for(b"records") && !decoded.vouches_for(b"recordz"));
+        for bit in 0..BLOCK_BYTES * 8 {
+            let mut flipped = block;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Block::decode(&flipped), None, "bit {bit}");
+        }
+    }
+}
