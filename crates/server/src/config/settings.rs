@@ -96,6 +96,7 @@ impl TenantSettings {
             workers: settings.threads,
             restart_dir: settings.restart_from.as_ref().map(|dir| dir.join(&self.name)),
             huge_pages: settings.huge_pages,
+            io_backend: settings.io_backend,
             seed: None,
         }
     }
