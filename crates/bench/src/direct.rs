@@ -18,7 +18,7 @@ use crate::process::resident_bytes;
 use crate::progress::Progress;
 use crate::statistics::Spread;
 use crate::values::KeyMaker;
-use subjects::{BoxedMap, CacheSubject, LockedMap, LoopOnly, Subject, TwiceAccounted};
+use subjects::{AccountOnly, BoxedMap, CacheSubject, LockedMap, LoopOnly, Subject, TwiceAccounted};
 use workloads::{Objects, Timed, fill, run};
 
 pub use memory::MemoryAtQuota;
@@ -26,6 +26,8 @@ pub use workloads::Workload;
 
 /// Value sizes at which the cost of accounts is measured.
 const ACCOUNT_VALUE_BYTES: [usize; 2] = [64, 256];
+/// Rounds for each round of the rest: a few nanoseconds are looked for in hundreds.
+const ACCOUNT_ROUNDS: usize = 3;
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -98,8 +100,10 @@ pub struct AccountResult {
     pub get_cpu_ns: Spread,
     /// Processor time of a get that is admitted and charged once more.
     pub get_twice_accounted_cpu_ns: Spread,
-    /// The difference of the medians.
-    pub account_cpu_ns: f64,
+    /// The median of the differences of neighbouring rounds.
+    pub difference_cpu_ns: Spread,
+    /// Admission and charge in a loop without a cache.
+    pub account_alone_cpu_ns: Spread,
 }
 
 /// All that was measured.
@@ -331,16 +335,31 @@ fn account_cost(options: &DirectOptions, value_bytes: usize) -> Result<AccountRe
         now: Nanos(1),
     };
     let mut bare = LoopOnly { value: [7; 8] };
+    let mut alone = AccountOnly {
+        bare: LoopOnly { value: [7; 8] },
+        account: account.handle(),
+        now: Nanos(1),
+        value_bytes,
+    };
     let (mut once_ns, mut twice_ns) = (Vec::new(), Vec::new());
-    for _ in 0..options.rounds {
+    let (mut differences, mut alone_ns) = (Vec::new(), Vec::new());
+    for _ in 0..options.rounds * ACCOUNT_ROUNDS {
         let workload = Workload::GetUniform;
         let empty = run(workload, &objects, &mut bare)?.cpu_ns_per_operation;
-        once_ns.push(run(workload, &objects, &mut plain)?.cpu_ns_per_operation - empty);
-        twice_ns.push(run(workload, &objects, &mut twice)?.cpu_ns_per_operation - empty);
+        let once = run(workload, &objects, &mut plain)?.cpu_ns_per_operation - empty;
+        let more = run(workload, &objects, &mut twice)?.cpu_ns_per_operation - empty;
+        alone_ns.push(run(workload, &objects, &mut alone)?.cpu_ns_per_operation - empty);
+        differences.push(more - once);
+        once_ns.push(once);
+        twice_ns.push(more);
     }
-    let (get_cpu_ns, get_twice_accounted_cpu_ns) = (Spread::of(&once_ns), Spread::of(&twice_ns));
-    let account_cpu_ns = get_twice_accounted_cpu_ns.median - get_cpu_ns.median;
-    Ok(AccountResult { value_bytes, get_cpu_ns, get_twice_accounted_cpu_ns, account_cpu_ns })
+    Ok(AccountResult {
+        value_bytes,
+        get_cpu_ns: Spread::of(&once_ns),
+        get_twice_accounted_cpu_ns: Spread::of(&twice_ns),
+        difference_cpu_ns: Spread::of(&differences),
+        account_alone_cpu_ns: Spread::of(&alone_ns),
+    })
 }
 
 #[cfg(test)]

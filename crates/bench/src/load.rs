@@ -4,6 +4,7 @@ mod address;
 mod compare;
 mod connection;
 mod generator;
+mod report;
 mod result;
 #[cfg(test)]
 mod tests;

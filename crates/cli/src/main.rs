@@ -1,6 +1,7 @@
 //! The `entresol` command: arguments in, library calls out.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod config;
 mod serve;
 
@@ -22,6 +23,8 @@ enum Command {
     Serve(Box<serve::Arguments>),
     /// Look at a configuration without running it.
     Config(config::Arguments),
+    /// Measure: the cache in process, a server under load, a trace.
+    Bench(bench::Arguments),
 }
 
 /// The arguments or the configuration are wrong, or what they ask for cannot be had.
@@ -31,12 +34,13 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Config(arguments) => config::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
-            ExitCode::from(WRONG)
+            ExitCode::from(bench::status_of(&error).unwrap_or(WRONG))
         }
     }
 }

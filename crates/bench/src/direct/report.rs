@@ -75,14 +75,15 @@ impl DirectResult {
     }
 
     fn account_table(&self) -> Table {
-        let columns = ["value B", "get ns", "with one more account ns", "account ns"];
-        let mut table = Table::new("Cost of an account on each get", &columns);
+        let columns = ["value B", "get", "one account more", "difference", "account alone"];
+        let mut table = Table::new("Cost of an account on each get, ns", &columns);
         for found in &self.accounts {
             table.row(vec![
                 found.value_bytes.to_string(),
                 spread(&found.get_cpu_ns),
                 spread(&found.get_twice_accounted_cpu_ns),
-                number(found.account_cpu_ns),
+                spread(&found.difference_cpu_ns),
+                spread(&found.account_alone_cpu_ns),
             ]);
         }
         table

@@ -9,9 +9,9 @@ use entresol_cache::{Cache, GetOptions, KeyHash, Lookup, Store, Stored, Worker};
 use entresol_media::{Access, AccountHandle, Admission};
 
 /// The keys of a batch, all of one length, one after the other.
-#[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(crate) keys: Vec<u8>,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Batch<'a> {
+    pub(crate) keys: &'a [u8],
     pub(crate) key_bytes: usize,
 }
 
@@ -28,7 +28,7 @@ pub(crate) trait Subject {
 
     /// Copies the values of all keys, one behind the other; returns how many there were.
     #[inline]
-    fn get_batch(&mut self, batch: &Batch, out: &mut Vec<u8>) -> usize {
+    fn get_batch(&mut self, batch: Batch<'_>, out: &mut Vec<u8>) -> usize {
         let mut found = 0;
         for key in batch.keys.chunks_exact(batch.key_bytes) {
             found += usize::from(self.get(key, out));
@@ -136,7 +136,7 @@ impl Subject for CacheSubject {
     /// As the server does with a pipeline: all places in the index are asked for, then all
     /// records, then the requests are carried out.
     #[inline]
-    fn get_batch(&mut self, batch: &Batch, out: &mut Vec<u8>) -> usize {
+    fn get_batch(&mut self, batch: Batch<'_>, out: &mut Vec<u8>) -> usize {
         let mut hashes = [None; BATCH];
         let keys = || batch.keys.chunks_exact(batch.key_bytes);
         for (key, place) in keys().zip(&mut hashes) {
@@ -152,6 +152,29 @@ impl Subject for CacheSubject {
             found += usize::from(self.get_hashed(key, *hash, out));
         }
         found
+    }
+}
+
+/// The measuring loop with an account and nothing else: what an account costs whose data are at
+/// hand, without the noise of memory.
+pub(crate) struct AccountOnly {
+    pub(crate) bare: LoopOnly,
+    pub(crate) account: AccountHandle,
+    pub(crate) now: Nanos,
+    pub(crate) value_bytes: usize,
+}
+
+impl Subject for AccountOnly {
+    #[inline]
+    fn get(&mut self, key: &[u8], out: &mut Vec<u8>) -> bool {
+        let admitted = self.account.admit(self.now) == Admission::Go;
+        self.account.charge(Access::Read, key.len() + self.value_bytes);
+        self.bare.get(key, out) && admitted
+    }
+
+    #[inline]
+    fn set(&mut self, key: &[u8], value: &[u8]) -> bool {
+        self.bare.set(key, value)
     }
 }
 

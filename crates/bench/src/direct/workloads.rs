@@ -86,12 +86,11 @@ impl Objects {
         self.uniform.len()
     }
 
-    /// A value whose first eight bytes are `number` well mixed: a dependent get draws from them.
-    pub(crate) fn value(&self, number: u64, value: &mut Vec<u8>) {
-        value.resize(self.value_bytes, b'v');
+    /// Makes the first eight bytes of a value: `number` well mixed, from which a dependent get draws.
+    pub(crate) fn value(&self, number: u64, value: &mut [u8]) {
         let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         let bytes = mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes();
-        let head = self.value_bytes.min(8);
+        let head = value.len().min(8);
         value[..head].copy_from_slice(&bytes[..head]);
     }
 }
@@ -104,14 +103,14 @@ pub(crate) struct Timed {
 
 /// Stores every object once.
 pub(crate) fn fill<S: Subject>(objects: &Objects, subject: &mut S) -> Result<Timed, BenchError> {
-    let (mut key, mut value) = (Vec::new(), Vec::new());
-    let mut stored = 0;
+    let (mut prepared, mut stored) = (Prepared::new(), 0);
+    let numbers: Vec<u32> = (0..objects.count).collect();
     let before = thread_cpu_ns();
-    for number in 0..u64::from(objects.count) {
-        key.clear();
-        objects.keys.append(number, &mut key);
-        objects.value(number, &mut value);
-        stored += usize::from(subject.set(&key, &value));
+    for numbers in numbers.chunks(PREPARED) {
+        prepared.keys_and_values(objects, numbers);
+        for (key, value) in prepared.pairs(objects) {
+            stored += usize::from(subject.set(key, value));
+        }
     }
     finish(before, objects.count as usize, stored, "sets of the filling")
 }
@@ -132,20 +131,60 @@ pub(crate) fn run<S: Subject>(
     }
 }
 
+/// Keys and values of the next few operations, made before they are used, as a server finds them
+/// in its receive buffer. Made right before use, a load of the fresh bytes would wait for their
+/// stores, and with them for every access before: operations that are independent would no longer
+/// overlap.
+struct Prepared {
+    keys: Vec<u8>,
+    values: Vec<u8>,
+}
+
+/// How many operations are prepared together: their keys and values stay in the nearest cache.
+const PREPARED: usize = 64;
+
+impl Prepared {
+    fn new() -> Prepared {
+        Prepared { keys: Vec::new(), values: Vec::new() }
+    }
+
+    fn keys(&mut self, objects: &Objects, numbers: &[u32]) {
+        self.keys.clear();
+        for number in numbers {
+            objects.keys.append(u64::from(*number), &mut self.keys);
+        }
+    }
+
+    fn keys_and_values(&mut self, objects: &Objects, numbers: &[u32]) {
+        self.keys(objects, numbers);
+        self.values.resize(numbers.len() * objects.value_bytes, b'v');
+        let values = self.values.chunks_exact_mut(objects.value_bytes);
+        for (number, value) in numbers.iter().zip(values) {
+            objects.value(u64::from(*number), value);
+        }
+    }
+
+    fn pairs(&self, objects: &Objects) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let keys = self.keys.chunks_exact(objects.keys.key_bytes());
+        keys.zip(self.values.chunks_exact(objects.value_bytes))
+    }
+}
+
 fn independent<S: Subject>(
     objects: &Objects,
     order: &[u32],
     subject: &mut S,
 ) -> Result<Timed, BenchError> {
-    let (mut key, mut out) = (Vec::new(), Vec::new());
+    let (mut prepared, mut out) = (Prepared::new(), Vec::new());
     let mut found = 0;
     let before = thread_cpu_ns();
-    for number in order {
-        key.clear();
-        objects.keys.append(u64::from(*number), &mut key);
-        out.clear();
-        found += usize::from(subject.get(&key, &mut out));
-        black_box(&out);
+    for numbers in order.chunks(PREPARED) {
+        prepared.keys(objects, numbers);
+        for key in prepared.keys.chunks_exact(objects.keys.key_bytes()) {
+            out.clear();
+            found += usize::from(subject.get(key, &mut out));
+            black_box(&out);
+        }
     }
     finish(before, order.len(), found, "gets")
 }
@@ -170,51 +209,48 @@ fn dependent<S: Subject>(objects: &Objects, subject: &mut S) -> Result<Timed, Be
 }
 
 fn batched<S: Subject>(objects: &Objects, subject: &mut S) -> Result<Timed, BenchError> {
-    let mut out = Vec::new();
-    let mut batch = Batch { keys: Vec::new(), key_bytes: objects.keys.key_bytes() };
+    let (mut prepared, mut out) = (Prepared::new(), Vec::new());
+    let key_bytes = objects.keys.key_bytes();
     let mut found = 0;
     let before = thread_cpu_ns();
-    for numbers in objects.uniform.chunks(BATCH) {
-        batch.keys.clear();
-        for number in numbers {
-            objects.keys.append(u64::from(*number), &mut batch.keys);
+    for numbers in objects.uniform.chunks(PREPARED) {
+        prepared.keys(objects, numbers);
+        for keys in prepared.keys.chunks(BATCH * key_bytes) {
+            out.clear();
+            found += subject.get_batch(Batch { keys, key_bytes }, &mut out);
+            black_box(&out);
         }
-        out.clear();
-        found += subject.get_batch(&batch, &mut out);
-        black_box(&out);
     }
     finish(before, objects.operations(), found, "gets")
 }
 
 fn overwrite<S: Subject>(objects: &Objects, subject: &mut S) -> Result<Timed, BenchError> {
-    let (mut key, mut value) = (Vec::new(), Vec::new());
+    let mut prepared = Prepared::new();
     let mut stored = 0;
     let before = thread_cpu_ns();
-    for number in &objects.uniform {
-        let number = u64::from(*number);
-        key.clear();
-        objects.keys.append(number, &mut key);
-        objects.value(number, &mut value);
-        stored += usize::from(subject.set(&key, &value));
+    for numbers in objects.uniform.chunks(PREPARED) {
+        prepared.keys_and_values(objects, numbers);
+        for (key, value) in prepared.pairs(objects) {
+            stored += usize::from(subject.set(key, value));
+        }
     }
     finish(before, objects.operations(), stored, "sets")
 }
 
 fn mixed<S: Subject>(objects: &Objects, subject: &mut S) -> Result<Timed, BenchError> {
-    let (mut key, mut value, mut out) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut prepared, mut out) = (Prepared::new(), Vec::new());
     let mut done = 0;
     let before = thread_cpu_ns();
-    for (step, number) in objects.uniform.iter().enumerate() {
-        let number = u64::from(*number);
-        key.clear();
-        objects.keys.append(number, &mut key);
-        if step % 2 == 0 {
-            out.clear();
-            done += usize::from(subject.get(&key, &mut out));
-            black_box(&out);
-        } else {
-            objects.value(number, &mut value);
-            done += usize::from(subject.set(&key, &value));
+    for numbers in objects.uniform.chunks(PREPARED) {
+        prepared.keys_and_values(objects, numbers);
+        for (step, (key, value)) in prepared.pairs(objects).enumerate() {
+            if step % 2 == 0 {
+                out.clear();
+                done += usize::from(subject.get(key, &mut out));
+                black_box(&out);
+            } else {
+                done += usize::from(subject.set(key, value));
+            }
         }
     }
     finish(before, objects.operations(), done, "gets and sets")

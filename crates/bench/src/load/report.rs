@@ -1,0 +1,166 @@
+//! A load's results as tables and as a page.
+
+use super::compare::{Comparison, Side};
+use super::result::{LatencySummary, LoadResult};
+use crate::report::svg::{Bar, Line, bars, latency_curve};
+use crate::report::table::{grouped, number};
+use crate::report::{Page, Table};
+use crate::statistics::{PairedRatio, Spread};
+
+fn optional(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), number)
+}
+
+fn spread(spread: &Spread) -> String {
+    format!("{} ({} to {})", number(spread.median), number(spread.min), number(spread.max))
+}
+
+impl LoadResult {
+    /// Tables for a terminal.
+    #[must_use]
+    pub fn tables(&self) -> Vec<Table> {
+        let title = format!("{} loop on {}", self.r#loop, self.server);
+        let mut totals = Table::new(&title, &["", ""]);
+        let mut row = |what: &str, value: String| totals.row(vec![what.to_owned(), value]);
+        row("requests", grouped(self.requests as f64));
+        if let Some(offered) = self.offered_ops_s {
+            row("offered, requests/s", grouped(offered));
+        }
+        row("throughput, requests/s", grouped(self.throughput_ops_s));
+        row("hit ratio", format!("{:.4}", self.hit_ratio));
+        row("sets refused", grouped(self.sets_refused as f64));
+        row("server CPU, us a request", optional(self.server_cpu_us_per_request));
+        row("generator CPU, us a request", number(self.client_cpu_us_per_request));
+        if let Some(late) = self.generator_late_p99_us {
+            row("generator late, us, p99", number(late));
+        }
+        if self.generator_too_late {
+            row("VOID: the generator was late", "use a lower rate or more threads".to_owned());
+        }
+        vec![totals, self.latency_table()]
+    }
+
+    fn latency_table(&self) -> Table {
+        let since = if self.offered_ops_s.is_some() { "due" } else { "sent" };
+        let title = format!("Response time from when a request was {since}, us");
+        let columns = ["", "count", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"];
+        let mut table = Table::new(&title, &columns);
+        for (what, latency) in
+            [("all", &self.latency), ("gets", &self.get_latency), ("sets", &self.set_latency)]
+        {
+            table.row(latency_row(what, latency));
+        }
+        table
+    }
+
+    /// A page with drawings.
+    #[must_use]
+    pub fn page(&self) -> Page {
+        let mut page = Page::new("entresol bench cache: load on a server");
+        let line = |label: &str, latency: &LatencySummary| Line {
+            label: label.to_owned(),
+            points: latency.curve.clone(),
+        };
+        let lines = [line("gets", &self.get_latency), line("sets", &self.set_latency)];
+        page.drawing(&latency_curve("Response time by percentile", &lines));
+        for table in self.tables() {
+            page.table(&table);
+        }
+        page
+    }
+}
+
+fn latency_row(what: &str, latency: &LatencySummary) -> Vec<String> {
+    vec![
+        what.to_owned(),
+        grouped(latency.count as f64),
+        number(latency.mean_us),
+        number(latency.p50_us),
+        number(latency.p90_us),
+        number(latency.p99_us),
+        optional(latency.p99_9_us),
+        optional(latency.p99_99_us),
+        number(latency.max_us),
+    ]
+}
+
+impl Comparison {
+    /// Tables for a terminal.
+    #[must_use]
+    pub fn tables(&self) -> Vec<Table> {
+        let (first, second) = (&self.first, &self.second);
+        let mut sides = Table::new(
+            "Median (lowest to highest) of the runs",
+            &["", &format!("1: {}", first.server), &format!("2: {}", second.server)],
+        );
+        let mut row = |what: &str, of: &dyn Fn(&Side) -> String| {
+            sides.row(vec![what.to_owned(), of(first), of(second)]);
+        };
+        row("throughput, requests/s", &|side| spread(&side.throughput_ops_s));
+        row("server CPU, us a request", &|side| {
+            side.server_cpu_us_per_request.as_ref().map_or("-".to_owned(), spread)
+        });
+        row("response time p50, us", &|side| spread(&side.p50_us));
+        row("response time p99, us", &|side| spread(&side.p99_us));
+        row("hit ratio, lowest run", &|side| format!("{:.4}", side.hit_ratio_min));
+        row("generator CPU, us a request", &|side| spread(&side.client_cpu_us_per_request));
+        vec![sides, self.ratio_table()]
+    }
+
+    fn ratio_table(&self) -> Table {
+        let columns = ["1 to 2", "ratio", "95% from", "to", "pairs", ""];
+        let mut table = Table::new("Ratios over pairs, bootstrap over whole pairs", &columns);
+        for (what, ratio) in [
+            ("server CPU a request", &self.cpu_ratio),
+            ("throughput", &self.throughput_ratio),
+            ("p99 at equal load", &self.p99_ratio),
+        ] {
+            if let Some(ratio) = ratio {
+                table.row(ratio_row(what, ratio));
+            }
+        }
+        if self.pairs_void > 0 {
+            let void = grouped(self.pairs_void as f64);
+            table.row(vec!["put aside, generator late".to_owned(), String::new(), void]);
+        }
+        table
+    }
+
+    /// A page with drawings.
+    #[must_use]
+    pub fn page(&self) -> Page {
+        let mut page = Page::new("entresol bench cache: two servers");
+        let sides = [&self.first, &self.second];
+        let cpu: Vec<Bar> = sides
+            .iter()
+            .enumerate()
+            .filter_map(|(series, side)| {
+                let value = side.server_cpu_us_per_request.as_ref()?.median;
+                Some(Bar { label: side.server.clone(), value, series })
+            })
+            .collect();
+        page.drawing(&bars("Server CPU for each request, median", "us", &cpu));
+        let lines = sides.map(|side| Line {
+            label: side.server.clone(),
+            points: side.typical.latency.curve.clone(),
+        });
+        page.drawing(&latency_curve("Response time by percentile, typical runs", &lines));
+        for table in self.tables() {
+            page.table(&table);
+        }
+        page
+    }
+}
+
+fn ratio_row(what: &str, ratio: &PairedRatio) -> Vec<String> {
+    let verdict = if ratio.differs() { "" } else { "no difference claimed" };
+    let three = |value: f64| format!("{value:.3}");
+    vec![
+        what.to_owned(),
+        three(ratio.ratio),
+        three(ratio.ci95_low),
+        three(ratio.ci95_high),
+        ratio.pairs.to_string(),
+        verdict.to_owned(),
+    ]
+}

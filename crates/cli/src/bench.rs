@@ -1,0 +1,261 @@
+//! `entresol bench`: measure the cache in process, load a server, replay a trace.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use entresol_bench::BenchError;
+use entresol_bench::direct::{DirectOptions, direct_steps, run_direct};
+use entresol_bench::load::{Address, CompareOptions, Dialect, LoadOptions, compare, run_load};
+use entresol_bench::popularity::Popularity;
+use entresol_bench::progress::Progress;
+use entresol_bench::report::{Page, Table};
+use serde::Serialize;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure the cache in process beside a plain map, or with --server load a server.
+    Cache(Box<CacheArguments>),
+}
+
+/// Where results go.
+#[derive(Debug, Args)]
+struct Output {
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// Write an HTML page with drawings into this folder as well.
+    #[arg(long, value_name = "FOLDER")]
+    report: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct CacheArguments {
+    #[command(flatten)]
+    output: Output,
+    /// Objects.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    keys: u32,
+    /// Bytes of a key.
+    #[arg(long, value_name = "BYTES", default_value_t = 16)]
+    key_size: usize,
+    /// Bytes of a value.
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    value_size: usize,
+    /// Seed of keys, orders and arrivals.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Threads: of the generator [default: 1], or in process of the mixed loop [default: 2].
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    #[command(flatten)]
+    direct: DirectArguments,
+    #[command(flatten)]
+    load: LoadArguments,
+    #[command(flatten)]
+    against: AgainstArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "In process")]
+struct DirectArguments {
+    /// Operations in a timed loop.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    operations: u32,
+    /// How often every loop is run; medians are reported.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rounds: usize,
+    /// Whether the cache asks for huge pages.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    huge_pages: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Load on a server")]
+struct LoadArguments {
+    /// The server: HOST:PORT or unix:PATH.
+    #[arg(long, value_name = "ADDRESS")]
+    server: Option<Address>,
+    /// The server's process, whose processor time is reported; found by its address if it is on
+    /// this machine.
+    #[arg(long, value_name = "PID", requires = "server")]
+    server_pid: Option<u32>,
+    /// text or meta.
+    #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
+    protocol: Dialect,
+    /// The share of gets; the rest are sets.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
+    get_share: f64,
+    /// uniform, zipf or zipf:THETA.
+    #[arg(long, value_name = "LAW", default_value_t = Popularity::Uniform)]
+    popularity: Popularity,
+    /// Seconds that a stored value lives; 0 is for ever.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    ttl: u32,
+    /// Connections in all.
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    connections: usize,
+    /// Requests on their way per connection. Closed loop: sent in one write, and the next go when
+    /// all replies are there. Open loop: an upper bound.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    depth: usize,
+    /// How long to measure.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    duration: Duration,
+    /// How long to run before.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    warm_up: Duration,
+    /// Open loop: so many requests a second fall due (Poisson), and each response time counts from
+    /// then. Without it, a closed loop.
+    #[arg(long, value_name = "REQUESTS/S", requires = "server")]
+    rate: Option<f64>,
+    /// Let values carry their key and a checksum, and check every one: a wrong value fails the run.
+    #[arg(long, requires = "server")]
+    verify: bool,
+    /// Do not store every key once before.
+    #[arg(long, requires = "server")]
+    no_preload: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Comparison of two servers")]
+struct AgainstArguments {
+    /// A second server under the same load, in interleaved pairs; the same one again checks the
+    /// method.
+    #[arg(long, value_name = "ADDRESS", requires = "server")]
+    against: Option<Address>,
+    /// The second server's process.
+    #[arg(long, value_name = "PID", requires = "against")]
+    against_pid: Option<u32>,
+    /// How many pairs.
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "against")]
+    pairs: usize,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    entresol_base::duration::parse(text).map_err(|error| error.to_string())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    match &arguments.command {
+        Command::Cache(arguments) => match (&arguments.load.server, &arguments.against.against) {
+            (None, _) => in_process(arguments),
+            (Some(server), None) => load(arguments, server),
+            (Some(server), Some(against)) => against_another(arguments, server, against),
+        },
+    }
+}
+
+/// The exit status that an error deserves: 1 if a measurement or a check failed, 2 if the
+/// arguments are to blame.
+pub(crate) fn status_of(error: &anyhow::Error) -> Option<u8> {
+    error.downcast_ref::<BenchError>().map(|error| if error.is_usage() { 2 } else { 1 })
+}
+
+fn in_process(arguments: &CacheArguments) -> anyhow::Result<()> {
+    let options = DirectOptions {
+        count: arguments.keys,
+        key_bytes: arguments.key_size,
+        value_bytes: arguments.value_size,
+        operations: arguments.direct.operations,
+        rounds: arguments.direct.rounds,
+        threads: arguments.threads.unwrap_or(2),
+        huge_pages: arguments.direct.huge_pages,
+        seed: arguments.seed,
+    };
+    let progress = Progress::new(direct_steps(&options), "cache in process");
+    let result = run_direct(&options, &progress)?;
+    progress.finish();
+    arguments.output.put("bench-cache", &result, &result.tables(), || result.page())
+}
+
+fn load(arguments: &CacheArguments, server: &Address) -> anyhow::Result<()> {
+    let options = arguments.load_options(server);
+    let progress = Progress::new(options.duration.as_millis() as u64, "load");
+    let result = run_load(&options, &progress)?;
+    progress.finish();
+    arguments.output.put("bench-load", &result, &result.tables(), || result.page())
+}
+
+fn against_another(
+    arguments: &CacheArguments,
+    server: &Address,
+    against: &Address,
+) -> anyhow::Result<()> {
+    let options = CompareOptions {
+        load: arguments.load_options(server),
+        against: against.clone(),
+        against_pid: arguments.against.against_pid,
+        pairs: arguments.against.pairs,
+    };
+    let runs_ms = options.load.duration.as_millis() as u64 * 2 * options.pairs as u64;
+    let progress = Progress::new(runs_ms, "comparison");
+    let result = compare(&options, &progress)?;
+    progress.finish();
+    arguments.output.put("bench-compare", &result, &result.tables(), || result.page())
+}
+
+impl CacheArguments {
+    fn load_options(&self, server: &Address) -> LoadOptions {
+        let load = &self.load;
+        LoadOptions {
+            address: server.clone(),
+            dialect: load.protocol,
+            keys: u64::from(self.keys),
+            key_bytes: self.key_size,
+            value_bytes: self.value_size,
+            ttl_s: load.ttl,
+            get_share: load.get_share,
+            popularity: load.popularity,
+            connections: load.connections,
+            depth: load.depth,
+            threads: self.threads.unwrap_or(1),
+            duration: load.duration,
+            warm_up: load.warm_up,
+            rate_ops_s: load.rate,
+            verify: load.verify,
+            preload: !load.no_preload,
+            server_pid: load.server_pid,
+            seed: self.seed,
+        }
+    }
+}
+
+impl Output {
+    /// Prints tables or JSON, and writes the page if one is wanted.
+    fn put(
+        &self,
+        name: &str,
+        result: &impl Serialize,
+        tables: &[Table],
+        page: impl FnOnce() -> Page,
+    ) -> anyhow::Result<()> {
+        let json = serde_json::to_string_pretty(result).context("the result as JSON")?;
+        if let Some(folder) = &self.report {
+            let mut page = page();
+            let command: Vec<String> = std::env::args().collect();
+            page.note(&command.join(" "));
+            page.raw(&json);
+            let path = page.save(folder, name)?;
+            writeln!(std::io::stderr(), "report: {}", path.display())?;
+        }
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            writeln!(out, "{json}").context("standard output")?;
+            return Ok(());
+        }
+        for (position, table) in tables.iter().enumerate() {
+            let gap = if position > 0 { "\n" } else { "" };
+            write!(out, "{gap}{table}").context("standard output")?;
+        }
+        Ok(())
+    }
+}
