@@ -57,7 +57,9 @@ class Side:
             elif words and len(words[0]) == 2 and words[0].isalpha():
                 lines.append(self.meta(words, asked_key))
             else:
-                lines.append(line)
+                # Which of the two a malformed line gets has changed between versions.
+                malformed = line == b"CLIENT_ERROR bad command line format\r\n"
+                lines.append(b"ERROR\r\n" if malformed else line)
 
     def found(self, words, place, data, asked_key):
         if re.fullmatch(rb"\d+ +\r\n", data):
@@ -135,6 +137,10 @@ def meta_request(draw, key):
                 b"M" + draw.choice([b"I", b"D"])],
     }[verb]
     flags += draw.sample(optional, draw.randrange(0, 4))
+    # What `t` says, and whether T or N holds, depends on their order: one of T and N, then `t`.
+    if b"N60" in flags:
+        flags = [flag for flag in flags if not flag.startswith(b"T")]
+    flags.sort(key=lambda flag: flag == b"t")
     tail = []
     if verb in (b"ms", b"md", b"ma") and draw.random() < 0.2:
         tail = [b" C", (key, draw.random() < 0.67)]
@@ -161,7 +167,7 @@ def other_request(draw, key):
         [b"md ", key, b" q\r\n"],
         [b"ma ", key, b" q v\r\n"],
         [b"mg ", key, b" k q v\r\n"],
-        [b"mg YmI= b k v\r\n"],
+        [b"mg YmI= b v\r\n"],
         [b"gets ", key, b"\r\n"],
     ])
 
@@ -174,6 +180,7 @@ def draw_request(draw):
 
 def main():
     port, beside, count, seed = map(int, sys.argv[1:5])
+    shown_before = int(sys.argv[5]) if len(sys.argv) > 5 else 5
     draw = random.Random(seed)
     sides = [Side(port), Side(beside)]
     for side in sides:
@@ -193,7 +200,7 @@ def main():
         shown += 1
         if shown <= 20:
             print(f"request {number} of seed {seed}: {sent[:300]!r}")
-            print(f"  before it: {[text[:90] for text in history[-6:-1]]}")
+            print(f"  before it: {[text[:90] for text in history[-1 - shown_before:-1]]}")
             print(f"  expected:  {[text[:200] for text in theirs]}")
             print(f"  got:       {[text[:200] for text in ours]}")
         for side in sides:

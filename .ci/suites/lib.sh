@@ -37,6 +37,11 @@ need() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$package" >/dev/null
 }
 
+# A port that was free a moment ago.
+free_port() {
+    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
 # start_server PORT [FLAG ...]: the server under test on 127.0.0.1:PORT, ready when this returns.
 start_server() {
     local port=$1 log=$SUITES_WORK/server-$1.log
