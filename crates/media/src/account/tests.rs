@@ -225,3 +225,45 @@ fn an_idle_thread_leaves_its_credit_to_the_others() {
     drop(idle);
     assert_eq!(busy.admit(same), Admission::Go);
 }
+
+#[test]
+fn stops_and_limits_hold_while_threads_run() {
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+    let (account, clock) = (account(), ManualClock::default());
+    let (ended, stopped) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut handle = account.handle();
+                while !ended.load(Ordering::Relaxed) {
+                    match handle.admit(clock.now()) {
+                        Admission::Go => handle.charge(Access::Read, 100),
+                        Admission::Wait { .. } => std::thread::yield_now(),
+                        Admission::Stopped => {
+                            stopped.fetch_add(1, Ordering::SeqCst);
+                            std::thread::yield_now();
+                        }
+                    }
+                }
+            });
+        }
+        for round in 0..200 {
+            let limits = [Limit::Unlimited, Limit::Share(0.3)];
+            account.set_limit(limits[round % 2]);
+            clock.advance(Duration::from_micros(300));
+            std::thread::yield_now();
+            account.set_limit(Limit::Stopped);
+            // Each thread may still finish the one access that it was admitted to.
+            let seen = stopped.load(Ordering::SeqCst);
+            while stopped.load(Ordering::SeqCst) < seen + 3 {
+                std::thread::yield_now();
+            }
+            let used = account.used_ns();
+            clock.advance(Duration::from_micros(100));
+            std::thread::yield_now();
+            let cost = account.costs.cost_ns(Access::Read, 100) as u64 + 1;
+            assert!(account.used_ns() <= used + 3 * cost, "stopped, and yet used");
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+}
