@@ -24,6 +24,8 @@ pub enum Topic {
     Sizes,
     /// Connections.
     Conns,
+    /// Keys of a class, which are never told.
+    Cachedump,
     /// Set the counters back.
     Reset,
 }
@@ -43,8 +45,13 @@ impl Topic {
             Some(b"sizes") => Ok(Topic::Sizes),
             Some(b"conns") => Ok(Topic::Conns),
             Some(b"reset") => Ok(Topic::Reset),
-            // Both would show keys, which logs and statistics never do.
-            Some(b"cachedump") => Err(b"CLIENT_ERROR stats cachedump not allowed\r\n"),
+            // Neither shows keys here: a dump is always empty.
+            Some(b"cachedump") => match (number(words.next()), number(words.next())) {
+                (Some(Some(class)), Some(Some(_))) if class < 64 => Ok(Topic::Cachedump),
+                (Some(Some(_)), Some(Some(_))) => Err(b"CLIENT_ERROR Illegal slab id\r\n"),
+                (None, _) | (_, None) => Err(b"CLIENT_ERROR bad command line\r\n"),
+                _ => Err(b"CLIENT_ERROR bad command line format\r\n"),
+            },
             Some(b"detail") => match words.next() {
                 Some(b"on" | b"off" | b"dump") => Err(b"CLIENT_ERROR stats detail not allowed\r\n"),
                 _ => Err(b"CLIENT_ERROR usage: stats detail on|off|dump\r\n"),
@@ -52,6 +59,11 @@ impl Topic {
             Some(_) => Err(encode::ERROR),
         }
     }
+}
+
+/// The number that a word says, if there is a word and it says one.
+fn number(word: Option<&[u8]>) -> Option<Option<u32>> {
+    word.map(|word| std::str::from_utf8(word).ok()?.parse().ok())
 }
 
 /// Names and values, in memcached's order.
@@ -67,7 +79,7 @@ pub fn report(topic: Topic, tenant: &Tenant, now: Now) -> Vec<(String, String)> 
         Topic::Slabs => slabs(tenant),
         Topic::Sizes => rows(&[("sizes_status", &"disabled")]),
         Topic::Conns => conns(tenant, now),
-        Topic::Reset => Rows::new(),
+        Topic::Cachedump | Topic::Reset => Rows::new(),
     }
 }
 
@@ -76,12 +88,19 @@ fn rows(pairs: &[(&str, &dyn ToString)]) -> Rows {
 }
 
 fn general(tenant: &Tenant, now: Now) -> Rows {
+    let mut all = process(tenant, now);
+    all.extend(requests(tenant));
+    all.extend(contents(tenant));
+    all.extend(ours(tenant));
+    all
+}
+
+fn process(tenant: &Tenant, now: Now) -> Rows {
     let counts = tenant.counts();
-    let cache = tenant.cache().statistics();
     let settings = tenant.settings();
     let (user, system) = processor_time();
     let uptime = now.seconds.0.saturating_sub(tenant.server().started.0);
-    let mut all = rows(&[
+    rows(&[
         ("pid", &std::process::id()),
         ("uptime", &uptime),
         ("time", &now.seconds.0),
@@ -94,8 +113,13 @@ fn general(tenant: &Tenant, now: Now) -> Rows {
         ("total_connections", &counts.total_connections),
         ("rejected_connections", &counts.rejected_connections),
         ("connection_structures", &tenant.connections()),
-    ]);
-    all.extend(rows(&[
+    ])
+}
+
+fn requests(tenant: &Tenant) -> Rows {
+    let counts = tenant.counts();
+    let events = tenant.cache().statistics().events;
+    rows(&[
         ("cmd_get", &counts.cmd_get),
         ("cmd_set", &counts.cmd_set),
         ("cmd_flush", &counts.cmd_flush),
@@ -103,8 +127,8 @@ fn general(tenant: &Tenant, now: Now) -> Rows {
         ("cmd_meta", &counts.cmd_meta),
         ("get_hits", &counts.get_hits),
         ("get_misses", &counts.get_misses),
-        ("get_expired", &cache.events.expired_on_read),
-        ("get_flushed", &cache.events.flushed_on_read),
+        ("get_expired", &events.expired_on_read),
+        ("get_flushed", &events.flushed_on_read),
         ("delete_misses", &counts.delete_misses),
         ("delete_hits", &counts.delete_hits),
         ("incr_misses", &counts.incr_misses),
@@ -123,14 +147,18 @@ fn general(tenant: &Tenant, now: Now) -> Rows {
         ("idle_kicks", &counts.idle_kicks),
         ("bytes_read", &counts.bytes_read),
         ("bytes_written", &counts.bytes_written),
-    ]));
-    all.extend(rows(&[
+        ("conn_yields", &counts.conn_yields),
+    ])
+}
+
+fn contents(tenant: &Tenant) -> Rows {
+    let cache = tenant.cache().statistics();
+    rows(&[
         ("limit_maxbytes", &cache.dram_limit_bytes.max(cache.medium_limit_bytes)),
         ("accepting_conns", &1),
         ("listen_disabled_num", &0),
         ("time_in_listen_disabled_us", &0),
         ("threads", &tenant.server().threads),
-        ("conn_yields", &counts.conn_yields),
         ("hash_power_level", &(cache.index_bytes / 8).max(1).ilog2()),
         ("hash_bytes", &cache.index_bytes),
         ("hash_is_expanding", &0),
@@ -156,9 +184,7 @@ fn general(tenant: &Tenant, now: Now) -> Rows {
         ("moves_within_lru", &cache.events.merged_items),
         ("direct_reclaims", &0),
         ("lru_bumps_dropped", &0),
-    ]));
-    all.extend(ours(tenant));
-    all
+    ])
 }
 
 /// What memcached has no name for.
@@ -326,7 +352,8 @@ mod tests {
         assert_eq!(Topic::of(b""), Ok(Topic::General));
         assert_eq!(Topic::of(b"  settings "), Ok(Topic::Settings));
         assert_eq!(Topic::of(b"nonsense"), Err(encode::ERROR));
-        assert!(Topic::of(b"cachedump 1 0").is_err());
+        assert_eq!(Topic::of(b"cachedump 1 0"), Ok(Topic::Cachedump));
+        assert!(Topic::of(b"cachedump 1").is_err());
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl EventLoop {
         for listener in listeners.unix {
             sources.push(self.sources.insert(Source::Unix { seat: place, listener }));
         }
-        let reads = Reads::new(None)?;
+        let reads = Reads::new(seat.tenant.cache().file())?;
         if reads.event_fd().is_some() {
             sources.push(self.sources.insert(Source::Reads { seat: place }));
         }

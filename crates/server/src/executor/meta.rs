@@ -30,7 +30,7 @@ impl Call<'_> {
                 .map(|exptime| seconds_until(expiry(exptime, now), now)),
             explicit_cas: request.explicit_cas,
         };
-        let reported = Reported { touch, tokens: request.tokens, now };
+        let reported = Reported { touch, vivify: options.vivify, tokens: request.tokens, now };
         let start = self.out.bytes.len();
         let mut buffer = KeyBuffer::default();
         let key = request.key.resolve(&mut buffer);
@@ -77,13 +77,15 @@ impl Call<'_> {
         };
         let joins = matches!(mode, StoreMode::Append | StoreMode::Prepend);
         let vivify = request.vivify.filter(|_| joins);
+        // Adding succeeds only where nothing is, so there is no token to compare with.
+        let compare = request.compare.filter(|_| mode != StoreMode::Add);
         let store = Store {
             value: request.data,
             flags: request.flags,
             expiry: expiry(vivify.unwrap_or(request.exptime), now),
             mode,
             vivify: vivify.is_some(),
-            compare: request.compare,
+            compare,
             explicit_cas: request.explicit_cas,
             invalidate: request.invalidate,
             cas: asks_for(request.tokens, b'c'),
@@ -114,7 +116,7 @@ impl Call<'_> {
             }
         };
         self.seat.counters.cmd_meta.count();
-        self.count_store(&stored, request.compare.is_some());
+        self.count_store(&stored, compare.is_some());
         if !(request.quiet && status == Status::Done) {
             encode::meta_set(&mut self.out.bytes, status, request, &facts);
         }
@@ -184,7 +186,12 @@ impl Call<'_> {
                 self.seat.counters.cmd_meta.count();
                 self.count_arithmetic(request.down, true);
                 if !request.quiet {
-                    let facts = Reported { touch: None, tokens: request.tokens, now }.facts(&meta);
+                    let vivify = arithmetic
+                        .vivify
+                        .filter(|(initial, _)| *initial == number)
+                        .map(|(_, expiry)| expiry);
+                    let reported = Reported { touch: None, vivify, tokens: request.tokens, now };
+                    let facts = reported.facts(&meta);
                     encode::meta_arithmetic(&mut self.out.bytes, request, number, &facts);
                 }
                 return Flow::Done;
@@ -210,7 +217,7 @@ impl Call<'_> {
         let bytes = &mut self.out.bytes;
         let none = FlagTokens::default();
         let lookup = self.seat.worker.get(key, hash, now, &options, bytes, |meta, out| {
-            let facts = Reported { touch: None, tokens: none, now }.facts(meta);
+            let facts = Reported { touch: None, vivify: None, tokens: none, now }.facts(meta);
             let total_bytes = key.len() as u64 + u64::from(meta.value_len) + ITEM_OVERHEAD_BYTES;
             encode::meta_debug(out, request.key, &facts, &DebugFacts { class: 1, total_bytes });
         });
@@ -229,6 +236,8 @@ const ITEM_OVERHEAD_BYTES: u64 = 16;
 struct Reported<'a> {
     /// The expiry that the request sets.
     touch: Option<Expiry>,
+    /// The expiry of an item that the request may have created.
+    vivify: Option<Expiry>,
     tokens: FlagTokens<'a>,
     now: Seconds,
 }
@@ -251,11 +260,14 @@ impl Reported<'_> {
         }
     }
 
-    /// Flags are executed in their order: `T30 t` reports the new time to live, `t T30` the old.
+    /// Flags are executed in their order: `T30 t` reports the new time to live, `t T30` the old,
+    /// and `t N30` that of an item just created, which it does not have yet.
     fn ttl_s(&self, meta: &ItemMeta) -> Option<u32> {
         let place = |flag: u8| self.tokens.iter().position(|t| t.first() == Some(&flag));
+        let created = !meta.stale && !meta.fetched && self.vivify == Some(meta.expiry);
         let expiry = match self.touch {
             Some(touch) if place(b'T') < place(b't') => touch,
+            _ if created && place(b't') < place(b'N') => Expiry::Never,
             _ => meta.expiry,
         };
         match expiry {

@@ -5,6 +5,7 @@
 mod admin;
 mod isolation;
 mod limits;
+mod media;
 mod pipelining;
 mod reload;
 mod starting;
