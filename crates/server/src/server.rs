@@ -254,7 +254,8 @@ impl Running {
         for member in self.members.drain(..).flatten() {
             let closed = member.tenant.cache().close();
             if let Err(error) = &closed {
-                tracing::error!(tenant = %member.tenant.name(), %error, "cannot close a cache cleanly");
+                let tenant = member.tenant.name();
+                tracing::error!(%tenant, %error, "cannot close a cache cleanly");
             }
             result = result.and(closed);
         }

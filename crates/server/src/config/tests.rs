@@ -130,8 +130,11 @@ fn values_that_make_no_sense_are_refused_with_their_line() {
     );
     tenant_refused(
         "segment_size = \"1MiB\"\nvalue_limit = \"1MiB\"",
-        "server.toml:5: value_limit is 1MiB; a value must fit a segment of 1MiB, so at most \
-         1020KiB (a larger segment_size allows more)",
+        &format!(
+            "server.toml:5: value_limit is 1MiB; a value must fit a segment of 1MiB, so at most \
+             {} (a larger segment_size allows more)",
+            ByteSize((1 << 20) - entresol_cache::SEGMENT_OVERHEAD_BYTES)
+        ),
     );
     tenant_refused(
         "medium = \"file:/mnt/ssd\"",

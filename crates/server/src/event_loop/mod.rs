@@ -70,7 +70,8 @@ impl EventLoop {
             if let Err(error) = self.poll.poll(&mut events, self.patience())
                 && error.kind() != io::ErrorKind::Interrupted
             {
-                tracing::error!(thread = self.number, %error, "the event loop cannot wait for events and ends");
+                let thread = self.number;
+                tracing::error!(thread, %error, "cannot wait for events; this event loop ends");
                 return false;
             }
             self.read_clock();

@@ -125,7 +125,7 @@ impl EventLoop {
         for completion in completions.drain(..) {
             seat.counters.medium_reads.count();
             if let Err(error) = &completion.result {
-                tracing::warn!(tenant = %name, %error, "a read of the medium failed; answered as a miss");
+                tracing::warn!(tenant = %name, %error, "a read failed; answered as a miss");
             }
             let Some(read) = reads.under_way.remove(Key::unpack(completion.token)) else {
                 continue;

@@ -94,7 +94,8 @@ fn text_commands_as_memcached_answers_them() {
         ("append zz 0 0 1\nd\n", "NOT_STORED\n"),
         (
             "set n 0 0 2\n10\nincr n 5\ndecr n 20\nincr a 1\nincr q 1\n",
-            "STORED\n15\n0\nCLIENT_ERROR cannot increment or decrement non-numeric value\nNOT_FOUND\n",
+            "STORED\n15\n0\nCLIENT_ERROR cannot increment or decrement non-numeric value\n\
+             NOT_FOUND\n",
         ),
         ("set n 0 0 20\n18446744073709551615\nincr n 2\n", "STORED\n1\n"),
         ("touch a 100\ntouch zz 1\n", "TOUCHED\nNOT_FOUND\n"),
