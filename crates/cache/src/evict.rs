@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use entresol_base::Seconds;
-use entresol_media::{Access, AccountHandle};
+use entresol_media::{Access, AccountHandle, IoBuffer};
 
 use crate::append::{Open, PAGE, Shard};
 use crate::cache::Shared;
@@ -48,7 +48,7 @@ impl Shared {
     /// Makes room for at least a part of a segment; `false` if there is nothing to give up.
     pub(crate) fn evict_one(&self, shard: &mut Shard, now: Seconds) -> bool {
         let Some(victims) = self.choose(&mut shard.random, now) else { return false };
-        self.give_up(victims, &mut shard.account, now);
+        self.give_up(victims, &mut shard.account, now, Waiting::Never);
         true
     }
 
@@ -58,10 +58,16 @@ impl Shared {
         self.evict_whole(id, Seconds(0));
     }
 
-    fn give_up(&self, victims: Victims, account: &mut AccountHandle, now: Seconds) {
+    fn give_up(
+        &self,
+        victims: Victims,
+        account: &mut AccountHandle,
+        now: Seconds,
+        waiting: Waiting,
+    ) {
         match victims {
             Victims::Whole(id) => self.evict_whole(id, now),
-            Victims::Merge(ids) => self.merge(&ids, account, now),
+            Victims::Merge(ids) => self.merge(&ids, account, now, waiting),
         }
     }
 
@@ -108,7 +114,7 @@ impl Shared {
             }
             return false;
         };
-        self.give_up(victims, &mut account, now);
+        self.give_up(victims, &mut account, now, Waiting::ForReads);
         true
     }
 
@@ -260,12 +266,12 @@ impl Shared {
         count_shared(&self.counters.merged_bytes, tally.merged_bytes);
     }
 
-    fn merge(&self, ids: &[u32], account: &mut AccountHandle, now: Seconds) {
+    fn merge(&self, ids: &[u32], account: &mut AccountHandle, now: Seconds, waiting: Waiting) {
         let class = self.segments.get(ids[0]).class.load(Ordering::Relaxed);
-        // Values on a block file would have to be read first, which no writer may wait for.
-        let target = match &self.values {
-            Values::File(_) => None,
-            Values::Inline | Values::Pmem(_) => self.try_open_segment(class).ok().flatten(),
+        // Values on a block file have to be read first, which no writer may wait for.
+        let target = match (&self.values, waiting) {
+            (Values::File(_), Waiting::Never) => None,
+            _ => self.try_open_segment(class).ok().flatten(),
         };
         let Some(mut target) = target else {
             self.put_back_but_first(ids, class);
@@ -278,8 +284,10 @@ impl Shared {
         for id in ids {
             self.begin_eviction(*id);
             let mut tally = Tally::default();
+            let read = self.read_values(*id, account);
             self.walk(*id, |hash, location, head| {
-                let keep = Keep { cutoff, target: &mut target, room: &mut room };
+                let values = read.as_deref();
+                let keep = Keep { cutoff, target: &mut target, room: &mut room, values };
                 if !self.keep_item(hash, location, now, keep, account, &mut tally) {
                     self.drop_item(hash, location, &head, now, &mut tally);
                 }
@@ -289,6 +297,13 @@ impl Shared {
             self.book(&tally);
         }
         self.seal(target.id);
+    }
+
+    /// The values of a segment on a block file; elsewhere they are at hand.
+    fn read_values(&self, id: u32, account: &mut AccountHandle) -> Option<IoBuffer> {
+        let Values::File(file) = &self.values else { return None };
+        account.charge(Access::Read, self.segment_bytes as usize);
+        file.read_segment(self.medium_base_of(id)).ok()
     }
 
     /// Queues segments again, in front, that were taken out for a merge that cannot be.
@@ -341,7 +356,7 @@ impl Shared {
         {
             return false;
         }
-        let bytes = self.carry(location, &head, keep.target, account);
+        let bytes = self.carry(location, &head, keep.target, keep.values, account);
         let Some((new_location, bytes)) = bytes else { return false };
         *keep.room = keep.room.saturating_sub(bytes);
         self.retire(location, &head);
@@ -357,6 +372,7 @@ impl Shared {
         location: u64,
         head: &Head,
         target: &mut Open,
+        values: Option<&[u8]>,
         account: &mut AccountHandle,
     ) -> Option<(u64, u64)> {
         let mut key = [0_u8; 255];
@@ -386,11 +402,16 @@ impl Shared {
             let used = target.record_used();
             let pages = (used + record_bytes).div_ceil(PAGE) - used.div_ceil(PAGE);
             let mut value = Vec::new();
-            let ValueAt::Memory { checksum } = self.append_value(location, head, &mut value) else {
-                return None;
-            };
+            let (offset, checksum) = head.place(&self.arena);
+            match (self.append_value(location, head, &mut value), values) {
+                (ValueAt::Memory { .. }, _) => {}
+                (ValueAt::File { .. }, Some(values)) => {
+                    let start = offset as usize;
+                    value.extend_from_slice(values.get(start..start + head.value_len)?);
+                }
+                _ => return None,
+            }
             // A value that is damaged stays so, and is found to be when it is read.
-            let checksum = checksum.unwrap_or_else(|| head.place(&self.arena).1);
             self.dram.force(pages * PAGE);
             record.write(&self.arena, place.at, Some((place.value_offset, checksum)));
             account.charge(Access::Read, value.len());
@@ -423,4 +444,15 @@ struct Keep<'a> {
     cutoff: Cutoff,
     target: &'a mut Open,
     room: &'a mut u64,
+    /// The values of the segment it comes from, if they had to be read.
+    values: Option<&'a [u8]>,
+}
+
+/// What making room may wait for.
+#[derive(Clone, Copy)]
+enum Waiting {
+    /// Nothing: a writer is waiting itself.
+    Never,
+    /// Reads of a block file.
+    ForReads,
 }

@@ -390,7 +390,11 @@ fn check_history(segment_kib: u64, segments: u64, lossy: bool, ops: &[Op]) -> To
             for key in 0..=255 {
                 world.check(key);
             }
-            totals.add(&world.cache.statistics());
+            let statistics = world.cache.statistics();
+            totals.add(&statistics);
+            if statistics.medium == "file" {
+                totals.merged_on_file += statistics.events.merged_items;
+            }
         }
     }
     totals
@@ -401,6 +405,7 @@ fn check_history(segment_kib: u64, segments: u64, lossy: bool, ops: &[Op]) -> To
 struct Totals {
     evicted: u64,
     merged: u64,
+    merged_on_file: u64,
     file_reads: u64,
     damaged: u64,
 }
@@ -436,4 +441,5 @@ fn pressure_evicts_merges_and_reads_the_file() {
     let ops = prop::collection::vec(op(), 6000).new_tree(&mut runner).expect("no filter").current();
     let totals = check_history(64, 8, true, &ops);
     assert!(totals.evicted > 100 && totals.merged > 100 && totals.file_reads > 100, "{totals:?}");
+    assert!(totals.merged_on_file > 10, "{totals:?}");
 }
