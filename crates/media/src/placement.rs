@@ -327,8 +327,9 @@ fn open_named(path: &Path) -> io::Result<(File, Undo)> {
 }
 
 /// Locks the file, or says that it is in use. A process that was killed a moment ago may not be
-/// quite gone: the kernel closes its rings and mappings in its own time. So this is tried for a
-/// while.
+/// quite gone: the kernel finishes its writes and closes its rings in its own time (40 to 90 ms
+/// were seen), and only then gives up the lock. So this is tried for a while; and whoever has the
+/// lock need not fear a late write.
 pub(crate) fn lock(file: &File, path: &Path) -> Result<(), FileError> {
     for _ in 0..LOCK_TRIES {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {

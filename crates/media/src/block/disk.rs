@@ -90,19 +90,22 @@ impl OpenFile {
 
     /// Whether a request may be carried out.
     pub(crate) fn check(&self, request: &IoRequest) -> io::Result<()> {
-        self.check_range(request.access, request.offset, request.buffer.len())
+        self.check_call(request.access, request.offset, &request.buffer)
     }
 
-    fn check_range(&self, access: Access, offset: u64, bytes: usize) -> io::Result<()> {
-        let invalid = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        let block = self.alignment.offset;
-        if bytes == 0 || bytes > REQUEST_BYTES_MAX {
-            return invalid(format!("a request for {bytes} bytes"));
+    fn check_call(&self, access: Access, offset: u64, buffer: &IoBuffer) -> io::Result<()> {
+        if buffer.is_empty() || buffer.len() > REQUEST_BYTES_MAX {
+            return invalid(format!("a request for {} bytes", buffer.len()));
         }
-        if !offset.is_multiple_of(block) || !(bytes as u64).is_multiple_of(block) {
+        self.check_range(access, offset, buffer.len() as u64)
+    }
+
+    fn check_range(&self, access: Access, offset: u64, bytes: u64) -> io::Result<()> {
+        let block = self.alignment.offset;
+        if !offset.is_multiple_of(block) || !bytes.is_multiple_of(block) {
             return invalid(format!("{bytes} bytes at {offset} are no blocks of {block}"));
         }
-        let end = offset.saturating_add(bytes as u64);
+        let end = offset.saturating_add(bytes);
         if access == Access::Write && end > self.len() {
             return invalid(format!("a write up to {end} in a file of {} bytes", self.len()));
         }
@@ -116,7 +119,7 @@ impl OpenFile {
         offset: u64,
         buffer: &mut IoBuffer,
     ) -> io::Result<usize> {
-        self.check_range(access, offset, buffer.len())?;
+        self.check_call(access, offset, buffer)?;
         match access {
             Access::Write => self.file.write_all_at(buffer, offset).map(|()| buffer.len()),
             Access::Read => loop {
@@ -133,6 +136,10 @@ impl AsRawFd for OpenFile {
     fn as_raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
+}
+
+fn invalid(text: String) -> io::Result<()> {
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 fn set_direct(file: &File) -> io::Result<()> {
@@ -192,7 +199,7 @@ impl BlockFile for Disk {
     }
 
     fn write_at(&self, offset: u64, buffer: &IoBuffer) -> io::Result<()> {
-        self.file.check_range(Access::Write, offset, buffer.len())?;
+        self.file.check_call(Access::Write, offset, buffer)?;
         self.file.file.write_all_at(buffer, offset)
     }
 
@@ -218,7 +225,10 @@ impl BlockFile for Disk {
             // Nobody may write behind the end any more before the end is moved.
             self.file.len.store(bytes, Ordering::Release);
             let io = |cause| FileError::Io { doing: "shorten", path: path.into(), cause };
-            self.file.file.set_len(bytes).map_err(io)?;
+            if let Err(cause) = self.file.file.set_len(bytes) {
+                self.file.len.store(before, Ordering::Release);
+                return Err(io(cause));
+            }
         }
         self.file.len.store(bytes, Ordering::Release);
         Ok(())
@@ -229,8 +239,7 @@ impl BlockFile for Disk {
         if bytes == 0 {
             return Ok(());
         }
-        let block = usize::try_from(self.alignment().offset).unwrap_or(usize::MAX);
-        self.file.check_range(Access::Write, offset, block)?;
+        self.file.check_range(Access::Write, offset, bytes)?;
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if rustix::fs::fallocate(&self.file.file, hole, offset, bytes).is_ok() {
             return Ok(());

@@ -343,7 +343,8 @@ fn a_file_grows_shrinks_discards_and_allocates() {
         );
         file.set_len(FILE_BYTES).expect("shrinks");
         assert!(file.write_at(FILE_BYTES, &file.buffer(BLOCK)).is_err());
-        assert!(file.discard(7, 4096).is_err() && file.discard(0, 0).is_ok());
+        assert!(file.discard(7, 4096).is_err() && file.discard(0, 100).is_err());
+        assert!(file.discard(FILE_BYTES, 4096).is_err() && file.discard(0, 0).is_ok());
     });
 }
 

@@ -250,15 +250,40 @@ pub(crate) unsafe fn equal(at: *const u8, bytes: &[u8]) -> bool {
         return unsafe { equal_below_16(at, other, len) };
     }
     let mut done = 0;
-    while done + 16 < len {
+    while done + 32 < len {
+        // SAFETY: `done + 32` is below `len`, the length of both ranges.
+        if !unsafe { equal_32(at, other, done) } {
+            return false;
+        }
+        done += 32;
+    }
+    if done + 16 < len {
         // SAFETY: `done + 16` is below `len`, the length of both ranges.
         if !unsafe { equal_16(at, other, done) } {
             return false;
         }
-        done += 16;
     }
     // SAFETY: both ranges hold at least 16 bytes; these are their last.
     unsafe { equal_16(at, other, len - 16) }
+}
+
+/// # Safety
+/// `at` and `other` must be valid for reads of 32 bytes behind `index`.
+#[inline]
+unsafe fn equal_32(at: *const u8, other: *const u8, index: usize) -> bool {
+    let equal_bytes: u32;
+    // SAFETY: 32 bytes behind `index` are valid in both ranges.
+    unsafe {
+        asm!(
+            "movups {a}, [{at} + {index}]", "movups {b}, [{other} + {index}]",
+            "movups {c}, [{at} + {index} + 16]", "movups {d}, [{other} + {index} + 16]",
+            "pcmpeqb {a}, {b}", "pcmpeqb {c}, {d}", "pand {a}, {c}", "pmovmskb {mask:e}, {a}",
+            at = in(reg) at, other = in(reg) other, index = in(reg) index,
+            a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+            mask = out(reg) equal_bytes, options(nostack, preserves_flags, readonly),
+        );
+    }
+    equal_bytes == 0xFFFF
 }
 
 /// # Safety
