@@ -1,5 +1,6 @@
 //! The cache called directly, beside a plain map of boxed values in the same run.
 
+mod counted;
 mod memory;
 mod report;
 mod subjects;
@@ -21,6 +22,7 @@ use crate::values::KeyMaker;
 use subjects::{AccountOnly, BoxedMap, CacheSubject, LockedMap, LoopOnly, Subject, TwiceAccounted};
 use workloads::{Objects, Timed, fill, run};
 
+pub use counted::{CountedOperation, run_counted};
 pub use memory::MemoryAtQuota;
 pub use workloads::Workload;
 

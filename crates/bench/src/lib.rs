@@ -12,6 +12,7 @@ pub mod load;
 pub mod popularity;
 pub mod process;
 pub mod progress;
+pub mod replay;
 pub mod report;
 pub mod statistics;
 pub mod trace;

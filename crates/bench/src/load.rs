@@ -8,7 +8,7 @@ mod report;
 mod result;
 #[cfg(test)]
 mod tests;
-mod wire;
+pub(crate) mod wire;
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -23,7 +23,9 @@ use crate::values::{KeyMaker, ValueMaker};
 use generator::{Generator, Tally};
 
 pub use address::Address;
+pub(crate) use address::BlockingStream;
 pub use compare::{CompareOptions, Comparison, compare};
+pub(crate) use report::latency_row;
 pub use result::{LatencySummary, LoadResult};
 pub use wire::Dialect;
 

@@ -24,6 +24,22 @@ impl Progress {
         Progress { bar }
     }
 
+    /// A bar of `total` steps, or a count of steps whose end is not known.
+    #[must_use]
+    pub fn counter(what: &str, total: Option<u64>) -> Progress {
+        if let Some(total) = total {
+            return Progress::new(total, what);
+        }
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{msg:30} {spinner} {human_pos} {elapsed}")
+        {
+            bar.set_style(style);
+        }
+        bar.set_message(what.to_owned());
+        bar.enable_steady_tick(Duration::from_millis(250));
+        Progress { bar }
+    }
+
     /// A bar that is never drawn, for tests and callers with displays of their own.
     #[must_use]
     pub fn hidden() -> Progress {

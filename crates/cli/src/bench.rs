@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use entresol_base::ByteSize;
 use entresol_bench::BenchError;
 use entresol_bench::direct::{DirectOptions, direct_steps, run_direct};
 use entresol_bench::load::{Address, CompareOptions, Dialect, LoadOptions, compare, run_load};
 use entresol_bench::popularity::Popularity;
 use entresol_bench::progress::Progress;
+use entresol_bench::replay::{DirectTenant, Eviction, MediumSpec, ReplayOptions, Tenant, replay};
 use entresol_bench::report::{Page, Table};
+use entresol_bench::trace::TraceFormat;
 use serde::Serialize;
 
 #[derive(Debug, Args)]
@@ -24,6 +27,8 @@ pub(crate) struct Arguments {
 enum Command {
     /// Measure the cache in process beside a plain map, or with --server load a server.
     Cache(Box<CacheArguments>),
+    /// Replay a trace against a cache in process, or with --server against a server.
+    Trace(Box<TraceArguments>),
 }
 
 /// Where results go.
@@ -140,6 +145,62 @@ struct AgainstArguments {
     pairs: usize,
 }
 
+#[derive(Debug, Args)]
+struct TraceArguments {
+    #[command(flatten)]
+    output: Output,
+    /// The trace; zstd and xz are unpacked.
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// twitter (seven columns), csv (columns named by a header) or keys (4 bytes each).
+    #[arg(long, value_name = "FORMAT")]
+    format: TraceFormat,
+    /// Draw value sizes from this distribution (CacheLib's JSON) instead of the trace.
+    #[arg(long, value_name = "FILE")]
+    sizes: Option<PathBuf>,
+    /// Do not store after a miss.
+    #[arg(long)]
+    no_store_on_miss: bool,
+    /// Stop after so many requests.
+    #[arg(long, value_name = "N")]
+    requests: Option<u64>,
+    /// Seed of sizes and of the cache.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Replay against this server, one request at a time: HOST:PORT or unix:PATH.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "tenant")]
+    server: Option<Address>,
+    /// text or meta.
+    #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
+    protocol: Dialect,
+    #[command(flatten)]
+    tenant: TenantArguments,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "The cache in process")]
+#[group(id = "tenant", multiple = true)]
+struct TenantArguments {
+    /// Where values lie: dram, pmem:PATH, pmem:PATH,assume-dax or file:PATH [default: dram].
+    #[arg(long, value_name = "MEDIUM")]
+    medium: Option<MediumSpec>,
+    /// Quota of DRAM [default: 64MiB].
+    #[arg(long, value_name = "SIZE")]
+    dram_quota: Option<ByteSize>,
+    /// Quota of a medium other than dram.
+    #[arg(long, value_name = "SIZE")]
+    medium_quota: Option<ByteSize>,
+    /// Size of a segment; chosen from the quota unless given.
+    #[arg(long, value_name = "SIZE")]
+    segment_size: Option<ByteSize>,
+    /// The largest value taken [default: 1MiB].
+    #[arg(long, value_name = "SIZE")]
+    value_limit: Option<ByteSize>,
+    /// merge, fifo, random or least-utilised [default: merge].
+    #[arg(long, value_name = "POLICY")]
+    eviction: Option<Eviction>,
+}
+
 fn duration(text: &str) -> Result<Duration, String> {
     entresol_base::duration::parse(text).map_err(|error| error.to_string())
 }
@@ -151,6 +212,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             (Some(server), None) => load(arguments, server),
             (Some(server), Some(against)) => against_another(arguments, server, against),
         },
+        Command::Trace(arguments) => trace(arguments),
     }
 }
 
@@ -201,6 +263,39 @@ fn against_another(
     let result = compare(&options, &progress)?;
     progress.finish();
     arguments.output.put("bench-compare", &result, &result.tables(), || result.page())
+}
+
+fn trace(arguments: &TraceArguments) -> anyhow::Result<()> {
+    let tenant = match &arguments.server {
+        Some(address) => Tenant::Server(address.clone(), arguments.protocol),
+        None => Tenant::Direct(arguments.tenant.direct()),
+    };
+    let options = ReplayOptions {
+        file: arguments.file.clone(),
+        format: arguments.format,
+        sizes: arguments.sizes.clone(),
+        store_on_miss: !arguments.no_store_on_miss,
+        requests_max: arguments.requests,
+        seed: arguments.seed,
+        tenant,
+    };
+    let progress = Progress::counter("replay", arguments.requests);
+    let result = replay(&options, &progress)?;
+    progress.finish();
+    arguments.output.put("bench-trace", &result, &result.tables(), || result.page())
+}
+
+impl TenantArguments {
+    fn direct(&self) -> DirectTenant {
+        DirectTenant {
+            medium: self.medium.clone().unwrap_or(MediumSpec::Dram),
+            dram_bytes: self.dram_quota.unwrap_or(ByteSize::mib(64)),
+            medium_bytes: self.medium_quota.unwrap_or(ByteSize(0)),
+            segment_bytes: self.segment_size,
+            value_bytes_max: self.value_limit.unwrap_or(ByteSize::mib(1)),
+            eviction: self.eviction.unwrap_or_default(),
+        }
+    }
 }
 
 impl CacheArguments {

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
@@ -57,6 +58,23 @@ impl Address {
         }
     }
 
+    /// Connects for blocking use; a read that takes longer than `patience` fails.
+    pub(crate) fn connect_blocking(&self, patience: Duration) -> io::Result<BlockingStream> {
+        match self {
+            Address::Tcp(address) => {
+                let stream = std::net::TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(patience))?;
+                Ok(Box::new(stream))
+            }
+            Address::Unix(path) => {
+                let stream = std::os::unix::net::UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(patience))?;
+                Ok(Box::new(stream))
+            }
+        }
+    }
+
     /// Connects, waiting until the server has taken the connection.
     pub(crate) fn connect(&self) -> io::Result<Stream> {
         match self {
@@ -74,6 +92,12 @@ impl Address {
         }
     }
 }
+
+/// A connection that blocks until its time limit.
+pub(crate) trait Duplex: Read + Write + Send {}
+impl<T: Read + Write + Send> Duplex for T {}
+/// A connection of either kind that blocks.
+pub(crate) type BlockingStream = Box<dyn Duplex>;
 
 /// A connection that never blocks.
 #[derive(Debug)]

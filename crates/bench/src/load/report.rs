@@ -70,7 +70,8 @@ impl LoadResult {
     }
 }
 
-fn latency_row(what: &str, latency: &LatencySummary) -> Vec<String> {
+/// What a table of response times says about one kind of request.
+pub(crate) fn latency_row(what: &str, latency: &LatencySummary) -> Vec<String> {
     vec![
         what.to_owned(),
         grouped(latency.count as f64),
