@@ -180,10 +180,14 @@ impl Shared {
     pub(crate) fn check_flush(&self, now: Seconds) {
         let at = self.flush_at.load(Ordering::Relaxed);
         if at != 0 && at <= now.0 {
-            let due = self.flush_at.compare_exchange(at, 0, Ordering::SeqCst, Ordering::SeqCst);
-            if due.is_ok() {
-                self.flush_now();
-            }
+            self.flush_due(at);
+        }
+    }
+
+    #[cold]
+    fn flush_due(&self, at: u32) {
+        if self.flush_at.compare_exchange(at, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.flush_now();
         }
     }
 

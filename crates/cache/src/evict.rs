@@ -239,7 +239,7 @@ impl Shared {
 
     fn drop_item(&self, hash: u64, location: u64, head: &Head, now: Seconds, tally: &mut Tally) {
         let pair = self.index.lock(hash);
-        let Some(found) = pair.find(|at| at == location) else { return };
+        let Some(found) = pair.find_location(location) else { return };
         // Marks may have changed since the head was read; under the lock they are final.
         let head_now = self.head(location);
         let expired = head.expiry(&self.arena).is_past(now) || self.is_flushed(location);
@@ -319,7 +319,8 @@ impl Shared {
         let mut bytes_by_frequency = [0_u64; 128];
         for id in ids {
             self.walk(*id, |hash, location, head| {
-                if let Some(found) = self.index.find(hash, |at| at == location) {
+                let is_it = |at| (at == location).then_some(());
+                if let Some((found, ())) = self.index.find(hash, is_it) {
                     let value = if self.values.is_elsewhere() { head.value_len as u64 } else { 0 };
                     bytes_by_frequency[usize::from(found.heat().frequency())] +=
                         head.record_bytes() + value;
@@ -348,7 +349,7 @@ impl Shared {
         tally: &mut Tally,
     ) -> bool {
         let pair = self.index.lock(hash);
-        let Some(found) = pair.find(|at| at == location) else { return true };
+        let Some(found) = pair.find_location(location) else { return true };
         let head = self.head(location);
         if found.heat().frequency() < keep.cutoff.least
             || head.expiry(&self.arena).is_past(now)

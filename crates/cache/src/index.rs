@@ -18,9 +18,10 @@
 //!    that the record was whole.
 //! 4. A miss is proven by both buckets' versions and the number of buckets being unchanged.
 
+use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
-use entresol_media::{Region, RegionError};
+use entresol_media::{Line, Region, RegionError};
 use parking_lot::Mutex;
 
 pub(crate) const BUCKET_BYTES: u64 = 64;
@@ -47,12 +48,17 @@ const DISPLACEMENT_BUCKETS_MAX: usize = 256;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     at: u64,
-    bucket_at: u64,
-    version: u64,
+    /// The header of its bucket, as it was before.
+    header: u64,
     word: u64,
 }
 
 impl Found {
+    #[inline(always)]
+    fn bucket_at(self) -> u64 {
+        self.at & !(BUCKET_BYTES - 1)
+    }
+
     /// The location that the slot names.
     pub(crate) fn location(self) -> u64 {
         location_of(self.word)
@@ -62,6 +68,21 @@ impl Found {
     #[inline]
     pub(crate) fn heat(self) -> Heat {
         Heat((self.word >> LOCATION_BITS) as u8)
+    }
+}
+
+/// What the first slot with a key's tag held.
+pub(crate) struct Probe<'a> {
+    pub(crate) found: Found,
+    line: &'a Line,
+}
+
+impl Probe<'_> {
+    /// Whether everything read since `probe` belonged to the item that was found.
+    #[inline(always)]
+    pub(crate) fn is_unchanged(&self) -> bool {
+        fence(Ordering::Acquire);
+        self.line.words()[0].load(Ordering::Relaxed) ^ self.found.header < VERSION
     }
 }
 
@@ -92,8 +113,11 @@ impl Heat {
     #[inline]
     pub(crate) fn read(self, random: &mut fastrand::Rng) -> Heat {
         let frequency = self.frequency();
-        let counts = frequency < Heat::EXACT
-            || frequency < Heat::READ - 1 && random.u8(..) < u8::MAX / frequency;
+        // Beyond, one read in as many counts.
+        let counts = frequency < Heat::EXACT || {
+            let chance = u16::from(random.u8(..)) * u16::from(frequency) < u16::from(u8::MAX);
+            chance & (frequency < Heat::READ - 1)
+        };
         Heat(Heat::READ | (frequency + u8::from(counts)))
     }
 
@@ -118,20 +142,24 @@ pub(crate) struct Index {
     growth: Mutex<()>,
 }
 
+#[inline(always)]
 fn tag_of(hash: u64) -> u64 {
     (hash >> 48).max(1)
 }
 
+#[inline(always)]
 fn location_of(word: u64) -> u64 {
     (word & LOCATION_MASK).wrapping_sub(1)
 }
 
+#[inline(always)]
 fn word_of(hash: u64, location: u64, heat: Heat) -> u64 {
     debug_assert!(location < LOCATION_MASK);
     (tag_of(hash) << 48) | (u64::from(heat.0) << LOCATION_BITS) | (location + 1)
 }
 
 /// Linear hashing's address of hash bits `h` among `n` buckets.
+#[inline(always)]
 fn address(h: u64, n: u64) -> u64 {
     let high = u64::MAX >> n.leading_zeros();
     let wide = h & high;
@@ -139,10 +167,12 @@ fn address(h: u64, n: u64) -> u64 {
 }
 
 /// The second choice's hash bits, as good as independent of the first's.
+#[inline(always)]
 fn second_hash(hash: u64) -> u64 {
     (hash >> 8).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24
 }
 
+#[inline(always)]
 fn addresses(hash: u64, n: u64) -> (u64, u64) {
     (address(hash & LOCATION_MASK, n), address(second_hash(hash), n))
 }
@@ -197,38 +227,61 @@ impl Index {
     #[inline]
     pub(crate) fn guess(&self, hash: u64) -> Option<u64> {
         let (first, second) = addresses(hash, self.buckets.load(Ordering::Relaxed));
-        let matches = self.matches(first, second, tag_of(hash));
-        (matches.mask != 0)
-            .then(|| location_of(self.table.load_u64(matches.at(), Ordering::Relaxed)))
+        let buckets = self.two(first, second);
+        let mask = buckets.matches(tag_of(hash));
+        (mask != 0).then(|| location_of(buckets.lowest(mask).1))
     }
 
-    /// Finds the slot whose tag matches and whose location `matches`; `None` is a proven miss.
-    /// A hit must be proven with `unchanged` after the record was read.
+    /// The first slot whose tag matches, if there is one: most often the key's, and nothing is said
+    /// if it is not. A hit must be proven with `is_unchanged` after the record was read.
+    #[inline(always)]
+    pub(crate) fn probe(&self, hash: u64) -> Option<Probe<'_>> {
+        let tag = tag_of(hash);
+        let (first, second) = addresses(hash, self.buckets.load(Ordering::Acquire));
+        let buckets = self.two(first, second);
+        // The mask is a hint where to look; what counts is read from here on, the version first.
+        let mask = buckets.matches(tag);
+        if mask == 0 {
+            return None;
+        }
+        let line = select_unpredictable(in_first(mask), buckets.lines.0, buckets.lines.1);
+        let header = line.words()[0].load(Ordering::Acquire);
+        let (at, word) = buckets.lowest(mask);
+        (word >> 48 == tag).then_some(Probe { found: Found { at, header, word }, line })
+    }
+
+    /// Finds the slot whose tag matches and of whose location `look` makes something; `None` is a
+    /// proven miss. A hit must be proven with `unchanged` after the record was read.
     ///
     /// Both buckets are looked at without a branch that depends on where the key is: a mispredicted
     /// one would wait for the memory that it depends on, and every look-up behind it would, too.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, mut is_it: impl FnMut(u64) -> bool) -> Option<Found> {
+    pub(crate) fn find<T>(
+        &self,
+        hash: u64,
+        mut look: impl FnMut(u64) -> Option<T>,
+    ) -> Option<(Found, T)> {
         let tag = tag_of(hash);
         loop {
             let n = self.buckets.load(Ordering::Acquire);
             let (first, second) = addresses(hash, n);
-            let versions = (self.version(first), self.version(second));
+            let buckets = self.two(first, second);
+            let headers = buckets.headers();
             fence(Ordering::Acquire);
-            let mut matches = self.matches(first, second, tag);
-            fence(Ordering::Acquire);
-            while matches.mask != 0 {
-                let at = matches.at();
-                let word = self.table.load_u64(at, Ordering::Acquire);
-                if word >> 48 == tag && is_it(location_of(word)) {
-                    let bucket_at = at & !(BUCKET_BYTES - 1);
-                    let version = if matches.in_first() { versions.0 } else { versions.1 };
-                    return Some(Found { at, bucket_at, version, word });
+            let mut mask = buckets.matches(tag);
+            while mask != 0 {
+                let (at, word) = buckets.lowest(mask);
+                if word >> 48 == tag
+                    && let Some(seen) = look(location_of(word))
+                {
+                    let header = select_unpredictable(in_first(mask), headers.0, headers.1);
+                    return Some((Found { at, header, word }, seen));
                 }
-                matches.mask &= matches.mask - 1;
+                mask &= mask - 1;
             }
             fence(Ordering::Acquire);
-            let unmoved = (self.version(first), self.version(second)) == versions
+            let now = buckets.headers();
+            let unmoved = (now.0 ^ headers.0) | (now.1 ^ headers.1) < VERSION
                 && self.buckets.load(Ordering::Relaxed) == n;
             if unmoved {
                 return None;
@@ -236,23 +289,17 @@ impl Index {
         }
     }
 
-    #[inline]
-    fn matches(&self, first: u64, second: u64, tag: u64) -> Matches {
-        let low = tag_mask(&self.table.load_line(first * BUCKET_BYTES), tag);
-        let high = tag_mask(&self.table.load_line(second * BUCKET_BYTES), tag);
-        Matches { mask: u64::from(low) | u64::from(high) << 32, first, second }
-    }
-
-    #[inline]
-    fn version(&self, bucket: u64) -> u64 {
-        self.table.load_u64(bucket * BUCKET_BYTES, Ordering::Relaxed) >> 32
+    #[inline(always)]
+    fn two(&self, first: u64, second: u64) -> Two<'_> {
+        let at = (first * BUCKET_BYTES, second * BUCKET_BYTES);
+        Two { at, lines: (self.table.line(at.0), self.table.line(at.1)) }
     }
 
     /// Whether everything read since `find` belonged to the item that was found.
     #[inline]
     pub(crate) fn unchanged(&self, found: &Found) -> bool {
         fence(Ordering::Acquire);
-        self.table.load_u64(found.bucket_at, Ordering::Relaxed) >> 32 == found.version
+        self.table.load_u64(found.bucket_at(), Ordering::Relaxed) ^ found.header < VERSION
     }
 
     /// Locks both of a key's buckets.
@@ -280,12 +327,13 @@ impl Index {
     /// Locks the bucket of a slot that was found, if nobody holds it and the slot is unchanged,
     /// and calls `change`: readers do not wait for writers.
     pub(crate) fn try_locked(&self, found: &Found, change: impl FnOnce()) {
-        let header = self.table.load_u64(found.bucket_at, Ordering::Relaxed);
-        if header & LOCK != 0 || header >> 32 != found.version {
+        let at = found.bucket_at();
+        let header = self.table.load_u64(at, Ordering::Relaxed);
+        if header & LOCK != 0 || header ^ found.header >= VERSION {
             return;
         }
         let locked = self.table.compare_exchange_u64(
-            found.bucket_at,
+            at,
             header,
             header | LOCK,
             Ordering::Acquire,
@@ -293,7 +341,7 @@ impl Index {
         );
         if locked.is_ok() {
             change();
-            self.table.store_u64(found.bucket_at, header, Ordering::Release);
+            self.table.store_u64(at, header, Ordering::Release);
         }
     }
 
@@ -500,41 +548,42 @@ impl Index {
     }
 }
 
-/// The slots of two buckets whose tags match: slot `s` of the first is bit `4 s + 3`, of the second
-/// 32 bits higher.
-struct Matches {
-    mask: u64,
-    first: u64,
-    second: u64,
+/// Both buckets of a key. A mask of them has a bit for each slot: bit `s` for slot `s` of the first,
+/// bit `8 + s` for that of the second; the headers' bits are left out.
+struct Two<'a> {
+    at: (u64, u64),
+    lines: (&'a Line, &'a Line),
 }
 
-impl Matches {
-    #[inline]
-    fn in_first(&self) -> bool {
-        self.mask as u32 != 0
-    }
+const SLOT_BITS: u32 = 0xFEFE;
 
-    /// Where the lowest match is.
-    #[inline]
-    fn at(&self) -> u64 {
-        let bucket = if self.in_first() { self.first } else { self.second };
-        let slot = u64::from((self.mask.trailing_zeros() & 31) / 4);
-        bucket * BUCKET_BYTES + slot * 8
-    }
+#[inline(always)]
+fn in_first(mask: u32) -> bool {
+    mask & 0xFF != 0
 }
 
-/// Bit `4 s + 3` for each slot `s` whose tag this is.
-#[inline]
-fn tag_mask(line: &[u64; 8], tag: u64) -> u32 {
-    let mut mask = 0;
-    for (slot, word) in line.iter().enumerate() {
-        mask |= u32::from(word >> 48 == tag) << (4 * slot + 3);
+impl Two<'_> {
+    #[inline(always)]
+    fn headers(&self) -> (u64, u64) {
+        let header = |line: &Line| line.words()[0].load(Ordering::Relaxed);
+        (header(self.lines.0), header(self.lines.1))
     }
-    mask & TAG_BITS
-}
 
-/// The slots' bits; the header's, the lowest, is left out.
-const TAG_BITS: u32 = 0x8888_8880;
+    /// The slots whose tag this is.
+    #[inline(always)]
+    fn matches(&self, tag: u64) -> u32 {
+        Line::match_tags(self.lines.0, self.lines.1, tag as u16) & SLOT_BITS
+    }
+
+    /// Where the lowest slot of a mask is, and what it holds now.
+    #[inline(always)]
+    fn lowest(&self, mask: u32) -> (u64, u64) {
+        let slot = mask.trailing_zeros() as usize & 7;
+        let bucket_at = select_unpredictable(in_first(mask), self.at.0, self.at.1);
+        let line = select_unpredictable(in_first(mask), self.lines.0, self.lines.1);
+        (bucket_at + slot as u64 * 8, line.words()[slot].load(Ordering::Acquire))
+    }
+}
 
 #[derive(Clone, Copy)]
 struct Step {
@@ -563,20 +612,26 @@ pub(crate) struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Finds the slot whose tag matches and whose location is the one.
-    pub(crate) fn find(&self, mut is_it: impl FnMut(u64) -> bool) -> Option<Found> {
-        let mut matches = self.index.matches(self.first, self.second, tag_of(self.hash));
-        while matches.mask != 0 {
-            let at = matches.at();
-            let word = self.index.table.load_u64(at, Ordering::Relaxed);
-            if is_it(location_of(word)) {
-                let bucket_at = at & !(BUCKET_BYTES - 1);
-                let version = self.index.table.load_u64(bucket_at, Ordering::Relaxed) >> 32;
-                return Some(Found { at, bucket_at, version, word });
+    /// Finds the slot whose tag matches and of whose location `look` makes something.
+    #[inline]
+    pub(crate) fn find<T>(&self, mut look: impl FnMut(u64) -> Option<T>) -> Option<(Found, T)> {
+        let buckets = self.index.two(self.first, self.second);
+        let mut mask = buckets.matches(tag_of(self.hash));
+        while mask != 0 {
+            let (at, word) = buckets.lowest(mask);
+            if let Some(seen) = look(location_of(word)) {
+                let headers = buckets.headers();
+                let header = if in_first(mask) { headers.0 } else { headers.1 };
+                return Some((Found { at, header, word }, seen));
             }
-            matches.mask &= matches.mask - 1;
+            mask &= mask - 1;
         }
         None
+    }
+
+    /// Finds the slot that names a location.
+    pub(crate) fn find_location(&self, location: u64) -> Option<Found> {
+        self.find(|at| (at == location).then_some(())).map(|(found, ())| found)
     }
 
     /// Names a new location in a slot that was found under this lock.
@@ -605,7 +660,7 @@ impl Pair<'_> {
             let line = self.index.table.load_line(bucket_at);
             for (slot, word) in line.iter().enumerate().skip(1).filter(|(_, word)| **word != 0) {
                 let at = bucket_at + slot as u64 * 8;
-                let found = Found { at, bucket_at, version: line[0] >> 32, word: *word };
+                let found = Found { at, header: line[0], word: *word };
                 if coldest.is_none_or(|c| found.heat().frequency() < c.heat().frequency()) {
                     coldest = Some(found);
                 }

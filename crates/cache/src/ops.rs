@@ -85,6 +85,14 @@ pub struct GetOptions {
     pub explicit_cas: Option<u64>,
 }
 
+impl GetOptions {
+    /// Whether the item stays as it is, but for its heat and its time of access.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.cas && self.touch.is_none() && self.vivify.is_none() && self.recache_below_s.is_none()
+    }
+}
+
 impl Default for GetOptions {
     fn default() -> Self {
         GetOptions {

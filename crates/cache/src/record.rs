@@ -56,10 +56,9 @@ pub(crate) struct Head {
 
 impl Head {
     /// Reads the head of the record at byte `at`; `elsewhere` tells whether values lie elsewhere.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn load(arena: &Region, at: u64, elsewhere: bool) -> Head {
-        let lengths = arena.load_u32(at, Ordering::Relaxed);
-        let marks = arena.load_u32(at + 4, Ordering::Relaxed);
+        let [lengths, marks] = arena.load_u32_pair(at, Ordering::Relaxed);
         Head {
             key_len: (lengths >> 24) as usize,
             value_len: (lengths & 0xFF_FFFF) as usize,
@@ -69,6 +68,7 @@ impl Head {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn has(&self, mark: u32) -> bool {
         self.marks & mark != 0
     }

@@ -310,7 +310,7 @@ impl Shared {
         self.arena.read(head.key_at(), key);
         loop {
             let pair = self.index.lock(hash);
-            let other = pair.find(|at| self.is_key(&self.head(at), key));
+            let other = pair.find(|at| self.head_of(at, key)).map(|(found, _)| found);
             if let Some(found) = other {
                 let other = found.location();
                 let segment = self.segments.get(self.segment_of(other));

@@ -12,7 +12,7 @@ use entresol_media::{Access, AccountHandle};
 
 use crate::append::{Hole, NoPlace, Place, Shard};
 use crate::cache::Shared;
-use crate::index::{Found, Heat, Pair};
+use crate::index::{Heat, Pair};
 use crate::ops::{
     Arithmetic, Counted, DeleteOptions, Deleted, Expiry, ItemMeta, KeyHash, OldValue, PendingRead,
     Store, StoreMode, Stored, Win,
@@ -656,18 +656,9 @@ impl Shared {
 
     /// Looks a key up under its buckets' lock.
     pub(crate) fn seen_in(&self, pair: &Pair<'_>, key: &[u8], now: Seconds) -> Seen {
-        let mut head = None;
-        let found: Option<Found> = pair.find(|location| {
-            let candidate = self.head(location);
-            let matches = self.is_key(&candidate, key);
-            if matches {
-                head = Some(candidate);
-            }
-            matches
-        });
-        match (found, head) {
-            (Some(found), Some(head)) => self.judge(found, head, now),
-            _ => Seen::Absent,
+        match pair.find(|location| self.head_of(location, key)) {
+            Some((found, head)) => self.judge(found, head, now),
+            None => Seen::Absent,
         }
     }
 

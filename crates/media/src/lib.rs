@@ -32,4 +32,4 @@ pub use cost::{Access, CostTable};
 pub use directory::Directory;
 pub use medium::{MediumKind, MediumSpec};
 pub use placement::FileError;
-pub use region::{FlushKind, PmemMode, Region, RegionError, RegionKind, RegionOptions};
+pub use region::{FlushKind, Line, PmemMode, Region, RegionError, RegionKind, RegionOptions};

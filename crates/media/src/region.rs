@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::mm::Advice;
 
 use crate::placement::{self, FileError, PAGE_BYTES, Placement, Prepared};
+pub use crate::raw::mapping::Line;
 use crate::raw::mapping::Mapping;
 use crate::raw::persist::{LineFlush, fence};
 
@@ -293,12 +294,26 @@ impl Region {
         self.mapping.atomic_u64(offset).fetch_add(value, order)
     }
 
+    /// The cache line at `offset`, a multiple of 64.
+    #[inline]
+    #[must_use]
+    pub fn line(&self, offset: u64) -> &Line {
+        self.mapping.line(offset)
+    }
+
     /// Loads the cache line at `offset`, a multiple of 64, as eight relaxed words.
     #[inline]
     #[must_use]
     pub fn load_line(&self, offset: u64) -> [u64; 8] {
-        let line = self.mapping.atomic_line(offset);
-        std::array::from_fn(|word| line[word].load(Ordering::Relaxed))
+        let words = self.line(offset).words();
+        std::array::from_fn(|word| words[word].load(Ordering::Relaxed))
+    }
+
+    /// Loads two words of four bytes that lie side by side at `offset`, a multiple of 4.
+    #[inline]
+    #[must_use]
+    pub fn load_u32_pair(&self, offset: u64, order: Ordering) -> [u32; 2] {
+        self.mapping.atomic_u32_pair(offset).each_ref().map(|word| word.load(order))
     }
 
     /// Copies the bytes at `offset` out.
@@ -311,6 +326,18 @@ impl Region {
     #[inline]
     pub fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
         self.mapping.append_to(offset, len, out);
+    }
+
+    /// Copies `len` bytes at `offset` to the end of `out`, if so many are there: for readers whose
+    /// offset and length may stem from a record that was being written.
+    #[inline]
+    #[must_use]
+    pub fn try_append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        let inside = self.len().checked_sub(len as u64).is_some_and(|last| offset <= last);
+        if inside {
+            self.mapping.append_to(offset, len, out);
+        }
+        inside
     }
 
     /// Whether the bytes at `offset` are `bytes`.

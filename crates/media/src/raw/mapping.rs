@@ -21,6 +21,32 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// A line of the processor's cache.
 const LINE_BYTES: usize = 64;
 
+/// The eight words of a cache line.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Line([AtomicU64; 8]);
+
+const _: () = assert!(size_of::<Line>() == LINE_BYTES);
+
+impl Line {
+    /// The words.
+    #[inline(always)]
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU64; 8] {
+        &self.0
+    }
+
+    /// Which words of two lines have `tag` as their upper 16 bits, each read once, relaxed: bit `w`
+    /// for word `w` of the first, bit `8 + w` for that of the second.
+    #[inline(always)]
+    #[must_use]
+    pub fn match_tags(first: &Line, second: &Line, tag: u16) -> u32 {
+        let (first, second) = (ptr::from_ref(first).cast(), ptr::from_ref(second).cast());
+        // SAFETY: both are valid and, being lines, aligned to 64 bytes.
+        unsafe { racy::match_tags(first, second, tag) }
+    }
+}
+
 /// A range of mapped memory, at least a page long, unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -113,6 +139,18 @@ impl Mapping {
         unsafe { AtomicU32::from_ptr(at.cast()) }
     }
 
+    /// The two four-byte words at `offset`.
+    #[inline(always)]
+    pub(crate) fn atomic_u32_pair(&self, offset: u64) -> &[AtomicU32; 2] {
+        if !offset.is_multiple_of(4) || offset > (self.len - 8) as u64 {
+            out_of_bounds(offset, 8, self.len);
+        }
+        // SAFETY: just checked to be inside of the mapping, which is longer than any word.
+        let at = unsafe { self.base.as_ptr().add(offset as usize) };
+        // SAFETY: as in `atomic_u8`; aligned since base and offset are.
+        unsafe { &*at.cast::<[AtomicU32; 2]>() }
+    }
+
     /// The eight-byte word at `offset`.
     #[inline(always)]
     pub(crate) fn atomic_u64(&self, offset: u64) -> &AtomicU64 {
@@ -121,10 +159,10 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(at.cast()) }
     }
 
-    /// The eight words of the cache line at `offset`, a multiple of 64.
+    /// The cache line at `offset`, a multiple of 64.
     #[inline(always)]
-    pub(crate) fn atomic_line(&self, offset: u64) -> &[AtomicU64; 8] {
-        let at = self.aligned_pointer(offset, LINE_BYTES).cast::<[AtomicU64; 8]>();
+    pub(crate) fn line(&self, offset: u64) -> &Line {
+        let at = self.aligned_pointer(offset, LINE_BYTES).cast::<Line>();
         // SAFETY: as in `atomic_u8`; aligned since base and offset are.
         unsafe { &*at }
     }
@@ -138,7 +176,7 @@ impl Mapping {
     }
 
     /// Copies bytes to the end of a vector.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
         let from = self.pointer(offset, len);
         out.reserve(len);

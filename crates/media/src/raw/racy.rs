@@ -19,15 +19,16 @@ mod portable;
 mod x86;
 
 #[cfg(any(not(target_arch = "x86_64"), miri))]
-pub(crate) use portable::{copy, copy_overlapping, equal};
+pub(crate) use portable::{copy, copy_overlapping, equal, match_tags};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) use x86::{copy, copy_overlapping, equal};
+pub(crate) use x86::{copy, copy_overlapping, equal, match_tags};
 
 #[cfg(all(test, target_arch = "x86_64", not(miri)))]
 mod tests {
     use super::{portable, x86};
 
     type Copy = unsafe fn(*const u8, *mut u8, usize);
+    type MatchTags = unsafe fn(*const u8, *const u8, u16) -> u32;
 
     fn pattern(len: usize) -> Vec<u8> {
         (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
@@ -92,6 +93,30 @@ mod tests {
                     // SAFETY: as above.
                     assert!(!unsafe { equal(bytes[1..].as_ptr(), &other) }, "{len} at {at}");
                     other[at] ^= 0x10;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tags_are_found_in_every_word_of_both_lines() {
+        #[repr(align(64))]
+        struct Lines([u64; 16]);
+        for tag in [0_u16, 1, 0x7FFF, 0x8000, 0xABCD, 0xFFFF] {
+            for at in 0..16 {
+                // Near misses everywhere else: other upper bits, and the tag in lower ones.
+                let mut lines = Lines(std::array::from_fn(|word| {
+                    let other = u64::from(tag ^ 1 << (word % 16));
+                    other << 48 | u64::from(tag) << 32 | u64::from(tag) << 16 | u64::from(tag)
+                }));
+                lines.0[at] = u64::from(tag) << 48 | at as u64;
+                lines.0[15 - at] = u64::from(tag) << 48;
+                let (first, second) = lines.0.split_at(8);
+                let (first, second) = (first.as_ptr().cast::<u8>(), second.as_ptr().cast::<u8>());
+                for match_tags in [x86::match_tags as MatchTags, portable::match_tags] {
+                    // SAFETY: both are aligned lines that nobody else knows.
+                    let mask = unsafe { match_tags(first, second, tag) };
+                    assert_eq!(mask, 1 << at | 1 << (15 - at), "tag {tag:#x}, word {at}");
                 }
             }
         }

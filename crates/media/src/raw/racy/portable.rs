@@ -1,7 +1,7 @@
 //! Racy copies as loops over atomic bytes: for processors without a faster way, and for checking
 //! the faster way against.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// # Safety
 /// `at` must be valid for reads and writes of a byte for as long as the call lasts, and be accessed
@@ -64,4 +64,23 @@ pub(crate) unsafe fn equal(at: *const u8, bytes: &[u8]) -> bool {
         // SAFETY: the caller keeps the range valid.
         byte == unsafe { load(at) }
     })
+}
+
+/// Which words of two cache lines have `tag` as their upper 16 bits: bit `w` for word `w` of the
+/// first, bit `8 + w` for that of the second.
+///
+/// # Safety
+/// Both must be multiples of 8 and valid for reads of 64 bytes; others may write them at the same
+/// time, atomically or by racy copies.
+pub(crate) unsafe fn match_tags(first: *const u8, second: *const u8, tag: u16) -> u32 {
+    let mut mask = 0;
+    for word in 0..16 {
+        let line = if word < 8 { first } else { second };
+        // SAFETY: the word lies inside of the line.
+        let at = unsafe { line.add(word % 8 * 8) };
+        // SAFETY: valid and aligned by the caller's promise.
+        let value = unsafe { AtomicU64::from_ptr(at.cast_mut().cast()) };
+        mask |= u32::from(value.load(Ordering::Relaxed) >> 48 == u64::from(tag)) << word;
+    }
+    mask
 }

@@ -238,6 +238,39 @@ unsafe fn copy_string(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Which words of two cache lines have `tag` as their upper 16 bits: bit `w` for word `w` of the
+/// first, bit `8 + w` for that of the second.
+///
+/// Sixteen comparisons in some twenty instructions, and without a branch.
+///
+/// # Safety
+/// Both must be multiples of 16 and valid for reads of 64 bytes; others may write them at the same
+/// time.
+#[inline(always)]
+pub(crate) unsafe fn match_tags(first: *const u8, second: *const u8, tag: u16) -> u32 {
+    let mask: u32;
+    // SAFETY: all loads are of aligned 16 bytes inside of the two lines.
+    unsafe {
+        asm!(
+            "movd {tags}, {tag:e}", "pshuflw {tags}, {tags}, 0", "punpcklqdq {tags}, {tags}",
+            // The upper halves of four words, then their upper halves, sign-extended so that
+            // packing leaves them as they are.
+            "movaps {a}, [{first}]", "shufps {a}, [{first} + 16], 0xDD", "psrad {a}, 16",
+            "movaps {b}, [{first} + 32]", "shufps {b}, [{first} + 48], 0xDD", "psrad {b}, 16",
+            "movaps {c}, [{second}]", "shufps {c}, [{second} + 16], 0xDD", "psrad {c}, 16",
+            "movaps {d}, [{second} + 32]", "shufps {d}, [{second} + 48], 0xDD", "psrad {d}, 16",
+            "packssdw {a}, {b}", "packssdw {c}, {d}",
+            "pcmpeqw {a}, {tags}", "pcmpeqw {c}, {tags}",
+            "packsswb {a}, {c}", "pmovmskb {mask:e}, {a}",
+            first = in(reg) first, second = in(reg) second, tag = in(reg) u32::from(tag),
+            tags = out(xmm_reg) _, a = out(xmm_reg) _, b = out(xmm_reg) _,
+            c = out(xmm_reg) _, d = out(xmm_reg) _, mask = lateout(reg) mask,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    mask
+}
+
 /// Whether the bytes at `at` are `bytes`.
 ///
 /// # Safety
