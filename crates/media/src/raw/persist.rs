@@ -173,8 +173,8 @@ mod x86 {
     }
 
     /// # Safety
-    /// As for [`stream`], for this many lines, at least one; `to` must be aligned to a line, and the
-    /// processor must have this width.
+    /// As for [`stream`], for this many lines, at least one; `to` must be aligned to a line, and
+    /// the processor must have this width.
     unsafe fn stream_lines(width: Width, from: *const u8, to: *mut u8, lines: usize) {
         match width {
             // SAFETY: passed on from the caller.

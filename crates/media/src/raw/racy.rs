@@ -7,9 +7,9 @@
 //! reorder. Byte-wise atomic copies would be the word for it, but are not in the language yet, and
 //! a loop of `AtomicU8` costs ten times a `memcpy`. So the copies are written in assembly, into
 //! which the compiler cannot look: for it each block is an opaque function that performs some
-//! relaxed atomic byte loads and stores, in unknown order, once each. What the processor does with racing
-//! plain loads and stores is defined: the result is some mixture of old and new bytes. Callers
-//! order these accesses with the atomics and fences around them.
+//! relaxed atomic byte loads and stores, in unknown order, once each. What the processor does with
+//! racing plain loads and stores is defined: the result is some mixture of old and new bytes.
+//! Callers order these accesses with the atomics and fences around them.
 //!
 //! Elsewhere than on x86-64 the copies are loops over `AtomicU8`, right but slow.
 
