@@ -161,7 +161,6 @@ impl Worker {
                         stored => return stored,
                     }
                 }
-                Old::Absent if store.compare.is_some() => return Stored::NotFound,
                 Old::Absent => return Stored::NotStored,
             };
             if store.compare.is_some_and(|given| given != old.cas) {
@@ -223,7 +222,8 @@ impl Worker {
             let len = written.max(self.scratch.len().min(DIGITS_MAX));
             let mut record = self.shared.successor(key, &old, len, now);
             record.cas = arithmetic.explicit_cas;
-            record.marks |= seen_mark(arithmetic.cas);
+            // Counting leaves it open who fetches a stale item anew.
+            record.marks |= seen_mark(arithmetic.cas) | old.marks & (mark::STALE | mark::WIN_SENT);
             if let Some(expiry) = arithmetic.touch {
                 record.expiry = record_expiry(expiry, now);
             }
@@ -341,6 +341,7 @@ impl Worker {
             record.cas = options.explicit_cas;
             if options.remove_value {
                 record.client_flags = 0;
+                record.expiry = None;
             }
             if options.invalidate {
                 record.marks |= mark::STALE;
@@ -551,11 +552,14 @@ impl Worker {
                 continue;
             };
             let known = head.has(mark::CAS) || head.has(mark::CAS_SEEN);
-            if known && record.cas.is_none() {
+            if known {
                 let cas = shared.cas_of(found.location(), &head);
-                if implied <= cas {
+                if record.cas.is_none() && implied <= cas {
                     return Published::NeedsCas(cas + 1);
                 }
+                // Whoever holds a token of this item must find all later ones greater, also those
+                // that nobody asks for.
+                shared.head(location).set_marks(&shared.arena, mark::CAS_SEEN, 0);
             }
             let hole = shared.retire(found.location(), &head);
             pair.replace(&found, location, found.heat().inherited());
@@ -693,7 +697,7 @@ impl Shared {
 fn condition(store: &Store<'_>, seen: &Seen, shared: &Shared) -> Result<(), Stored> {
     let Seen::Live(found, head) = seen else {
         return match store.mode {
-            _ if store.compare.is_some() => Err(Stored::NotFound),
+            StoreMode::Set | StoreMode::Replace if store.compare.is_some() => Err(Stored::NotFound),
             StoreMode::Replace => Err(Stored::NotStored),
             _ => Ok(()),
         };
@@ -721,10 +725,12 @@ fn record_expiry(expiry: Expiry, now: Seconds) -> Option<Seconds> {
     }
 }
 
-/// Reads a decimal number as memcached does: digits, then nothing but spaces.
+/// Reads a decimal number as memcached does: after any spaces, up to its end or another space.
 fn parse_number(value: &[u8]) -> Option<u64> {
+    let value = value.trim_ascii_start();
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if digits == 0 || digits > DIGITS_MAX || !value[digits..].iter().all(|byte| *byte == b' ') {
+    let ends = value.get(digits).is_none_or(u8::is_ascii_whitespace);
+    if digits == 0 || digits > DIGITS_MAX || !ends {
         return None;
     }
     value[..digits].iter().try_fold(0_u64, |number, digit| {
@@ -746,8 +752,10 @@ mod tests {
     fn numbers_are_read_as_memcached_reads_them() {
         assert_eq!(parse_number(b"007"), Some(7));
         assert_eq!(parse_number(b"18446744073709551615"), Some(u64::MAX));
-        assert_eq!(parse_number(b"9 "), Some(9));
-        for text in ["", " 9", "9a", "-1", "18446744073709551616", "1 1"] {
+        for text in ["9 ", " 9", "9 1", "9\r\n"] {
+            assert_eq!(parse_number(text.as_bytes()), Some(9), "{text}");
+        }
+        for text in ["", " ", "9a", "-1", "18446744073709551616", "a9"] {
             assert_eq!(parse_number(text.as_bytes()), None, "{text}");
         }
     }

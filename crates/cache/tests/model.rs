@@ -80,6 +80,14 @@ fn name(key: u8) -> Vec<u8> {
     format!("key-{key}-{}", "x".repeat(usize::from(key) % 40)).into_bytes()
 }
 
+/// The number that a value begins with, ended by white space or the value's end.
+fn number_in(value: &[u8]) -> Option<u64> {
+    let text = value.trim_ascii_start();
+    let word = text.split(u8::is_ascii_whitespace).next()?;
+    let digits = word.iter().all(u8::is_ascii_digit) && (1..=20).contains(&word.len());
+    std::str::from_utf8(word).ok().filter(|_| digits)?.parse().ok()
+}
+
 fn expiry(ttl_s: Option<u32>, now: Seconds) -> (Expiry, Option<Seconds>) {
     match ttl_s {
         None => (Expiry::Never, None),
@@ -325,8 +333,7 @@ impl World {
             assert_eq!(counted, Counted::NotFound);
             return;
         };
-        let text = String::from_utf8_lossy(&item.value).into_owned();
-        let old = text.trim_end_matches(' ').parse::<u64>().ok();
+        let old = number_in(&item.value);
         match (counted, old) {
             (Counted::Value { number, meta }, Some(old)) => {
                 let new = if down { old.saturating_sub(delta) } else { old.wrapping_add(delta) };
@@ -442,4 +449,35 @@ fn pressure_evicts_merges_and_reads_the_file() {
     let totals = check_history(64, 8, true, &ops);
     assert!(totals.evicted > 100 && totals.merged > 100 && totals.file_reads > 100, "{totals:?}");
     assert!(totals.merged_on_file > 10, "{totals:?}");
+}
+
+#[test]
+fn a_token_that_was_told_stays_smaller_than_all_later_ones() {
+    let mut world = World::new(small(64, 16), true);
+    let now = world.now();
+    let hash = world.worker.hash(b"key");
+    let token = |stored| match stored {
+        Stored::Stored { cas } => cas,
+        other => panic!("{other:?}"),
+    };
+    // Holes of the same size in old segments, which later versions could be put into.
+    for number in 0..2000_u32 {
+        world.put(format!("key{:03}", number % 200).as_bytes(), &Store::set(&[b'x'; 60]));
+    }
+    let told = token(world.put(b"key", &Store { cas: true, ..Store::set(&[b'y'; 60]) }));
+    let mut last = told;
+    for number in 0..500_u32 {
+        world.put(format!("key{:03}", number % 200).as_bytes(), &Store::set(&[b'x'; 60]));
+        let cas = token(world.worker.store(b"key", hash, now, &Store::set(&[b'z'; 60]), None));
+        assert!(cas > last, "{cas} after {last}");
+        last = cas;
+    }
+    let stale = Store { compare: Some(told), invalidate: true, ..Store::set(b"older") };
+    assert!(matches!(world.put(b"key", &stale), Stored::Stored { .. }));
+    let mut value = Vec::new();
+    let options = GetOptions { win: true, ..GetOptions::default() };
+    let found = world.worker.get(b"key", hash, now, &options, &mut value, |_, _| ());
+    let Lookup::Hit(meta) = found else { panic!("{found:?}") };
+    assert!(meta.stale);
+    assert_eq!(value, b"older");
 }

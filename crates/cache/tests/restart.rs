@@ -403,7 +403,7 @@ fn a_kill_brings_back_nothing_that_was_given_up() {
     for medium in ["pmem", "file"] {
         let mut restored = 0;
         for seed in 0..8 {
-            restored += check_kill(medium, seed, 500 + 700 * seed as usize);
+            restored += check_kill(medium, seed, 1500 + 1500 * seed as usize);
         }
         assert!(restored > 100, "{medium}: only {restored} items came back in all");
     }
