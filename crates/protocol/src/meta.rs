@@ -47,6 +47,8 @@ pub struct MetaGet<'a> {
     pub wants_access_facts: bool,
     /// `c`: the CAS is wanted.
     pub cas: bool,
+    /// `C`: the value is not wanted if the item has this CAS still.
+    pub compare: Option<u64>,
     /// `E`: the CAS of an item that `N` creates.
     pub explicit_cas: Option<u64>,
     /// `T`: the new expiry.

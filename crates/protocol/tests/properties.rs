@@ -142,12 +142,12 @@ proptest! {
             StoreVerb::Prepend, StoreVerb::Cas(cas),
         ][verb];
         let exptime = Exptime(seconds);
-        comes_back(&Request::Store(Store { verb, key: &key, flags, exptime, data: &data, noreply }));
+        let store = Store { verb, key: &key, flags, exptime, data: &data, noreply };
+        comes_back(&Request::Store(store));
         if verb == StoreVerb::Set {
             let mut quick = Vec::new();
             client::set(&mut quick, &key, &data, SetOptions { flags, exptime, noreply });
             let mut general = Vec::new();
-            let store = Store { verb, key: &key, flags, exptime, data: &data, noreply };
             client::request(&mut general, &Request::Store(store));
             prop_assert_eq!(quick, general);
         }

@@ -411,8 +411,8 @@ fn every_flag_of_a_meta_command_has_its_field() {
             other => panic!("{other:?}"),
         }
     }
-    let Request::MetaGet(get) = parsed("mg YQ== b q v u h c E9 T1 N-2 R3\r\n") else { panic!() };
-    assert_eq!(get.tokens.iter().count(), 10);
+    let Request::MetaGet(get) = parsed("mg YQ== b q v u h c C8 E9 T1 N-2 R3\r\n") else { panic!() };
+    assert_eq!(get.tokens.iter().count(), 11);
     let MetaGet { tokens, .. } = get;
     assert_eq!(
         get,
@@ -424,6 +424,7 @@ fn every_flag_of_a_meta_command_has_its_field() {
             no_bump: true,
             wants_access_facts: true,
             cas: true,
+            compare: Some(8),
             explicit_cas: Some(9),
             touch: Some(Exptime(1)),
             vivify: Some(Exptime(-2)),
@@ -433,7 +434,8 @@ fn every_flag_of_a_meta_command_has_its_field() {
     let Request::MetaGet(get) = parsed("mg a\r\n") else { panic!() };
     assert!(get.tokens.is_empty());
     assert!(!(get.quiet || get.value || get.no_bump || get.wants_access_facts || get.cas));
-    assert_eq!((get.explicit_cas, get.touch, get.vivify, get.recache), (None, None, None, None));
+    assert_eq!((get.compare, get.explicit_cas), (None, None));
+    assert_eq!((get.touch, get.vivify, get.recache), (None, None, None));
 
     let Request::MetaSet(set) = parsed("ms a 1 q I MP F7 C8 E9 T1 N2\r\nx\r\n") else { panic!() };
     let MetaSet { tokens, .. } = set;

@@ -188,6 +188,7 @@ impl<'a> Line<'a, '_> {
             no_bump: flags.has(b'u'),
             wants_access_facts: flags.has(b'h') || flags.has(b'l') || flags.has(b't'),
             cas: flags.has(b'c'),
+            compare: flags.compare(),
             explicit_cas: flags.explicit_cas(),
             touch: flags.touch(),
             vivify: flags.vivify(),

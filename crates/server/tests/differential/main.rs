@@ -1,0 +1,35 @@
+//! The same bytes to Entresol and to a real memcached: the same replies.
+//!
+//! Needs `memcached` on PATH (Debian: `apt-get install memcached`); without it the tests say that
+//! they were skipped. What memcached 1.6.42 changed is compared only with one that new.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)]
+
+mod cases;
+mod peers;
+
+use peers::{Peer, Transcript};
+
+/// Runs `sends` against both and compares what comes back, reply by reply.
+///
+/// A second may pass between the two, so a difference counts only if it comes back three times.
+fn check(sends: &[String]) -> Result<(), String> {
+    let Some(pair) = peers::pair() else { return Ok(()) };
+    let mut difference = None;
+    for _ in 0..3 {
+        let key = peers::fresh_key();
+        let of = |peer: &Peer| Transcript::new(peer, &key).run(sends);
+        let (ours, theirs) = (of(&pair.entresol), of(&pair.memcached));
+        if ours == theirs {
+            return Ok(());
+        }
+        difference = Some((ours, theirs));
+    }
+    let (ours, theirs) = difference.unwrap();
+    let mut told = String::from("replies differ:\n");
+    for ((send, ours), theirs) in sends.iter().zip(&ours).zip(&theirs) {
+        let sign = if ours == theirs { ' ' } else { '!' };
+        told +=
+            &format!("{sign} {}\n    ours   {ours}\n    theirs {theirs}\n", send.escape_debug());
+    }
+    Err(told)
+}
