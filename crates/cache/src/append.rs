@@ -157,8 +157,13 @@ impl Shard {
         }
     }
 
+    /// The open segment for a class. There may be fewer than classes: then neighbours share, but
+    /// what never expires stays by itself as long as there are two.
     fn slot_of(&self, class: u8) -> usize {
-        usize::from(class) * self.open.len() / CLASSES
+        match (usize::from(class), self.open.len()) {
+            (0, _) | (_, 1) => 0,
+            (class, slots) => 1 + (class - 1) * (slots - 1) / (CLASSES - 1),
+        }
     }
 
     /// Finds a place for a record; whoever gets one must commit it or give it up.

@@ -34,10 +34,10 @@ const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
 const HEAT_BYTE: u64 = (LOCATION_BITS / 8) as u64;
 /// A new table's buckets.
 const BUCKETS_MIN: u64 = 256;
-/// The table grows when more than 17/20 of its slots are used: room enough for displacement to
-/// succeed at once, and 10.8 bytes of table an item.
-const LOAD_NUMERATOR: i64 = 17;
-const LOAD_DENOMINATOR: i64 = 20;
+/// The table grows when more than nine tenths of its slots are used: room enough for displacement
+/// to succeed soon, and 10.2 bytes of table an item.
+const LOAD_NUMERATOR: i64 = 9;
+const LOAD_DENOMINATOR: i64 = 10;
 /// The table shrinks when fewer than half of its slots are used.
 const SHRINK_NUMERATOR: i64 = 1;
 const SHRINK_DENOMINATOR: i64 = 2;

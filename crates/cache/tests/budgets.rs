@@ -1,0 +1,188 @@
+//! What the cache may cost and what its quotas promise: counted, not timed.
+#![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_base::{ByteSize, Clock, ManualClock, Seconds};
+use entresol_cache::{Cache, Config, Expiry, GetOptions, Lookup, Store, Stored, Worker};
+use entresol_media::MediumSpec;
+
+const OBJECTS: u64 = 1_000_000;
+
+fn open(config: Config) -> (Arc<Cache>, Worker, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
+    let cache = Cache::open(config, clock.clone()).unwrap();
+    let worker = cache.worker();
+    (cache, worker, clock)
+}
+
+fn key(number: u64) -> [u8; 16] {
+    let mut key = [b'0'; 16];
+    let text = number.to_string();
+    key[16 - text.len()..].copy_from_slice(text.as_bytes());
+    key
+}
+
+fn put(worker: &mut Worker, number: u64, now: Seconds, store: &Store<'_>) {
+    let key = key(number);
+    let hash = worker.hash(&key);
+    loop {
+        match worker.store(&key, hash, now, store, None) {
+            Stored::Stored { .. } => return,
+            Stored::Busy => std::thread::sleep(Duration::from_millis(1)),
+            refused => panic!("{number}: {refused:?}"),
+        }
+    }
+}
+
+fn holds(worker: &mut Worker, number: u64, now: Seconds) -> bool {
+    let key = key(number);
+    let hash = worker.hash(&key);
+    let options = GetOptions { value: false, ..GetOptions::default() };
+    let found = worker.get(&key, hash, now, &options, &mut Vec::new(), |_, _| ());
+    !matches!(found, Lookup::Miss)
+}
+
+#[test]
+fn a_million_objects_of_116_bytes_fit_into_140_bytes_each() {
+    let quota = ByteSize(140 * OBJECTS);
+    let (cache, mut worker, clock) = open(Config::dram(quota));
+    let now = clock.seconds();
+    let value = [b'v'; 100];
+    for number in 0..OBJECTS {
+        put(&mut worker, number, now, &Store::set(&value));
+    }
+    // Overwriting them costs nothing more.
+    for number in (0..OBJECTS).step_by(3) {
+        put(&mut worker, number, now, &Store::set(&[b'w'; 100]));
+    }
+    while cache.maintain(now) {}
+    let statistics = cache.statistics();
+    assert_eq!(statistics.items, OBJECTS);
+    assert!(statistics.dram_used_bytes <= quota.0, "{}", statistics.dram_used_bytes);
+    let events = statistics.events;
+    assert_eq!((events.refused, events.evicted_items, events.displaced_out), (0, 0, 0));
+    assert!((0..OBJECTS).all(|number| holds(&mut worker, number, now)));
+}
+
+/// DRAM for each object of a cache in (emulated) persistent memory, besides its key.
+fn dram_per_object(key_len: usize, store: &Store<'_>) -> f64 {
+    const OBJECTS: u64 = 200_000;
+    let dir = tempfile::tempdir().unwrap();
+    let medium = MediumSpec::Pmem { path: dir.path().join("values"), assume_dax: true };
+    let (cache, mut worker, clock) = open(Config {
+        medium,
+        medium_bytes: ByteSize::mib(64),
+        segment_bytes: Some(ByteSize::mib(2)),
+        ..Config::dram(ByteSize::mib(64))
+    });
+    let now = clock.seconds();
+    for number in 0..OBJECTS {
+        let key = format!("{number:0key_len$}");
+        let hash = worker.hash(key.as_bytes());
+        let stored = worker.store(key.as_bytes(), hash, now, store, None);
+        assert!(matches!(stored, Stored::Stored { .. }));
+    }
+    let statistics = cache.statistics();
+    assert_eq!((statistics.items, statistics.events.evicted_items), (OBJECTS, 0));
+    statistics.dram_used_bytes as f64 / OBJECTS as f64 - key_len as f64
+}
+
+#[test]
+fn values_elsewhere_leave_32_bytes_of_dram_besides_the_key() {
+    let value = [b'v'; 100];
+    let plain = dram_per_object(16, &Store::set(&value));
+    assert!(plain <= 32.0, "{plain}");
+    let full = Store { flags: 7, explicit_cas: Some(9), ..Store::set(&value) };
+    let full = dram_per_object(16, &full);
+    assert!(full <= 48.0, "{full}");
+    // Records start at multiples of four bytes; over all lengths of keys that costs 1.5 on average.
+    let mean = (13..=16).map(|len| dram_per_object(len, &Store::set(&value))).sum::<f64>() / 4.0;
+    assert!(mean <= 32.0, "{mean}");
+}
+
+#[test]
+fn expired_items_are_freed_without_being_asked_for() {
+    let (cache, mut worker, clock) = open(Config::dram(ByteSize::mib(32)));
+    let now = clock.seconds();
+    let short = Store { expiry: Expiry::At(Seconds(now.0 + 10)), ..Store::set(&[b'v'; 1000]) };
+    for number in 0..10_000 {
+        put(&mut worker, number, now, &short);
+    }
+    put(&mut worker, 10_000, now, &Store::set(b"stays"));
+    clock.advance(Duration::from_secs(11));
+    while cache.maintain(clock.seconds()) {}
+    let statistics = cache.statistics();
+    assert_eq!((statistics.items, statistics.events.expired_items), (1, 10_000));
+    assert_eq!(statistics.segments, 1);
+}
+
+#[test]
+fn a_lowered_quota_takes_effect_and_a_raised_one_is_used() {
+    let (cache, mut worker, clock) = open(Config::dram(ByteSize::mib(64)));
+    let now = clock.seconds();
+    for number in 0..40_000 {
+        put(&mut worker, number, now, &Store::set(&[b'v'; 1000]));
+    }
+    cache.resize(ByteSize::mib(20), ByteSize(0)).unwrap();
+    while cache.maintain(now) {}
+    let statistics = cache.statistics();
+    assert!(statistics.dram_used_bytes <= 20 << 20, "{}", statistics.dram_used_bytes);
+    assert!(statistics.items > 5_000, "{}", statistics.items);
+    cache.resize(ByteSize::mib(128), ByteSize(0)).unwrap();
+    let evicted = cache.statistics().events.evicted_items;
+    for number in 100_000..180_000 {
+        put(&mut worker, number, now, &Store::set(&[b'v'; 1000]));
+    }
+    let statistics = cache.statistics();
+    assert_eq!(statistics.events.evicted_items, evicted);
+    assert!((100_000..180_000).all(|number| holds(&mut worker, number, now)));
+    assert!(cache.resize(ByteSize::mib(1), ByteSize(0)).is_err());
+    assert!(cache.resize(ByteSize::gib(1 << 20), ByteSize(0)).is_err());
+}
+
+#[test]
+fn many_classes_of_expiry_leave_the_quota_to_the_items() {
+    let (cache, mut worker, clock) = open(Config::dram(ByteSize::mib(32)));
+    let now = clock.seconds();
+    for number in 0..20_000_u64 {
+        let expiry = Expiry::At(Seconds(now.0 + (1 << (number % 25))));
+        put(&mut worker, number, now, &Store { expiry, ..Store::set(&[b'v'; 1000]) });
+    }
+    let statistics = cache.statistics();
+    assert!(statistics.segments_open <= statistics.dram_limit_bytes / statistics.segment_bytes / 8);
+    assert_eq!(statistics.events.evicted_items, 0);
+}
+
+#[test]
+fn what_is_read_often_survives_merging() {
+    let (cache, mut worker, clock) = open(Config::dram(ByteSize::mib(32)));
+    let now = clock.seconds();
+    for number in 0..200_000_u64 {
+        put(&mut worker, number, now, &Store::set(&[b'v'; 500]));
+        holds(&mut worker, number % 1000, now);
+        cache.maintain(now);
+    }
+    let hot = (0..1000).filter(|number| holds(&mut worker, *number, now)).count();
+    assert!(hot > 990, "{hot} of 1,000");
+    assert!(cache.statistics().events.merged_items > 1000);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_way_out() {
+    let refused = |config: Config| {
+        let clock = Arc::new(ManualClock::at(Seconds(1)));
+        Cache::open(config, clock).err().unwrap().to_string()
+    };
+    let error = refused(Config::dram(ByteSize::mib(1)));
+    assert!(error.contains("dram_bytes") && error.contains("at least"), "{error}");
+    let error = refused(Config::dram(ByteSize::gib(1 << 20)));
+    assert!(error.contains("the machine"), "{error}");
+    let config = Config { value_bytes_max: ByteSize::mib(17), ..Config::dram(ByteSize::gib(1)) };
+    let error = refused(config);
+    assert!(error.contains("value_bytes_max") && error.contains("16MiB"), "{error}");
+    let segment_bytes = Some(ByteSize(100_000));
+    let error = refused(Config { segment_bytes, ..Config::dram(ByteSize::gib(1)) });
+    assert!(error.contains("segment_bytes") && error.contains("4KiB"), "{error}");
+}
