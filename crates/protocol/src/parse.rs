@@ -195,6 +195,7 @@ impl<'a> Line<'a, '_> {
             _ if command == b"flush_all" => self.flush_all(),
             _ if command == b"shutdown" => self.shutdown(),
             _ if command == b"verbosity" => self.verbosity(),
+            _ if command == b"cache_memlimit" => self.memory_limit(),
             _ => {
                 self.words = all;
                 self.unknown()

@@ -48,6 +48,13 @@ pub enum Request<'a> {
         /// No reply is wanted.
         noreply: bool,
     },
+    /// `cache_memlimit`: a tenant's wish for less memory, or for more again.
+    MemoryLimit {
+        /// Mebibytes.
+        megabytes: u32,
+        /// No reply is wanted.
+        noreply: bool,
+    },
     /// `quit`.
     Quit,
     /// `shutdown`, which a server may well refuse.

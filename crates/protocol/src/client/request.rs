@@ -119,6 +119,11 @@ pub fn request(out: &mut Vec<u8>, request: &Request<'_>) {
             out.extend_from_slice(b"verbosity 1");
             finish(out, noreply);
         }
+        Request::MemoryLimit { megabytes, noreply } => {
+            out.extend_from_slice(b"cache_memlimit ");
+            number(out, u64::from(megabytes));
+            finish(out, noreply);
+        }
         Request::Quit => out.extend_from_slice(b"quit\r\n"),
         Request::Shutdown { graceful: true } => out.extend_from_slice(b"shutdown graceful\r\n"),
         Request::Shutdown { graceful: false } => out.extend_from_slice(b"shutdown\r\n"),

@@ -176,6 +176,14 @@ impl<'a> Line<'a, '_> {
         }
     }
 
+    pub(super) fn memory_limit(&mut self) -> Step<'a> {
+        let noreply = noreply(self.words);
+        match self.words.next().and_then(unsigned_32) {
+            Some(megabytes) => self.request(Request::MemoryLimit { megabytes, noreply }),
+            None => self.refuse_unless(noreply, Refusal::UnknownCommand),
+        }
+    }
+
     pub(super) fn shutdown(&mut self) -> Step<'a> {
         match self.words.next() {
             None => self.request(Request::Shutdown { graceful: false }),

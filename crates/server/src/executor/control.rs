@@ -1,5 +1,6 @@
-//! Commands that name no key: stats, flush_all, version, verbosity, mn, quit and shutdown.
+//! Commands that name no key: stats, flush_all, version, verbosity, cache_memlimit, mn, quit and shutdown.
 
+use entresol_base::ByteSize;
 use entresol_protocol::{Exptime, Lifetime, Request, encode};
 
 use super::{Call, Flow, Then};
@@ -7,6 +8,9 @@ use crate::stats::{self, Topic};
 
 /// What `version` answers: the memcached whose protocol this is, and behind it who speaks.
 pub const VERSION: &str = concat!("1.6.45 entresol/", env!("CARGO_PKG_VERSION"));
+
+const MEMORY_LIMIT_TOO_SMALL: &[u8] = b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n";
+const MEMORY_LIMIT_REFUSED: &[u8] = b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
 
 impl Call<'_> {
     /// Executes a request that names no key.
@@ -19,6 +23,7 @@ impl Call<'_> {
                 Flow::Done
             }
             Request::Verbosity { noreply } => self.reply(*noreply, encode::OK),
+            Request::MemoryLimit { megabytes, noreply } => self.limit_memory(*megabytes, *noreply),
             Request::MetaNoop => self.reply(false, encode::META_NOOP),
             Request::Quit => Flow::Stop(Then::Close),
             // One tenant must not be able to stop the others' server.
@@ -37,6 +42,19 @@ impl Call<'_> {
         self.seat.tenant.cache().flush_all(now, delay_s);
         self.seat.counters.cmd_flush.count();
         self.reply(noreply, encode::OK)
+    }
+
+    /// A tenant may take less than its quota, and its quota again, but never more.
+    fn limit_memory(&mut self, megabytes: u32, noreply: bool) -> Flow {
+        const LEAST_MEGABYTES: u32 = 8;
+        if megabytes < LEAST_MEGABYTES {
+            return self.reply(noreply, MEMORY_LIMIT_TOO_SMALL);
+        }
+        let wanted = ByteSize::mib(u64::from(megabytes));
+        let settings = self.seat.tenant.settings();
+        let possible = wanted <= settings.dram_quota
+            && self.seat.tenant.cache().resize(wanted, settings.medium_quota).is_ok();
+        self.reply(noreply, if possible { encode::OK } else { MEMORY_LIMIT_REFUSED })
     }
 
     fn stats(&mut self, argument: &[u8]) -> Flow {

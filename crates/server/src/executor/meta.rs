@@ -106,6 +106,8 @@ impl Call<'_> {
             }
             Stored::NotStored => Status::NotStored,
             Stored::Exists => Status::Exists,
+            // What is not there cannot be joined to, whatever its token should have been.
+            Stored::NotFound if joins => Status::NotStored,
             Stored::NotFound => Status::NotFound,
             Stored::TooLarge | Stored::NoMemory => {
                 self.count_store(&stored, false);

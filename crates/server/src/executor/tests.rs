@@ -105,6 +105,11 @@ fn text_commands_as_memcached_answers_them() {
         ("verbosity 1\nflush_all\nget n\n", "OK\nOK\nEND\n"),
         ("set a 0 0 1 noreply\nx\nget a\n", "VALUE a 0 1\nx\nEND\n"),
         ("delete a noreply\nincr a 1 noreply\ntouch a 1 noreply\nflush_all noreply\nmn\n", "MN\n"),
+        (
+            "cache_memlimit 50\ncache_memlimit 65\ncache_memlimit 1\ncache_memlimit x\n",
+            "OK\nMEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\n\
+             MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\nERROR\n",
+        ),
         ("nonsense\n", "ERROR\n"),
         (
             "set a 0 0 1\nxyz\n",

@@ -7,7 +7,8 @@ use crate::support::{Client, start, tenant};
 fn on_file(folder: &tempfile::TempDir, backend: &str) -> String {
     let path = folder.path().join("medium");
     let more = format!(
-        "medium = \"file:{}\"\nmedium_quota = \"64MiB\"\nsegment_size = \"256KiB\"\nvalue_limit = \"64KiB\"",
+        "medium = \"file:{}\"\nmedium_quota = \"64MiB\"\n\
+         segment_size = \"256KiB\"\nvalue_limit = \"64KiB\"",
         path.display()
     );
     format!("io_backend = \"{backend}\"\n{}", tenant("a", &more))
