@@ -26,7 +26,7 @@ pub use address::Address;
 pub(crate) use address::BlockingStream;
 pub use compare::{CompareOptions, Comparison, compare};
 pub(crate) use report::latency_row;
-pub use result::{LatencySummary, LoadResult};
+pub use result::{CurvePoint, LatencySummary, LoadResult};
 pub use wire::Dialect;
 
 /// Connections, threads and depth are bounded, so that a slip of the finger stays harmless.

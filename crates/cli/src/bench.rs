@@ -324,6 +324,16 @@ impl CacheArguments {
     }
 }
 
+/// A result with what one must know to repeat it.
+#[derive(Serialize)]
+struct Labelled<'a, T> {
+    version: &'static str,
+    machine: String,
+    command: String,
+    #[serde(flatten)]
+    result: &'a T,
+}
+
 impl Output {
     /// Prints tables or JSON, and writes the page if one is wanted.
     fn put(
@@ -333,11 +343,18 @@ impl Output {
         tables: &[Table],
         page: impl FnOnce() -> Page,
     ) -> anyhow::Result<()> {
-        let json = serde_json::to_string_pretty(result).context("the result as JSON")?;
+        let command: Vec<String> = std::env::args().collect();
+        let labelled = Labelled {
+            version: env!("CARGO_PKG_VERSION"),
+            machine: entresol_media::machine::describe(),
+            command: command.join(" "),
+            result,
+        };
+        let json = serde_json::to_string_pretty(&labelled).context("the result as JSON")?;
         if let Some(folder) = &self.report {
             let mut page = page();
-            let command: Vec<String> = std::env::args().collect();
-            page.note(&command.join(" "));
+            page.note(&format!("entresol {} on {}", labelled.version, labelled.machine));
+            page.note(&labelled.command);
             page.raw(&json);
             let path = page.save(folder, name)?;
             writeln!(std::io::stderr(), "report: {}", path.display())?;

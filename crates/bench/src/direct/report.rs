@@ -28,7 +28,7 @@ impl DirectResult {
         );
         let columns = ["ns per operation", "cache", "boxed map", "ratio"];
         let mut table = Table::new(&title, &columns);
-        let (ours, map) = self.fill_cpu_ns;
+        let (ours, map) = (self.cache_fill_cpu_ns, self.map_fill_cpu_ns);
         let fill = [number(ours), number(map), number(ours / map.max(f64::MIN_POSITIVE))];
         table.row(["first set (filling)".to_owned()].into_iter().chain(fill).collect());
         for found in &self.workloads {

@@ -86,7 +86,7 @@ impl Objects {
         self.uniform.len()
     }
 
-    /// Makes the first eight bytes of a value: `number` well mixed. A dependent get draws from them.
+    /// Makes the first eight bytes of a value: `number` well mixed. A dependent get draws there.
     pub(crate) fn value(&self, number: u64, value: &mut [u8]) {
         let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         let bytes = mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9).to_le_bytes();

@@ -2,7 +2,7 @@
 
 use super::compare::{Comparison, Side};
 use super::result::{LatencySummary, LoadResult};
-use crate::report::svg::{Bar, Line, bars, latency_curve};
+use crate::report::svg::{Bar, bars, latency_curve};
 use crate::report::table::{grouped, number};
 use crate::report::{Page, Table};
 use crate::statistics::{PairedRatio, Spread};
@@ -57,11 +57,7 @@ impl LoadResult {
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new("entresol bench cache: load on a server");
-        let line = |label: &str, latency: &LatencySummary| Line {
-            label: label.to_owned(),
-            points: latency.curve.clone(),
-        };
-        let lines = [line("gets", &self.get_latency), line("sets", &self.set_latency)];
+        let lines = [self.get_latency.line("gets"), self.set_latency.line("sets")];
         page.drawing(&latency_curve("Response time by percentile", &lines));
         for table in self.tables() {
             page.table(&table);
@@ -141,10 +137,7 @@ impl Comparison {
             })
             .collect();
         page.drawing(&bars("Server CPU for each request, median", "us", &cpu));
-        let lines = sides.map(|side| Line {
-            label: side.server.clone(),
-            points: side.typical.latency.curve.clone(),
-        });
+        let lines = sides.map(|side| side.typical.latency.line(&side.server));
         page.drawing(&latency_curve("Response time by percentile, typical runs", &lines));
         for table in self.tables() {
             page.table(&table);

@@ -6,6 +6,16 @@ use serde::Serialize;
 
 use super::LoadOptions;
 use super::generator::Tally;
+use crate::report::svg::Line;
+
+/// A point of a latency curve.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct CurvePoint {
+    /// This share of requests, in percent ...
+    pub percent: f64,
+    /// ... was no slower than this.
+    pub us: f64,
+}
 
 /// Percentiles of a latency curve.
 const CURVE_PERCENTS: [f64; 14] =
@@ -32,11 +42,18 @@ pub struct LatencySummary {
     pub p99_99_us: Option<f64>,
     /// The slowest.
     pub max_us: f64,
-    /// Pairs of percentile and microseconds, as far as the requests suffice.
-    pub curve: Vec<(f64, f64)>,
+    /// The distribution, as far as the requests suffice.
+    pub curve: Vec<CurvePoint>,
 }
 
 impl LatencySummary {
+    /// The distribution as a line to draw.
+    #[must_use]
+    pub fn line(&self, label: &str) -> Line {
+        let points = self.curve.iter().map(|point| (point.percent, point.us)).collect();
+        Line { label: label.to_owned(), points }
+    }
+
     /// Sums up a histogram.
     #[must_use]
     pub fn of(histogram: &Histogram) -> LatencySummary {
@@ -56,7 +73,7 @@ impl LatencySummary {
             curve: CURVE_PERCENTS
                 .into_iter()
                 .filter(|&percent| counts(percent))
-                .map(|percent| (percent, histogram.percentile_us(percent)))
+                .map(|percent| CurvePoint { percent, us: histogram.percentile_us(percent) })
                 .collect(),
         }
     }
@@ -157,6 +174,6 @@ mod tests {
         assert!((summary.p99_us / 9_900.0 - 1.0).abs() < 0.002);
         assert!(summary.p99_9_us.is_some_and(|us| (us / 9_990.0 - 1.0).abs() < 0.002));
         assert_eq!(summary.p99_99_us, None);
-        assert!(summary.curve.iter().all(|(percent, _)| *percent <= 99.9));
+        assert!(summary.curve.iter().all(|point| point.percent <= 99.9));
     }
 }

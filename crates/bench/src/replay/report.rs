@@ -1,8 +1,8 @@
 //! A replay as tables and as a page.
 
 use super::ReplayResult;
-use crate::load::{LatencySummary, latency_row};
-use crate::report::svg::{Line, latency_curve};
+use crate::load::latency_row;
+use crate::report::svg::latency_curve;
 use crate::report::table::{grouped, number};
 use crate::report::{Page, Table};
 
@@ -45,11 +45,7 @@ impl ReplayResult {
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new("entresol bench trace");
-        let line = |label: &str, latency: &LatencySummary| Line {
-            label: label.to_owned(),
-            points: latency.curve.clone(),
-        };
-        let lines = [line("gets", &self.get_latency), line("stores", &self.store_latency)];
+        let lines = [self.get_latency.line("gets"), self.store_latency.line("stores")];
         page.drawing(&latency_curve("Response time by percentile", &lines));
         for table in self.tables() {
             page.table(&table);
