@@ -3,7 +3,7 @@
 use entresol_base::Seconds;
 use entresol_cache::{
     Arithmetic, Counted, DeleteOptions, Deleted, Expiry, GetOptions, ItemMeta, KeyHash, Lookup,
-    Store, StoreMode, Stored,
+    PendingRead, Store, StoreMode, Stored,
 };
 use entresol_protocol::encode::{self, DebugFacts, MetaFacts, Status, Win};
 use entresol_protocol::{
@@ -20,7 +20,7 @@ impl Call<'_> {
         let touch = request.touch.map(|exptime| expiry(exptime, now));
         let options = GetOptions {
             value: request.value,
-            cas: request.cas,
+            cas: request.cas || request.compare.is_some(),
             touch,
             no_bump: request.no_bump,
             win: true,
@@ -38,6 +38,17 @@ impl Call<'_> {
         let lookup = self.seat.worker.get(key, hash, now, &options, bytes, |meta, out| {
             encode::meta_get_header(out, request, &reported.facts(meta));
         });
+        if let Lookup::Hit(meta) | Lookup::Pending(PendingRead { meta, .. }) = &lookup
+            && request.value
+            && request.compare == Some(meta.cas)
+        {
+            // The client has this value already: it gets the facts alone.
+            self.out.bytes.truncate(start);
+            let bare = MetaGet { value: false, ..*request };
+            encode::meta_get_header(&mut self.out.bytes, &bare, &reported.facts(meta));
+            self.count_lookup(touch.is_some(), true);
+            return Flow::Done;
+        }
         match lookup {
             Lookup::Hit(_) => {
                 if request.value {

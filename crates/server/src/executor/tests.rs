@@ -170,6 +170,16 @@ fn meta_commands_as_memcached_answers_them() {
 }
 
 #[test]
+fn a_value_that_the_client_has_already_is_not_sent() {
+    let mut client = Client::new();
+    client.send(b"set a 0 0 3\r\nabc\r\n");
+    let token: u64 = client.send(b"mg a c\r\n")[4..].trim().parse().unwrap();
+    assert_eq!(client.send(format!("mg a v s C{token}\r\n").as_bytes()), "HD s3\r\n");
+    let other = format!("mg a v s C{}\r\n", token + 1);
+    assert_eq!(client.send(other.as_bytes()), "VA 3 s3\r\nabc\r\n");
+}
+
+#[test]
 fn time_passes() {
     let mut client = Client::new();
     client.send(b"set a 0 10 1\r\nx\r\nset b 0 0 1\r\ny\r\nflush_all 100\r\n");
@@ -280,7 +290,7 @@ fn statistics_under_memcacheds_names() {
         "STAT touch_hits 1",
         "STAT cmd_meta 1",
         "STAT curr_items 1",
-        "STAT version 1.6.45 entresol/",
+        "STAT version 1.6.45.0 entresol/",
         "STAT medium dram",
         "STAT threads 1",
     ] {
@@ -294,7 +304,7 @@ fn statistics_under_memcacheds_names() {
         assert!(reply.ends_with("END\r\n"), "{topic}: {reply}");
     }
     assert_eq!(client.send(b"stats nonsense\r\n"), "ERROR\r\n");
-    assert!(client.send(b"version\r\n").starts_with("VERSION 1.6.45 entresol/"));
+    assert!(client.send(b"version\r\n").starts_with("VERSION 1.6.45.0 entresol/"));
 }
 
 proptest::proptest! {
