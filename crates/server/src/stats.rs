@@ -84,7 +84,9 @@ pub fn report(topic: Topic, tenant: &Tenant, now: Now) -> Vec<(String, String)> 
 }
 
 fn rows(pairs: &[(&str, &dyn ToString)]) -> Rows {
-    pairs.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())).collect()
+    // Clients take a blank for the end of a value.
+    let text = |value: &dyn ToString| value.to_string().replace(' ', "_");
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), text(*value))).collect()
 }
 
 fn general(tenant: &Tenant, now: Now) -> Rows {

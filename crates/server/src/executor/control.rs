@@ -6,9 +6,10 @@ use entresol_protocol::{Exptime, Lifetime, Request, encode};
 use super::{Call, Flow, Then};
 use crate::stats::{self, Topic};
 
-/// What `version` answers: the memcached whose protocol this is, and behind it who speaks. The
-/// fourth number lets clients read the third that split at dots and know of no blank.
-pub const VERSION: &str = concat!("1.6.45.0 entresol/", env!("CARGO_PKG_VERSION"));
+/// What `version` answers: the memcached whose protocol this is, and behind it who speaks. Some
+/// clients read three numbers between dots, others take a blank for the end: the fourth number and
+/// the plus sign suit both.
+pub const VERSION: &str = concat!("1.6.45.0+entresol-", env!("CARGO_PKG_VERSION"));
 
 const MEMORY_LIMIT_TOO_SMALL: &[u8] = b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n";
 const MEMORY_LIMIT_REFUSED: &[u8] = b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";

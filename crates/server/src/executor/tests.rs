@@ -290,13 +290,16 @@ fn statistics_under_memcacheds_names() {
         "STAT touch_hits 1",
         "STAT cmd_meta 1",
         "STAT curr_items 1",
-        "STAT version 1.6.45.0 entresol/",
+        "STAT version 1.6.45.0+entresol-",
         "STAT medium dram",
         "STAT threads 1",
     ] {
         assert!(all.contains(row), "{row} in {all}");
     }
     assert!(all.ends_with("END\r\n"));
+    for line in all.lines().filter(|line| *line != "END") {
+        assert_eq!(line.split(' ').count(), 3, "{line}");
+    }
     assert_eq!(client.send(b"stats reset\r\n"), "RESET\r\n");
     assert!(client.send(b"stats\r\n").contains("STAT cmd_get 0\r\n"));
     for topic in ["settings", "items", "slabs", "sizes", "conns"] {
@@ -304,7 +307,7 @@ fn statistics_under_memcacheds_names() {
         assert!(reply.ends_with("END\r\n"), "{topic}: {reply}");
     }
     assert_eq!(client.send(b"stats nonsense\r\n"), "ERROR\r\n");
-    assert!(client.send(b"version\r\n").starts_with("VERSION 1.6.45.0 entresol/"));
+    assert!(client.send(b"version\r\n").starts_with("VERSION 1.6.45.0+entresol-"));
 }
 
 proptest::proptest! {

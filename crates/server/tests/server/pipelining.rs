@@ -108,7 +108,7 @@ fn quit_closes_after_the_replies() {
     let mut client = Client::of(&running, "a");
     client.send(b"mn\r\nversion\r\nquit\r\n");
     let all = client.rest();
-    assert!(all.starts_with("MN\r\nVERSION 1.6.45.0 entresol/"), "{all}");
+    assert!(all.starts_with("MN\r\nVERSION 1.6.45.0+entresol-"), "{all}");
     running.stop().unwrap();
 }
 
