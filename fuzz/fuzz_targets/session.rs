@@ -120,7 +120,7 @@ impl Connection {
                 }
                 // Keys of one long line are answered turn by turn.
                 Then::Yield => assert!(turn.consumed > 0 || turn.requests > 0 || answered),
-                Then::Park { .. } | Then::Fetch(_) => panic!("nothing to wait for: {:?}", turn.then),
+                Then::Park { .. } | Then::Fetch(_) => panic!("no need to wait: {:?}", turn.then),
                 Then::Close => return None,
             }
         }
