@@ -8,7 +8,8 @@ suites=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repository=$(cd "$suites/../.." && pwd)
 export SUITES_WORK=${SUITES_WORK:-$repository/target/suites}
 export MEMCACHED_BIN=${MEMCACHED_BIN:-$suites/as-memcached}
-mkdir -p "$SUITES_WORK"
+export ENTRESOL_MEDIUM_DIR=$SUITES_WORK/media-$$
+mkdir -p "$SUITES_WORK" "$ENTRESOL_MEDIUM_DIR"
 
 server_pids=()
 stop_servers() {
@@ -21,7 +22,7 @@ stop_servers() {
     done
     server_pids=()
 }
-trap stop_servers EXIT
+trap 'stop_servers; rm -rf "$ENTRESOL_MEDIUM_DIR"' EXIT
 
 fail() {
     echo "$(basename "$0"): $*" >&2
