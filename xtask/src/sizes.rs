@@ -1,6 +1,8 @@
 //! Walls: how long a file, a function and a line may be. Tests are not counted.
 
-use proc_macro2::Span;
+use std::collections::BTreeSet;
+
+use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
@@ -56,15 +58,37 @@ fn check_with(
 }
 
 fn long_lines(path: &str, text: &str) -> Vec<Problem> {
+    // Tables of test data are easier to read with a row on a line, however long.
+    let data = if is_test_path(path) { literal_lines(text) } else { BTreeSet::new() };
     let long = text.lines().enumerate().filter_map(|(index, line)| {
-        let characters = line.chars().count();
-        (characters > LINE_CHARACTERS_MAX).then_some((index + 1, characters))
+        let (number, characters) = (index + 1, line.chars().count());
+        (characters > LINE_CHARACTERS_MAX && !data.contains(&number))
+            .then_some((number, characters))
     });
     long.map(|(line, characters)| {
         let what = format!("line of {characters} characters, at most {LINE_CHARACTERS_MAX}");
         Problem::new(path, line, what, "break it")
     })
     .collect()
+}
+
+/// The lines that hold a part of a string literal.
+fn literal_lines(text: &str) -> BTreeSet<usize> {
+    let mut lines = BTreeSet::new();
+    let mut left: Vec<TokenStream> = text.parse().into_iter().collect();
+    while let Some(stream) = left.pop() {
+        for token in stream {
+            match token {
+                TokenTree::Group(group) => left.push(group.stream()),
+                TokenTree::Literal(literal) if literal.to_string().contains('"') => {
+                    let span = literal.span();
+                    lines.extend(span.start().line..=span.end().line);
+                }
+                _ => {}
+            }
+        }
+    }
+    lines
 }
 
 fn judge(
@@ -250,5 +274,12 @@ mod tests {
         let line = |characters: usize| format!("// {}\n", "ü".repeat(characters - 3));
         assert_eq!(problems("a.rs", &line(100), &[]), []);
         assert_eq!(problems("a.rs", &line(101), &[])[0].line, 1);
+        assert_eq!(problems("crates/a/tests/b.rs", &line(101), &[]).len(), 1);
+        let data = format!("const A: &str = \"{}\";\n", "a".repeat(100));
+        assert_eq!(problems("a.rs", &data, &[]).len(), 1);
+        assert_eq!(problems("crates/a/tests/b.rs", &data, &[]), []);
+        let data = format!("fn a() {{\n    b!(r\"\n{}\n\");\n}}\n", "a".repeat(101));
+        assert_eq!(problems("a.rs", &data, &[])[0].line, 3);
+        assert_eq!(problems("crates/a/tests/b.rs", &data, &[]), []);
     }
 }

@@ -32,7 +32,8 @@ impl ByteSize {
 /// Why a text is not a byte size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{text}' is not a size: write a whole number of bytes, or one with KiB, MiB, GiB or TiB behind (64MiB)"
+    "'{text}' is not a size: write a whole number of bytes, \
+     or one with KiB, MiB, GiB or TiB behind (64MiB)"
 )]
 pub struct ParseSizeError {
     text: String,

@@ -60,7 +60,8 @@ pub struct Config {
     pub name: String,
     /// What values lie on.
     pub medium: MediumSpec,
-    /// Quota of DRAM: keys, metadata, tables, open segments, write buffers; with `dram` also values.
+    /// Quota of DRAM: keys, metadata, tables, open segments, write buffers; with `dram` also
+    /// values.
     pub dram_bytes: ByteSize,
     /// Quota of the medium, if it is another than DRAM: whole segments.
     pub medium_bytes: ByteSize,

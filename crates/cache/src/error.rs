@@ -69,7 +69,8 @@ pub enum OpenError {
     },
     /// A segment size that cannot be.
     #[error(
-        "segment_bytes of tenant '{tenant}' is {given}: use a multiple of 4KiB from {least} to {most}"
+        "segment_bytes of tenant '{tenant}' is {given}: use a multiple of 4KiB from {least} to \
+         {most}"
     )]
     SegmentBytes {
         /// Whose.

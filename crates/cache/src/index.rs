@@ -548,8 +548,8 @@ impl Index {
     }
 }
 
-/// Both buckets of a key. A mask of them has a bit for each slot: bit `s` for slot `s` of the first,
-/// bit `8 + s` for that of the second; the headers' bits are left out.
+/// Both buckets of a key. A mask of them has a bit for each slot: bit `s` for slot `s` of the
+/// first, bit `8 + s` for that of the second; the headers' bits are left out.
 struct Two<'a> {
     at: (u64, u64),
     lines: (&'a Line, &'a Line),

@@ -7,7 +7,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `index` | the hash index: cache-line buckets, readers without locks, growth a bucket at a time |
+//! | `index` | the hash index: cache-line buckets, readers without locks, growth by buckets |
 //! | `record` | the layout of an item in a segment |
 //! | `segment`, `append` | segments' lives, quotas; open segments and holes |
 //! | `worker`, `write` | reads; stores, deletes, counting, touching |

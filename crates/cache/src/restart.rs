@@ -14,7 +14,7 @@
 //! |---|---|
 //! | 4096 | header, see `at` |
 //! | 8 a segment | the sequence under which its saved form counts, or 0 |
-//! | `segment_bytes` / 128 a segment | a bit for every 16 bytes of records: the one starting there is void |
+//! | `segment_bytes` / 128 a segment | a bit for every 16 bytes: the record there is void |
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

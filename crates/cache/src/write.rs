@@ -539,9 +539,8 @@ impl Worker {
             if let Err(refused) = condition(&seen, shared) {
                 return Published::Refused(refused);
             }
-            let (Seen::Live(found, head) | Seen::Expired(found, head) | Seen::Flushed(found, head)) =
-                seen
-            else {
+            use Seen::{Expired, Flushed, Live};
+            let (Live(found, head) | Expired(found, head) | Flushed(found, head)) = seen else {
                 if pair.insert(location, Heat::NEW) {
                     shard.commit(shared, place);
                     self.uncounted_items += 1;

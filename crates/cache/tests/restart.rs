@@ -313,7 +313,7 @@ fn perform(cache: &Cache, worker: &mut Worker, now: Seconds, number: u32, op: Op
     }
 }
 
-/// What each key may hold after the history: its value, and whether it was touched since it was set.
+/// What each key may hold after the history: its value, and whether it was touched since.
 fn after(seed: u64, operations: usize) -> HashMap<u32, (Vec<u8>, bool)> {
     let mut items: HashMap<u32, (Vec<u8>, bool)> = HashMap::new();
     for (number, op) in history(seed).take(operations).enumerate() {

@@ -1,4 +1,5 @@
-//! Commands that name no key: stats, flush_all, version, verbosity, cache_memlimit, mn, quit and shutdown.
+//! Commands that name no key: stats, flush_all, version, verbosity, cache_memlimit, mn, quit and
+//! shutdown.
 
 use entresol_base::ByteSize;
 use entresol_protocol::{Exptime, Lifetime, Request, encode};
