@@ -120,13 +120,7 @@ impl Connection {
                 }
                 // Keys of one long line are answered turn by turn.
                 Then::Yield => assert!(turn.consumed > 0 || turn.requests > 0 || answered),
-<<<<<<< HEAD
                 Then::Park { .. } | Then::Fetch(_) => panic!("no need to wait: {:?}", turn.then),
-=======
-                Then::Park { .. } | Then::Fetch(_) => {
-                    panic!("nothing to wait for: {:?}", turn.then)
-                }
->>>>>>> 1349fed (Tidy: rows of test data may be long; the last long lines)
                 Then::Close => return None,
             }
         }
