@@ -182,6 +182,11 @@ impl Running {
             restored_items = statistics.restored_items,
             "serving a tenant"
         );
+        if let Some(file) = cache.file() {
+            for remark in file.remarks() {
+                tracing::warn!(tenant = %settings.name, "{remark}");
+            }
+        }
         let tenant = Tenant::new(
             settings,
             self.settings.limits,

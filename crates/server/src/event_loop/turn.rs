@@ -64,7 +64,9 @@ impl EventLoop {
         let now = self.now.nanos;
         let Some(connection) = self.connections.get_mut(key) else { return After::Wait };
         let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return After::Close };
-        connection.begun_requests += turn.requests;
+        if connection.begun.is_some() {
+            connection.begun_requests += turn.requests;
+        }
         if turn.consumed > 0 {
             connection.guard.client.is_active(now);
             connection.stalled_since = None;
