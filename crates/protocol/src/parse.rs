@@ -82,7 +82,6 @@ fn foreign_protocol(input: &[u8]) -> Option<Step<'_>> {
     let close = || Some(refuse(None, input.len(), AfterRefusal::Close));
     match *input {
         [BINARY_MAGIC, ..] => close(),
-        [first] if first == TLS_HELLO[0] => Some(Step::Incomplete { needed: 2 }),
         [first, second, ..] if [first, second] == TLS_HELLO => close(),
         _ => None,
     }
