@@ -68,7 +68,7 @@ impl Open {
     /// Makes a published record's place permanent.
     pub(crate) fn advance(&mut self, cache: &Shared, place: &Place) {
         let segment = cache.segments.get(self.id);
-        segment.add_live((place.record_bytes + place.value_bytes) as i32);
+        segment.add_live(place.record_bytes + place.value_bytes);
         self.record_used += place.record_bytes;
         self.value_used += place.value_bytes;
         segment.used.store(self.record_used as u32, Ordering::Release);
@@ -140,6 +140,7 @@ impl Holes {
 
 /// What one thread, or one group of threads, writes through.
 pub(crate) struct Shard {
+    number: usize,
     open: Vec<Option<Open>>,
     holes: Holes,
     pub(crate) random: fastrand::Rng,
@@ -148,11 +149,12 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn new(slots: usize, seed: u64, account: AccountHandle) -> Self {
+    pub(crate) fn new(number: usize, slots: usize, seed: u64, account: AccountHandle) -> Self {
         Shard {
+            number,
             open: vec![None; slots],
             holes: Holes::default(),
-            random: fastrand::Rng::with_seed(seed),
+            random: fastrand::Rng::with_seed(seed ^ number as u64),
             account,
         }
     }
@@ -193,13 +195,18 @@ impl Shard {
     fn reserve_hole(&mut self, cache: &Shared, bytes: u64) -> Option<Place> {
         let hole = self.holes.pop(bytes)?;
         let segment = cache.segments.get(hole.segment);
-        if hole.sequence < cache.flushed_below() || !segment.pin(hole.sequence) {
+        let writing = &cache.writing[self.number];
+        writing.begin(hole.segment);
+        let usable = segment.takes_writes(hole.sequence)
+            && hole.sequence >= cache.flushed_below()
+            && segment.deadline.load(Ordering::Relaxed) == NEVER;
+        if !usable {
+            writing.end();
             return None;
         }
-        if segment.deadline.load(Ordering::Relaxed) != NEVER {
-            segment.unpin();
-            return None;
-        }
+        // Counted in before it is published: a locked instruction here waits for nothing, one
+        // behind the look at the old record would wait for that.
+        segment.add_live(bytes);
         Some(Place {
             segment: hole.segment,
             sequence: hole.sequence,
@@ -240,13 +247,9 @@ impl Shard {
 
     /// Makes a published record's place permanent.
     pub(crate) fn commit(&mut self, cache: &Shared, place: &Place) {
-        let segment = cache.segments.get(place.segment);
         match place.slot.and_then(|slot| self.open[slot].as_mut()) {
             Some(open) => open.advance(cache, place),
-            None => {
-                segment.add_live(place.record_bytes as i32);
-                segment.unpin();
-            }
+            None => cache.writing[self.number].end(),
         }
     }
 
@@ -255,7 +258,8 @@ impl Shard {
         if place.slot.is_none() {
             let head = cache.head(place.location());
             head.set_marks(&cache.arena, mark::DEAD, 0);
-            cache.segments.get(place.segment).unpin();
+            cache.segments.get(place.segment).remove_live(place.record_bytes);
+            cache.writing[self.number].end();
             self.holes.push(Hole {
                 at: place.at,
                 bytes: place.record_bytes,

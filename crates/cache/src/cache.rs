@@ -16,7 +16,7 @@ use crate::index::Index;
 use crate::plan::Plan;
 use crate::record::{Head, UNIT};
 use crate::restart::Restart;
-use crate::segment::{Queues, Quota, SharedQueues, State, Table};
+use crate::segment::{Queues, Quota, SharedQueues, State, Table, Writing};
 use crate::statistics::{Counters, Statistics};
 use crate::values::Values;
 use crate::worker::Worker;
@@ -35,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) queues: SharedQueues,
     pub(crate) values: Values,
     pub(crate) shards: Box<[Mutex<Shard>]>,
+    /// By shard.
+    pub(crate) writing: Box<[Writing]>,
     pub(crate) dram: Quota,
     medium: Quota,
     medium_capacity: u64,
@@ -256,7 +258,7 @@ impl Cache {
         let seed = config.seed.unwrap_or_else(|| fastrand::u64(..));
         let hasher = config.seed.map_or_else(KeyHasher::random, KeyHasher::seeded);
         let shards = (0..plan.shards)
-            .map(|i| Mutex::new(Shard::new(plan.open_slots, seed ^ i as u64, account.handle())))
+            .map(|i| Mutex::new(Shard::new(i, plan.open_slots, seed, account.handle())))
             .collect();
         let shared = Arc::new(Shared {
             name: config.name.clone(),
@@ -270,6 +272,7 @@ impl Cache {
             queues: Mutex::new(Queues::new(plan.segments_max)),
             values,
             shards,
+            writing: (0..plan.shards).map(|_| Writing::default()).collect(),
             dram: Quota::new(plan.dram_bytes),
             medium: Quota::new(plan.medium_bytes),
             medium_capacity: plan.medium_capacity,

@@ -121,7 +121,7 @@ impl Shared {
     fn is_useless(&self, id: u32, now: Seconds) -> bool {
         let segment = self.segments.get(id);
         segment.is_expired(now)
-            || segment.live_items.load(Ordering::Relaxed) <= 0
+            || segment.live_items() == 0
             || segment.sequence.load(Ordering::SeqCst) < self.flushed_below()
     }
 
@@ -158,7 +158,7 @@ impl Shared {
     }
 
     fn live_bytes_of(&self, id: u32) -> u64 {
-        u64::try_from(self.segments.get(id).live_bytes.load(Ordering::Relaxed)).unwrap_or(0)
+        self.segments.get(id).live_bytes()
     }
 
     /// Some hollow segments of a class whose live items fit into one, else the oldest ones of the
@@ -199,7 +199,7 @@ impl Shared {
         if let Some(restart) = &self.restart {
             restart.forget_segment(id);
         }
-        while segment.is_pinned() {
+        while self.writing.iter().any(|writing| writing.is_into(id)) {
             std::thread::yield_now();
         }
     }

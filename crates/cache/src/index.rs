@@ -8,7 +8,9 @@
 //! 1. Slots and headers are written only under the bucket's lock bit, but for a slot's byte of
 //!    heat: readers store it at will, and if the slot has just come to name another item, that one
 //!    is a little warmer or colder than it should be. A writer that needs two buckets locks the
-//!    lower one first.
+//!    lower one first. Replacing what a slot names, or emptying it, takes its bucket's lock;
+//!    inserting a key takes the locks of both of the key's buckets, and so does whoever relies on
+//!    a key's absence.
 //! 2. Whoever changes which location a slot names increments the bucket's version after the slot
 //!    was stored and before he unlocks. A slot that moves is stored at its new place, with that
 //!    bucket's version incremented, before it is cleared at the old one.
@@ -300,6 +302,24 @@ impl Index {
     pub(crate) fn unchanged(&self, found: &Found) -> bool {
         fence(Ordering::Acquire);
         self.table.load_u64(found.bucket_at(), Ordering::Relaxed) ^ found.header < VERSION
+    }
+
+    /// The first slot whose tag matches, with its bucket alone locked, if there is one and nobody is
+    /// at work there: enough to replace the item that it names, but not to insert one.
+    #[inline]
+    pub(crate) fn lock_probed(&self, hash: u64) -> Option<One<'_>> {
+        let Probe { found, line } = self.probe(hash)?;
+        if found.header & LOCK != 0 {
+            return None;
+        }
+        // The header holds the version: if it is still the same, so is the slot.
+        let locked = line.words()[0].compare_exchange(
+            found.header,
+            found.header | LOCK,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        locked.is_ok().then_some(One { index: self, hash, found })
     }
 
     /// Locks both of a key's buckets.
@@ -601,6 +621,34 @@ fn moves_to(hash: u64, old: u64, new: u64, n: u64) -> bool {
     let (first, second) = addresses(hash, n);
     let (first_then, second_then) = addresses(hash, n + 1);
     if first == old { first_then == new } else { second == old && second_then == new }
+}
+
+/// One of a key's buckets, locked, with a slot in it.
+pub(crate) struct One<'a> {
+    index: &'a Index,
+    hash: u64,
+    found: Found,
+}
+
+impl One<'_> {
+    /// What the slot holds.
+    #[inline]
+    pub(crate) fn found(&self) -> &Found {
+        &self.found
+    }
+
+    /// Names a new location in the slot, and unlocks.
+    #[inline]
+    pub(crate) fn replace(self, location: u64) {
+        let heat = self.found.heat().inherited();
+        self.index.change(self.found.at, word_of(self.hash, location, heat));
+    }
+}
+
+impl Drop for One<'_> {
+    fn drop(&mut self) {
+        self.index.unlock_bucket(self.found.bucket_at() / BUCKET_BYTES);
+    }
 }
 
 /// Both of a key's buckets, locked.

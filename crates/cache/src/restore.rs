@@ -288,7 +288,7 @@ impl Shared {
                 head.set_marks(&self.arena, mark::DEAD, 0);
             } else {
                 let value = if self.values.is_elsewhere() { head.value_len as u64 } else { 0 };
-                segment.add_live((head.record_bytes() + value) as i32);
+                segment.add_live(head.record_bytes() + value);
                 segment.extend_deadline(match expiry {
                     Expiry::At(second) => Some(second),
                     Expiry::Never | Expiry::Immediately => None,

@@ -2,11 +2,12 @@
 //!
 //! A segment's life: free, open (one shard appends to it), sealed, on a block file writing in
 //! between, evicting, free again. Only the one who moved a segment from sealed to evicting may
-//! empty it; nothing is written into it from then on but by whoever pinned it before.
+//! empty it; nothing is written into it from then on but by shards that had said before that they
+//! would (`Writing`), which he waits for.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use entresol_base::Seconds;
 use parking_lot::Mutex;
@@ -52,14 +53,12 @@ pub(crate) struct Segment {
     pub(crate) used: AtomicU32,
     /// Bytes of values that lie elsewhere.
     pub(crate) value_used: AtomicU32,
-    /// Bytes of records and values that a slot names. Signed, since an item may be retired by
-    /// another thread before its writer has counted it.
-    pub(crate) live_bytes: AtomicI32,
-    pub(crate) live_items: AtomicI32,
+    /// Items that a slot names, in the upper 24 bits, and bytes of their records and values: in one
+    /// word, so that an item is counted in or out at once. Both are signed, since an item may be
+    /// retired by another thread before its writer has counted it.
+    live: AtomicU64,
     /// The second from which on everything in it has expired, or `NEVER`.
     pub(crate) deadline: AtomicU32,
-    /// Threads writing into holes of it.
-    pins: AtomicU32,
     /// One more than the write buffer that holds its values, if one does.
     pub(crate) buffer: AtomicU32,
 }
@@ -78,8 +77,7 @@ impl Segment {
         self.class.store(class, Ordering::Relaxed);
         self.used.store(0, Ordering::Relaxed);
         self.value_used.store(0, Ordering::Relaxed);
-        self.live_bytes.store(0, Ordering::Relaxed);
-        self.live_items.store(0, Ordering::Relaxed);
+        self.live.store(0, Ordering::Relaxed);
         // The earliest deadline there is, until the first item moves it.
         self.deadline.store(NEVER + 1, Ordering::Relaxed);
         self.sequence.store(sequence, Ordering::SeqCst);
@@ -92,36 +90,30 @@ impl Segment {
             .is_ok()
     }
 
-    /// Keeps a sealed segment of this life from being emptied; `false` if it is too late.
-    pub(crate) fn pin(&self, sequence: u64) -> bool {
-        self.pins.fetch_add(1, Ordering::SeqCst);
-        let state = self.state();
-        let usable = matches!(state, State::Sealed | State::Open)
-            && self.sequence.load(Ordering::SeqCst) == sequence;
-        if !usable {
-            self.unpin();
-        }
-        usable
-    }
-
-    pub(crate) fn unpin(&self) {
-        self.pins.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    pub(crate) fn is_pinned(&self) -> bool {
-        self.pins.load(Ordering::SeqCst) != 0
+    /// Whether it is in this life and may still be written into.
+    pub(crate) fn takes_writes(&self, sequence: u64) -> bool {
+        matches!(self.state(), State::Sealed | State::Open)
+            && self.sequence.load(Ordering::SeqCst) == sequence
     }
 
     /// Counts an item in.
-    pub(crate) fn add_live(&self, bytes: i32) {
-        self.live_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.live_items.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn add_live(&self, bytes: u64) {
+        self.live.fetch_add(LIVE_ITEM + bytes, Ordering::Relaxed);
     }
 
     /// Counts an item out.
-    pub(crate) fn remove_live(&self, bytes: i32) {
-        self.live_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.live_items.fetch_sub(1, Ordering::Relaxed);
+    pub(crate) fn remove_live(&self, bytes: u64) {
+        self.live.fetch_sub(LIVE_ITEM + bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of the items that are counted in.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        split_live(self.live.load(Ordering::Relaxed)).1
+    }
+
+    /// Items that are counted in.
+    pub(crate) fn live_items(&self) -> u64 {
+        split_live(self.live.load(Ordering::Relaxed)).0
     }
 
     /// Moves the deadline so that an item with this expiry is not cut short.
@@ -138,6 +130,40 @@ impl Segment {
     pub(crate) fn is_expired(&self, now: Seconds) -> bool {
         let deadline = self.deadline.load(Ordering::Relaxed);
         deadline != NEVER && deadline <= now.0
+    }
+}
+
+/// One item in the word that counts live items and bytes.
+const LIVE_ITEM: u64 = 1 << 40;
+
+/// Items and bytes; what is below zero for a moment counts as nothing.
+fn split_live(live: u64) -> (u64, u64) {
+    let bytes = (live << 24).cast_signed() >> 24;
+    let items = live.wrapping_sub(bytes.cast_unsigned()).cast_signed() >> 40;
+    (items.max(0).cast_unsigned(), bytes.max(0).cast_unsigned())
+}
+
+/// Which segment's holes a shard is writing into, for whoever wants to empty that segment. A line of
+/// its own, since it changes with every such write.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Writing(AtomicU32);
+
+impl Writing {
+    /// Says that this shard is about to write into a hole. The caller must then look whether the
+    /// segment still takes writes: of him and of one who moves it to `Evicting` and then looks here,
+    /// one sees the other.
+    pub(crate) fn begin(&self, segment: u32) {
+        self.0.swap(segment + 1, Ordering::SeqCst);
+    }
+
+    /// Says that everything is written.
+    pub(crate) fn end(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn is_into(&self, segment: u32) -> bool {
+        self.0.load(Ordering::SeqCst) == segment + 1
     }
 }
 
@@ -303,6 +329,8 @@ pub(crate) type SharedQueues = Mutex<Queues>;
 mod tests {
     use super::*;
 
+    const SEGMENT_BYTES: u64 = 16 << 20;
+
     #[test]
     fn classes_are_ordered_and_two_for_each_doubling() {
         assert_eq!(class_of(None), 0);
@@ -318,17 +346,30 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_needs_the_same_life() {
+    fn writes_need_the_same_life() {
         let segment = Segment::default();
         segment.sequence.store(7, Ordering::SeqCst);
         segment.set_state(State::Sealed);
-        assert!(!segment.pin(6));
-        assert!(segment.pin(7));
-        assert!(segment.is_pinned());
-        segment.unpin();
+        assert!(!segment.takes_writes(6));
+        assert!(segment.takes_writes(7));
         assert!(segment.change_state(State::Sealed, State::Evicting));
-        assert!(!segment.pin(7));
-        assert!(!segment.is_pinned());
+        assert!(!segment.takes_writes(7));
+    }
+
+    #[test]
+    fn live_items_and_bytes_do_not_disturb_each_other() {
+        let segment = Segment::default();
+        segment.remove_live(100);
+        assert_eq!((segment.live_items(), segment.live_bytes()), (0, 0));
+        segment.add_live(100);
+        segment.add_live(SEGMENT_BYTES);
+        segment.remove_live(SEGMENT_BYTES + 1);
+        segment.add_live(8);
+        assert_eq!((segment.live_items(), segment.live_bytes()), (1, 7));
+        for _ in 0..1_000_000 {
+            segment.add_live(16);
+        }
+        assert_eq!((segment.live_items(), segment.live_bytes()), (1_000_001, 16_000_007));
     }
 
     #[test]

@@ -155,9 +155,8 @@ impl Statistics {
             segments_open += u64::from(state == State::Open);
             segments_writing += u64::from(state == State::Writing);
             if segment.sequence.load(Ordering::SeqCst) >= flushed_below {
-                items += u64::try_from(segment.live_items.load(Ordering::Relaxed)).unwrap_or(0);
-                item_bytes +=
-                    u64::try_from(segment.live_bytes.load(Ordering::Relaxed)).unwrap_or(0);
+                items += segment.live_items();
+                item_bytes += segment.live_bytes();
             }
         }
         let elsewhere = shared.values.is_elsewhere();

@@ -12,7 +12,7 @@ use entresol_media::{Access, AccountHandle};
 
 use crate::append::{Hole, NoPlace, Place, Shard};
 use crate::cache::Shared;
-use crate::index::{Heat, Pair};
+use crate::index::{Found, Heat, Pair};
 use crate::ops::{
     Arithmetic, Counted, DeleteOptions, Deleted, Expiry, ItemMeta, KeyHash, OldValue, PendingRead,
     Store, StoreMode, Stored, Win,
@@ -45,7 +45,11 @@ enum Old {
 
 /// What publishing a record came to.
 enum Published {
-    Done {
+    /// In the place of an item that was there, even if it no longer counted.
+    Replaced {
+        cas: u64,
+    },
+    Inserted {
         cas: u64,
     },
     /// The condition does not hold.
@@ -289,7 +293,7 @@ impl Worker {
         if options.invalidate || options.remove_value {
             return self.invalidate(key, hash, now, options, old);
         }
-        let shared = Arc::clone(&self.shared);
+        let shared = &*self.shared;
         let pair = shared.index.lock(hash.0);
         let seen = shared.seen_in(&pair, key, now);
         let hole = match &seen {
@@ -481,50 +485,69 @@ impl Worker {
         key: &[u8],
         hash: KeyHash,
         now: Seconds,
+        record: NewRecord<'_>,
+        parts: [&[u8]; 2],
+        condition: &dyn Fn(&Seen, &Shared) -> Result<(), Stored>,
+    ) -> Stored {
+        let stored = self.try_write(hash, now, record, parts, condition);
+        if stored == Stored::NoMemory {
+            // As memcached does: what could not be replaced is not served any more.
+            self.delete(key, hash, now, &DeleteOptions::default(), None);
+        }
+        stored
+    }
+
+    fn try_write(
+        &mut self,
+        hash: KeyHash,
+        now: Seconds,
         mut record: NewRecord<'_>,
         parts: [&[u8]; 2],
         condition: &dyn Fn(&Seen, &Shared) -> Result<(), Stored>,
     ) -> Stored {
-        let shared = Arc::clone(&self.shared);
+        let shared = &*self.shared;
+        shared.index.prefetch(hash.0);
         let mut shard = shared.shards[self.shard].lock();
         loop {
-            let place = match shard.reserve(&shared, &record, now) {
+            let place = match shard.reserve(shared, &record, now) {
                 Ok(place) => place,
                 Err(NoPlace::Busy) => return Stored::Busy,
-                Err(NoPlace::NoMemory) => {
-                    drop(shard);
-                    // As memcached does: what could not be replaced is not served any more.
-                    self.delete(key, hash, now, &DeleteOptions::default(), None);
-                    return Stored::NoMemory;
-                }
+                Err(NoPlace::NoMemory) => return Stored::NoMemory,
             };
             shared.write_record(&place, &record, parts, &mut self.account);
-            match self.publish(&shared, &mut shard, key, hash, now, &record, &place, condition) {
-                Published::Done { cas } => {
-                    if self.uncounted_items.abs() >= COUNT_BATCH {
+            match shared.publish(&mut shard, hash, now, &record, &place, condition) {
+                Published::Replaced { cas } => {
+                    if place.is_hole() {
+                        count(&self.counters.stores_in_holes, 1);
+                    }
+                    return Stored::Stored { cas };
+                }
+                Published::Inserted { cas } => {
+                    self.uncounted_items += 1;
+                    if self.uncounted_items >= COUNT_BATCH {
                         shared.index.count(std::mem::take(&mut self.uncounted_items));
                         shared.grow_index(&mut shard, now);
                     }
                     return Stored::Stored { cas };
                 }
                 Published::Refused(stored) => {
-                    shard.give_up(&shared, &place);
+                    shard.give_up(shared, &place);
                     return stored;
                 }
                 Published::NeedsCas(cas) => {
-                    shard.give_up(&shared, &place);
+                    shard.give_up(shared, &place);
                     record.cas = Some(cas);
                 }
             }
         }
     }
+}
 
-    #[expect(clippy::too_many_arguments, reason = "the second half of write")]
+impl Shared {
+    /// Lets a slot name a record that was written, if the condition holds.
     fn publish(
-        &mut self,
-        shared: &Shared,
+        &self,
         shard: &mut Shard,
-        key: &[u8],
         hash: KeyHash,
         now: Seconds,
         record: &NewRecord<'_>,
@@ -532,59 +555,94 @@ impl Worker {
         condition: &dyn Fn(&Seen, &Shared) -> Result<(), Stored>,
     ) -> Published {
         let location = place.location();
-        let implied = shared.implied_cas(place.sequence, location);
-        loop {
-            let pair = shared.index.lock(hash.0);
-            let seen = shared.seen_in(&pair, key, now);
-            if let Err(refused) = condition(&seen, shared) {
-                return Published::Refused(refused);
-            }
-            use Seen::{Expired, Flushed, Live};
-            let (Live(found, head) | Expired(found, head) | Flushed(found, head)) = seen else {
-                if pair.insert(location, Heat::NEW) {
-                    shard.commit(shared, place);
-                    self.uncounted_items += 1;
-                    return Published::Done { cas: record.cas.unwrap_or(implied) };
+        let cas = record.cas.unwrap_or_else(|| self.implied_cas(place.sequence, location));
+        // Most stores replace an item that is found at once: then one bucket is locked, and that
+        // before the wait for the old record begins.
+        if let Some(one) = self.index.lock_probed(hash.0)
+            && let Some(head) = self.head_of(one.found().location(), record.key)
+        {
+            let seen = self.judge(*one.found(), head, now);
+            return match self.may_replace(&seen, record, place, condition) {
+                Err(refused) => refused,
+                Ok(_) => {
+                    let hole = self.retire(one.found().location(), &head);
+                    one.replace(location);
+                    self.finish_replacing(shard, place, hole);
+                    Published::Replaced { cas }
                 }
-                drop(pair);
-                self.make_slot(shared, hash);
-                continue;
             };
-            let known = head.has(mark::CAS) || head.has(mark::CAS_SEEN);
-            if known {
-                let cas = shared.cas_of(found.location(), &head);
-                if record.cas.is_none() && implied <= cas {
-                    return Published::NeedsCas(cas + 1);
+        }
+        loop {
+            let pair = self.index.lock(hash.0);
+            let seen = self.seen_in(&pair, record.key, now);
+            match self.may_replace(&seen, record, place, condition) {
+                Err(refused) => return refused,
+                Ok(Some((found, head))) => {
+                    let hole = self.retire(found.location(), &head);
+                    pair.replace(&found, location, found.heat().inherited());
+                    drop(pair);
+                    self.finish_replacing(shard, place, hole);
+                    return Published::Replaced { cas };
                 }
-                // Whoever holds a token of this item must find all later ones greater, also those
-                // that nobody asks for.
-                shared.head(location).set_marks(&shared.arena, mark::CAS_SEEN, 0);
+                Ok(None) if pair.insert(location, Heat::NEW) => {
+                    shard.commit(self, place);
+                    return Published::Inserted { cas };
+                }
+                Ok(None) => {
+                    drop(pair);
+                    self.make_slot(hash);
+                }
             }
-            let hole = shared.retire(found.location(), &head);
-            pair.replace(&found, location, found.heat().inherited());
-            drop(pair);
-            shard.commit(shared, place);
-            if place.is_hole() {
-                count(&self.counters.stores_in_holes, 1);
+        }
+    }
+
+    /// The item to replace, if there is one and the condition holds.
+    fn may_replace(
+        &self,
+        seen: &Seen,
+        record: &NewRecord<'_>,
+        place: &Place,
+        condition: &dyn Fn(&Seen, &Shared) -> Result<(), Stored>,
+    ) -> Result<Option<(Found, Head)>, Published> {
+        let implied = self.implied_cas(place.sequence, place.location());
+        condition(seen, self).map_err(Published::Refused)?;
+        let (Seen::Live(found, head) | Seen::Expired(found, head) | Seen::Flushed(found, head)) =
+            *seen
+        else {
+            return Ok(None);
+        };
+        if head.has(mark::CAS) || head.has(mark::CAS_SEEN) {
+            let cas = self.cas_of(found.location(), &head);
+            if record.cas.is_none() && implied <= cas {
+                return Err(Published::NeedsCas(cas + 1));
             }
-            if let Some(hole) = hole {
-                shard.remember(hole);
-            }
-            return Published::Done { cas: record.cas.unwrap_or(implied) };
+            // Whoever holds a token of this item must find all later ones greater, also those
+            // that nobody asks for.
+            self.head(place.location()).set_marks(&self.arena, mark::CAS_SEEN, 0);
+        }
+        Ok(Some((found, head)))
+    }
+
+    fn finish_replacing(&self, shard: &mut Shard, place: &Place, hole: Option<Hole>) {
+        shard.commit(self, place);
+        if let Some(hole) = hole {
+            // Its first line has just been read; the next record of this size will fill it.
+            self.arena.prefetch(hole.at + 64);
+            shard.remember(hole);
         }
     }
 
     /// Frees a slot in one of the key's buckets, if need be at the cost of the coldest item there.
-    fn make_slot(&mut self, shared: &Shared, hash: KeyHash) {
-        if shared.index.make_room(hash.0, &|location| shared.rehash(location)) {
+    fn make_slot(&self, hash: KeyHash) {
+        if self.index.make_room(hash.0, &|location| self.rehash(location)) {
             return;
         }
-        let pair = shared.index.lock(hash.0);
+        let pair = self.index.lock(hash.0);
         if let Some(found) = pair.coldest() {
-            shared.retire(found.location(), &shared.head(found.location()));
+            self.retire(found.location(), &self.head(found.location()));
             pair.remove(&found);
-            self.uncounted_items -= 1;
-            count_shared(&shared.counters.displaced_out, 1);
+            self.index.count(-1);
+            count_shared(&self.counters.displaced_out, 1);
         }
     }
 }
@@ -675,7 +733,7 @@ impl Shared {
         let bytes = head.record_bytes();
         let elsewhere = self.values.is_elsewhere();
         let value_bytes = if elsewhere { head.value_len as u64 } else { 0 };
-        segment.remove_live((bytes + value_bytes) as i32);
+        segment.remove_live(bytes + value_bytes);
         let reusable = !elsewhere && !head.has(mark::CAS_SEEN);
         let sequence = segment.sequence.load(std::sync::atomic::Ordering::SeqCst);
         reusable.then_some(Hole { at: location * UNIT, bytes, segment: id, sequence })
