@@ -66,6 +66,12 @@ impl Found {
         location_of(self.word)
     }
 
+    /// Whether the slot has named the same item all the time since it was found `before`. That it
+    /// names the same location again would not do: holes are filled anew.
+    pub(crate) fn is_still(&self, before: &Found) -> bool {
+        self.at == before.at && self.header ^ before.header < VERSION
+    }
+
     /// How often the item was read.
     #[inline]
     pub(crate) fn heat(self) -> Heat {
@@ -319,7 +325,8 @@ impl Index {
             Ordering::Acquire,
             Ordering::Relaxed,
         );
-        locked.is_ok().then_some(One { index: self, hash, found })
+        // Not made before the lock is held: dropping one unlocks.
+        locked.is_ok().then(|| One { index: self, hash, found })
     }
 
     /// Locks both of a key's buckets.

@@ -29,7 +29,7 @@ const DIGITS_MAX: usize = 20;
 
 /// An item as it was read for an operation that depends on it.
 struct OldItem {
-    location: u64,
+    found: Found,
     marks: u32,
     meta: ItemMeta,
     cas: u64,
@@ -449,7 +449,7 @@ impl Worker {
         let location = found.location();
         let meta = shared.meta(&found, &head, now);
         let cas = shared.cas_of(location, &head);
-        let old = OldItem { location, marks: head.marks, meta, cas, head };
+        let old = OldItem { found, marks: head.marks, meta, cas, head };
         if !want_value {
             return Old::Present(old);
         }
@@ -659,7 +659,7 @@ impl OldItem {
         const RELEVANT: u32 = 0xFF << 24 & !mark::CAS_SEEN;
         match seen {
             Seen::Live(found, head)
-                if found.location() == self.location
+                if found.is_still(&self.found)
                     && head.marks & RELEVANT == self.marks & RELEVANT
                     && head.expiry(&shared.arena) == self.meta.expiry =>
             {
