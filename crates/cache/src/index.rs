@@ -18,6 +18,7 @@
 //!    record that a slot names, and the version again. Memory that a slot has named may be written
 //!    anew only after the slot and then the version were changed, so an unchanged version proves
 //!    that the record was whole.
+//!    Memory of the table that was given back begins again with versions that it did not have.
 //! 4. A miss is proven by both buckets' versions and the number of buckets being unchanged.
 
 use std::hint::select_unpredictable;
@@ -30,6 +31,8 @@ pub(crate) const BUCKET_BYTES: u64 = 64;
 const SLOTS: usize = 7;
 const LOCK: u64 = 1;
 const VERSION: u64 = 1 << 32;
+/// Where a bucket's version has the number of its life.
+const LIFE_SHIFT: u32 = 52;
 const LOCATION_BITS: u32 = 40;
 const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
 /// The byte of a slot word that holds its heat.
@@ -147,7 +150,16 @@ pub(crate) struct Index {
     buckets: AtomicU64,
     buckets_max: u64,
     items: AtomicI64,
-    growth: Mutex<()>,
+    growth: Mutex<Growth>,
+}
+
+/// What is known to whoever makes the table longer or shorter.
+#[derive(Default)]
+struct Growth {
+    /// Buckets that may have been touched since memory was last given back.
+    touched: u64,
+    /// How often memory was given back.
+    trims: u64,
 }
 
 #[inline(always)]
@@ -195,7 +207,7 @@ impl Index {
             buckets: AtomicU64::new(BUCKETS_MIN),
             buckets_max,
             items: AtomicI64::new(0),
-            growth: Mutex::new(()),
+            growth: Mutex::new(Growth::default()),
         })
     }
 
@@ -509,13 +521,15 @@ impl Index {
 
     /// Adds one bucket, splitting the items of another; `false` if the table is at its maximum.
     pub(crate) fn grow(&self, rehash: &impl Fn(u64) -> u64) -> bool {
-        let Some(_growing) = self.growth.try_lock() else { return true };
+        let Some(mut growth) = self.growth.try_lock() else { return true };
         let n = self.buckets.load(Ordering::Acquire);
         if n >= self.buckets_max {
             return false;
         }
         let (old, new) = (n - (1 << n.ilog2()), n);
         self.lock_both(old, new);
+        growth.touched = growth.touched.max(n + 1);
+        self.begin_life(new, growth.trims);
         let mut line = self.table.load_line(old * BUCKET_BYTES);
         for word in &mut line[1..] {
             if *word != 0 && !moves_to(rehash(location_of(*word)), old, new, n) {
@@ -563,15 +577,33 @@ impl Index {
         fits
     }
 
+    /// A bucket whose memory was given back has forgotten its version: it must not count through the
+    /// same ones again, under the eyes of a reader that was slow. Each life has a million of its own.
+    fn begin_life(&self, locked: u64, trims: u64) {
+        let at = locked * BUCKET_BYTES;
+        let header = self.table.load_u64(at, Ordering::Relaxed);
+        if header < VERSION {
+            self.table.store_u64(at, header | trims << LIFE_SHIFT, Ordering::Release);
+        }
+    }
+
     /// Gives the memory behind the last bucket back to the system; whole pages only.
     pub(crate) fn trim(&self) {
         const PAGE: u64 = 4096;
-        let Some(_growing) = self.growth.try_lock() else { return };
+        let Some(mut growth) = self.growth.try_lock() else { return };
         let used = self.bytes().next_multiple_of(PAGE);
         let all = self.table.len();
-        if used < all {
-            self.table.discard(used, all - used);
+        if used >= all || used / BUCKET_BYTES >= growth.touched {
+            return;
         }
+        // Somebody who has not noticed yet that the table is shorter may hold a lock there for a
+        // moment. All of them are taken first: giving the memory back unlocks them.
+        for bucket in used / BUCKET_BYTES..growth.touched {
+            self.lock_bucket(bucket);
+        }
+        self.table.discard(used, all - used);
+        growth.touched = used / BUCKET_BYTES;
+        growth.trims += 1;
     }
 }
 
