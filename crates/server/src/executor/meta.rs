@@ -7,7 +7,8 @@ use entresol_cache::{
 };
 use entresol_protocol::encode::{self, DebugFacts, MetaFacts, Status, Win};
 use entresol_protocol::{
-    FlagTokens, KeyBuffer, MetaArithmetic, MetaDebug, MetaDelete, MetaGet, MetaSet, MetaStoreMode,
+    FlagTokens, Key, KeyBuffer, MetaArithmetic, MetaDebug, MetaDelete, MetaGet, MetaSet,
+    MetaStoreMode,
 };
 
 use super::text::expiry;
@@ -32,8 +33,15 @@ impl Call<'_> {
         };
         let reported = Reported { touch, vivify: options.vivify, tokens: request.tokens, now };
         let start = self.out.bytes.len();
-        let mut buffer = KeyBuffer::default();
-        let key = request.key.resolve(&mut buffer);
+        // A buffer takes time to clear, and few keys need one.
+        let mut buffer;
+        let key = match request.key {
+            Key::Text(key) => key,
+            key => {
+                buffer = KeyBuffer::default();
+                key.resolve(&mut buffer)
+            }
+        };
         let bytes = &mut self.out.bytes;
         let lookup = self.seat.worker.get(key, hash, now, &options, bytes, |meta, out| {
             encode::meta_get_header(out, request, &reported.facts(meta));

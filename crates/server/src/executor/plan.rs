@@ -1,7 +1,7 @@
 //! Parses a batch of pipelined requests and starts the memory accesses of all of them.
 
 use entresol_cache::KeyHash;
-use entresol_protocol::{AfterRefusal, KeyBuffer, Limits, Request, Step};
+use entresol_protocol::{AfterRefusal, Key, KeyBuffer, Limits, Request, Step};
 
 use crate::tenant::Seat;
 
@@ -80,11 +80,11 @@ fn hash_keys(request: &Request<'_>, seat: &Seat, hashes: &mut Vec<KeyHash>) {
     };
     match request {
         Request::Get { keys, .. } | Request::GetAndTouch { keys, .. } => keys.for_each(push),
-        other => {
-            if let Some(key) = other.single_key() {
-                push(key.resolve(&mut KeyBuffer::default()));
-            }
-        }
+        other => match other.single_key() {
+            Some(Key::Text(key)) => push(key),
+            Some(key) => push(key.resolve(&mut KeyBuffer::default())),
+            None => {}
+        },
     }
 }
 
