@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Why a measurement did not happen, or did not pass.
+/// Why a measurement did not happen, or did not pass. What the system said is the error's source,
+/// so it is seen where the whole chain is printed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
@@ -10,7 +11,7 @@ pub enum BenchError {
     #[error("{0}")]
     Usage(String),
     /// A file could not be read or written.
-    #[error("{path}: {source}", path = path.display())]
+    #[error("{path}", path = path.display())]
     File {
         /// Which file.
         path: PathBuf,
@@ -26,7 +27,7 @@ pub enum BenchError {
         problem: String,
     },
     /// A server could not be reached or went away.
-    #[error("server {address}: {source}")]
+    #[error("server {address}")]
     Server {
         /// The address as it was given.
         address: String,
@@ -53,7 +54,7 @@ pub enum BenchError {
     #[error("cache: {0}")]
     Cache(String),
     /// The system did not give a measurement.
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     System {
         /// What was asked.
         what: &'static str,

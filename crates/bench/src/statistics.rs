@@ -6,6 +6,9 @@ use serde::Serialize;
 /// How often the pairs are drawn anew for a confidence interval.
 pub const RESAMPLES: u32 = 5_000;
 
+/// Fewer pairs than this claim nothing: a bootstrap of a handful is too sure of itself.
+pub const PAIRS_MIN: usize = 10;
+
 /// Several rounds of one measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
@@ -53,10 +56,11 @@ pub struct PairedRatio {
 }
 
 impl PairedRatio {
-    /// Whether the interval leaves 1 out: only then is a difference claimed.
+    /// Whether there are pairs enough and the interval leaves 1 out: only then is a difference
+    /// claimed.
     #[must_use]
     pub fn differs(&self) -> bool {
-        self.pairs > 1 && (self.ci95_low > 1.0 || self.ci95_high < 1.0)
+        self.pairs >= PAIRS_MIN && (self.ci95_low > 1.0 || self.ci95_high < 1.0)
     }
 }
 
@@ -140,6 +144,12 @@ mod tests {
             covered += u32::from(ratio.ci95_low <= 2.0 && 2.0 <= ratio.ci95_high);
         }
         assert!((176..=198).contains(&covered), "{covered} of 200");
+    }
+
+    #[test]
+    fn a_handful_of_pairs_claims_nothing() {
+        assert!(!paired_ratio(&[(1.0, 2.0); 9], 1).unwrap().differs());
+        assert!(paired_ratio(&[(1.0, 2.0); 10], 1).unwrap().differs());
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub struct Comparison {
     pub throughput_ratio: Option<PairedRatio>,
     /// 99th percentile of response time; of equal offered load in an open loop only.
     pub p99_ratio: Option<PairedRatio>,
-    /// Pairs put aside because a generator was too late (open loop).
+    /// Pairs whose response times are put aside, since a generator was too late (open loop).
     pub pairs_void: usize,
 }
 
@@ -99,26 +99,28 @@ pub fn compare(options: &CompareOptions, progress: &Progress) -> Result<Comparis
             (run(first)?, b)
         });
     }
-    Ok(evaluate(runs, first.seed))
+    Ok(evaluate(&runs, first.seed))
 }
 
-/// Puts void pairs aside, unless that leaves none, and forms the ratios.
-fn evaluate(runs: Vec<(LoadResult, LoadResult)>, seed: u64) -> Comparison {
-    let all = runs.len();
-    let (void, kept): (Vec<_>, Vec<_>) =
-        runs.into_iter().partition(|(a, b)| a.generator_too_late || b.generator_too_late);
-    let runs = if kept.is_empty() { void } else { kept };
+/// Forms the ratios. Response times of pairs with a late generator are put aside; what a request
+/// cost the server is not touched by that.
+fn evaluate(runs: &[(LoadResult, LoadResult)], seed: u64) -> Comparison {
+    let in_time = |(a, b): &&(LoadResult, LoadResult)| {
+        a.r#loop == "open" && !a.generator_too_late && !b.generator_too_late
+    };
     let ratio = |figure: &dyn Fn(&LoadResult) -> Option<f64>| {
         let pairs: Option<Vec<(f64, f64)>> =
             runs.iter().map(|(a, b)| Some((figure(a)?, figure(b)?))).collect();
         paired_ratio(&pairs?, seed)
     };
-    let open = runs.iter().all(|(a, _)| a.r#loop == "open");
+    let response: Vec<(f64, f64)> =
+        runs.iter().filter(in_time).map(|(a, b)| (a.latency.p99_us, b.latency.p99_us)).collect();
+    let late = |(a, b): &&(LoadResult, LoadResult)| a.generator_too_late || b.generator_too_late;
     Comparison {
         cpu_ratio: ratio(&|run| run.server_cpu_us_per_request),
         throughput_ratio: ratio(&|run| Some(run.throughput_ops_s)),
-        p99_ratio: ratio(&|run| open.then_some(run.latency.p99_us)),
-        pairs_void: all - runs.len(),
+        p99_ratio: paired_ratio(&response, seed),
+        pairs_void: runs.iter().filter(late).count(),
         first: side(runs.iter().map(|(a, _)| a)),
         second: side(runs.iter().map(|(_, b)| b)),
     }
@@ -147,5 +149,35 @@ fn side<'a>(runs: impl Iterator<Item = &'a LoadResult>) -> Side {
         hit_ratio_min: runs.iter().map(|run| run.hit_ratio).fold(1.0, f64::min),
         client_cpu_us_per_request: spread(&|run| run.client_cpu_us_per_request),
         typical: typical.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_base::Nanos;
+
+    fn run(cpu_us: f64, too_late: bool) -> LoadResult {
+        let address: Address = "127.0.0.1:1".parse().unwrap();
+        let options = LoadOptions { rate_ops_s: Some(1.0), ..LoadOptions::new(address) };
+        let tally = super::super::Tally::default();
+        let mut result = LoadResult::new(&options, &tally, Nanos(0), Some(0));
+        result.server_cpu_us_per_request = Some(cpu_us);
+        result.latency.p99_us = 100.0 * cpu_us;
+        result.throughput_ops_s = 1.0;
+        result.generator_too_late = too_late;
+        result
+    }
+
+    #[test]
+    fn response_times_of_late_generators_are_put_aside_and_counted() {
+        let runs = vec![(run(1.0, false), run(2.0, false)), (run(9.0, true), run(2.0, false))];
+        let compared = evaluate(&runs, 1);
+        assert_eq!(compared.pairs_void, 1);
+        let p99 = compared.p99_ratio.unwrap();
+        assert!((p99.ratio - 0.5).abs() < 1e-9 && p99.pairs == 1, "{p99:?}");
+        assert_eq!(compared.cpu_ratio.unwrap().pairs, 2);
+        let all_late = evaluate(&[(run(1.0, true), run(2.0, true))], 1);
+        assert_eq!((all_late.pairs_void, all_late.p99_ratio), (1, None));
     }
 }

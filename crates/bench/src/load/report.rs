@@ -5,7 +5,7 @@ use super::result::{LatencySummary, LoadResult};
 use crate::report::svg::{Bar, bars, latency_curve};
 use crate::report::table::{grouped, number};
 use crate::report::{Page, Table};
-use crate::statistics::{PairedRatio, Spread};
+use crate::statistics::{PAIRS_MIN, PairedRatio, Spread};
 
 fn optional(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), number)
@@ -118,7 +118,11 @@ impl Comparison {
         }
         if self.pairs_void > 0 {
             let void = grouped(self.pairs_void as f64);
-            table.row(vec!["put aside, generator late".to_owned(), String::new(), void]);
+            table.row(vec![
+                "response times put aside, generator late".to_owned(),
+                String::new(),
+                void,
+            ]);
         }
         table
     }
@@ -147,7 +151,13 @@ impl Comparison {
 }
 
 fn ratio_row(what: &str, ratio: &PairedRatio) -> Vec<String> {
-    let verdict = if ratio.differs() { "" } else { "no difference claimed" };
+    let verdict = if ratio.differs() {
+        ""
+    } else if ratio.pairs < PAIRS_MIN {
+        "too few pairs to claim anything"
+    } else {
+        "no difference claimed"
+    };
     let three = |value: f64| format!("{value:.3}");
     vec![
         what.to_owned(),
