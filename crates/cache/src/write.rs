@@ -413,6 +413,9 @@ impl Worker {
             if new.is_none() {
                 return Some(meta);
             }
+            // The successor keeps the token that this record's place implies, so nothing else may
+            // ever be put into the place.
+            head.set_marks(&shared.arena, mark::CAS_SEEN, 0);
             drop(pair);
             // The record has no room for an expiry (only values in DRAM have such records).
             let Old::Present(old) = self.read_old(key, hash, now, true, None) else { return None };

@@ -481,3 +481,23 @@ fn a_token_that_was_told_stays_smaller_than_all_later_ones() {
     assert!(meta.stale);
     assert_eq!(value, b"older");
 }
+
+#[test]
+fn a_token_that_a_touching_read_told_is_not_given_out_again() {
+    let mut world = World::new(small(64, 16), false);
+    let (now, hash) = (world.now(), world.worker.hash(b"key"));
+    let told = |world: &mut World, touch| {
+        let options = GetOptions { cas: true, touch, ..GetOptions::default() };
+        match world.worker.get(b"key", hash, now, &options, &mut Vec::new(), |_, _| ()) {
+            Lookup::Hit(meta) => meta.cas,
+            other => panic!("{other:?}"),
+        }
+    };
+    for _ in 0..100 {
+        world.put(b"key", &Store::set(b"x"));
+        let first = told(&mut world, Some(Expiry::At(Seconds(now.0 + 1000))));
+        world.worker.delete(b"key", hash, now, &DeleteOptions::default(), None);
+        world.put(b"key", &Store::set(b"z"));
+        assert_ne!(told(&mut world, None), first);
+    }
+}
