@@ -98,6 +98,11 @@ impl Shared {
         (sequence << 22) | (offset / UNIT)
     }
 
+    /// Asks the processor to fetch the record at a location, if there is one.
+    pub(crate) fn fetch(&self, location: u64) {
+        self.arena.prefetch(location.wrapping_mul(UNIT));
+    }
+
     /// The hash of the key of the record at a location.
     pub(crate) fn rehash(&self, location: u64) -> u64 {
         let head = self.head(location);
@@ -141,7 +146,7 @@ impl Shared {
                 }
                 self.table_bytes_taken.fetch_add(STEP, Ordering::Relaxed);
             }
-            if !self.index.grow(&|location| self.rehash(location)) {
+            if !self.index.grow(&|at| self.fetch(at), &|at| self.rehash(at)) {
                 return;
             }
         }

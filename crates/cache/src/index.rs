@@ -449,13 +449,27 @@ impl Index {
             .map(|slot| bucket * BUCKET_BYTES + slot as u64 * 8)
     }
 
+    fn fetch_records(&self, bucket: u64, fetch: &impl Fn(u64)) {
+        for word in &self.table.load_line(bucket * BUCKET_BYTES)[1..] {
+            fetch(location_of(*word));
+        }
+    }
+
     /// Frees a slot in one of a key's buckets by moving other items to their other buckets.
-    pub(crate) fn make_room(&self, hash: u64, rehash: &impl Fn(u64) -> u64) -> bool {
+    /// `fetch` as in `grow`.
+    pub(crate) fn make_room(
+        &self,
+        hash: u64,
+        fetch: &impl Fn(u64),
+        rehash: &impl Fn(u64) -> u64,
+    ) -> bool {
         let n = self.buckets.load(Ordering::Acquire);
         let (first, second) = addresses(hash, n);
         // Breadth first: each step names the bucket it looks at and the slot that would move there.
         let mut steps: Vec<Step> =
             vec![Step { bucket: first, from: None }, Step { bucket: second, from: None }];
+        self.fetch_records(first, fetch);
+        self.fetch_records(second, fetch);
         let mut next = 0;
         while next < steps.len() && steps.len() < DISPLACEMENT_BUCKETS_MAX {
             let bucket = steps[next].bucket;
@@ -520,13 +534,17 @@ impl Index {
     }
 
     /// Adds one bucket, splitting the items of another; `false` if the table is at its maximum.
-    pub(crate) fn grow(&self, rehash: &impl Fn(u64) -> u64) -> bool {
+    /// `fetch` asks for the record at a location, so that all of the bucket's are waited for at once.
+    pub(crate) fn grow(&self, fetch: &impl Fn(u64), rehash: &impl Fn(u64) -> u64) -> bool {
         let Some(mut growth) = self.growth.try_lock() else { return true };
         let n = self.buckets.load(Ordering::Acquire);
         if n >= self.buckets_max {
             return false;
         }
         let (old, new) = (n - (1 << n.ilog2()), n);
+        self.table.prefetch((old + 1) * BUCKET_BYTES);
+        self.table.prefetch(new * BUCKET_BYTES);
+        self.fetch_records(old, fetch);
         self.lock_both(old, new);
         growth.touched = growth.touched.max(n + 1);
         self.begin_life(new, growth.trims);

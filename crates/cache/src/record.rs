@@ -25,8 +25,6 @@ use crate::ops::Expiry;
 pub(crate) const UNIT: u64 = 4;
 /// The longest key.
 pub const KEY_BYTES_MAX: usize = 250;
-/// Header and key of a record never exceed this.
-pub(crate) const HEAD_BYTES_MAX: usize = 8 + 4 + 4 + 8 + 8 + KEY_BYTES_MAX;
 const TIME_MASK: u32 = 0xFF_FFFF;
 
 /// The marks of a record, bits of its second word.
@@ -223,29 +221,28 @@ impl NewRecord<'_> {
     #[inline]
     pub(crate) fn write(&self, arena: &Region, at: u64, place: Option<(u32, u32)>) -> u64 {
         let marks = self.all_marks(place.is_some());
-        let mut head = [0_u8; HEAD_BYTES_MAX];
-        let mut len = 0;
-        let mut put = |bytes: &[u8]| {
-            head[len..len + bytes.len()].copy_from_slice(bytes);
-            len += bytes.len();
+        let mut next = at;
+        let mut put = |word: u32| {
+            arena.store_u32(next, word, Ordering::Relaxed);
+            next += 4;
         };
-        put(&((self.value_len as u32) | (self.key.len() as u32) << 24).to_le_bytes());
-        put(&((self.last_access.0 & TIME_MASK) | marks).to_le_bytes());
+        put((self.value_len as u32) | (self.key.len() as u32) << 24);
+        put((self.last_access.0 & TIME_MASK) | marks);
         if self.client_flags != 0 {
-            put(&self.client_flags.to_le_bytes());
+            put(self.client_flags);
         }
         if marks & mark::EXPIRY != 0 {
-            put(&self.expiry.map_or(0, |second| second.0).to_le_bytes());
+            put(self.expiry.map_or(0, |second| second.0));
         }
         if let Some(cas) = self.cas {
-            put(&cas.to_le_bytes());
+            put(cas as u32);
+            put((cas >> 32) as u32);
         }
         if let Some((offset, checksum)) = place {
-            put(&offset.to_le_bytes());
-            put(&checksum.to_le_bytes());
+            put(offset);
+            put(checksum);
         }
-        put(self.key);
-        arena.write(at, &head[..len]);
-        at + len as u64
+        arena.write(next, self.key);
+        next + self.key.len() as u64
     }
 }

@@ -325,7 +325,7 @@ impl Shared {
                 return true;
             }
             drop(pair);
-            if !self.index.make_room(hash, &|location| self.rehash(location)) {
+            if !self.index.make_room(hash, &|at| self.fetch(at), &|at| self.rehash(at)) {
                 return false;
             }
         }

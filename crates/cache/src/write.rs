@@ -637,7 +637,7 @@ impl Shared {
 
     /// Frees a slot in one of the key's buckets, if need be at the cost of the coldest item there.
     fn make_slot(&self, hash: KeyHash) {
-        if self.index.make_room(hash.0, &|location| self.rehash(location)) {
+        if self.index.make_room(hash.0, &|at| self.fetch(at), &|at| self.rehash(at)) {
             return;
         }
         let pair = self.index.lock(hash.0);
