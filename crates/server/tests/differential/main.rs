@@ -5,6 +5,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)]
 
 mod cases;
+mod generated;
 mod peers;
 
 use peers::{Peer, Transcript};
