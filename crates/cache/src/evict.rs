@@ -268,26 +268,27 @@ impl Shared {
 
     fn merge(&self, ids: &[u32], account: &mut AccountHandle, now: Seconds, waiting: Waiting) {
         let class = self.segments.get(ids[0]).class.load(Ordering::Relaxed);
+        let plan = self.plan_merge(ids);
+        self.put_back(&ids[plan.segments..], class);
+        let ids = &ids[..plan.segments];
         // Values on a block file have to be read first, which no writer may wait for.
-        let target = match (&self.values, waiting) {
-            (Values::File(_), Waiting::Never) => None,
-            _ => self.try_open_segment(class).ok().flatten(),
+        let waits = matches!((&self.values, waiting), (Values::File(_), Waiting::Never));
+        let target = if waits || plan.keeps_nothing {
+            None
+        } else {
+            self.try_open_segment(class).ok().flatten()
         };
         let Some(mut target) = target else {
-            self.put_back_but_first(ids, class);
+            self.put_back(&ids[1..], class);
             return self.evict_whole(ids[0], now);
         };
-        let live: u64 = ids.iter().map(|id| self.live_bytes_of(*id)).sum();
-        let cutoff =
-            if live <= self.segment_bytes / 10 * 9 { Cutoff::NONE } else { self.cutoff(ids) };
-        let mut room = self.segment_bytes;
         for id in ids {
             self.begin_eviction(*id);
             let mut tally = Tally::default();
             let read = self.read_values(*id, account);
             self.walk(*id, |hash, location, head| {
                 let values = read.as_deref();
-                let keep = Keep { cutoff, target: &mut target, room: &mut room, values };
+                let keep = Keep { least: plan.least, target: &mut target, values };
                 if !self.keep_item(hash, location, now, keep, account, &mut tally) {
                     self.drop_item(hash, location, &head, now, &mut tally);
                 }
@@ -306,36 +307,55 @@ impl Shared {
         file.read_segment(self.medium_base_of(id)).ok()
     }
 
-    /// Queues segments again, in front, that were taken out for a merge that cannot be.
-    fn put_back_but_first(&self, ids: &[u32], class: u8) {
+    /// Queues segments again, in front, that were taken out for a merge that does without them.
+    fn put_back(&self, ids: &[u32], class: u8) {
         let mut queues = self.queues.lock();
-        for id in ids[1..].iter().rev() {
+        for id in ids.iter().rev() {
             queues.sealed[class as usize].push_front(*id);
         }
     }
 
-    /// The frequency from which on items of these segments fit into one.
-    fn cutoff(&self, ids: &[u32]) -> Cutoff {
-        let mut bytes_by_frequency = [0_u64; 128];
-        for id in ids {
-            self.walk(*id, |hash, location, head| {
-                let is_it = |at| (at == location).then_some(());
-                if let Some((found, ())) = self.index.find(hash, is_it) {
-                    let value = if self.values.is_elsewhere() { head.value_len as u64 } else { 0 };
-                    bytes_by_frequency[usize::from(found.heat().frequency())] +=
-                        head.record_bytes() + value;
-                }
-            });
+    /// How many of these segments to merge, and from which frequency on an item stays: all of them
+    /// and everything if that fits, else as few as fill half a segment with what was read since
+    /// the hand last passed. More than is needed would only be emptied too early.
+    fn plan_merge(&self, ids: &[u32]) -> MergePlan {
+        let live: u64 = ids.iter().map(|id| self.live_bytes_of(*id)).sum();
+        if live <= self.segment_bytes / 10 * 9 {
+            return MergePlan { segments: ids.len(), least: 0, keeps_nothing: false };
         }
-        let mut sum = 0;
-        for frequency in (1..=127_u8).rev() {
-            sum += bytes_by_frequency[frequency as usize];
-            if sum > self.segment_bytes {
-                return Cutoff { least: frequency };
+        let mut bytes_by_frequency = [0_u64; 128];
+        let mut segments = 0;
+        let mut read = 0;
+        for id in ids {
+            self.add_frequencies(*id, &mut bytes_by_frequency);
+            segments += 1;
+            read = bytes_by_frequency[1..].iter().sum();
+            if read == 0 || segments > 1 && read > self.segment_bytes / 2 {
+                break;
             }
         }
-        // What nobody has read since the hand last passed does not stay.
-        Cutoff { least: 1 }
+        let mut least = 1;
+        let mut sum = 0;
+        for frequency in (1..=127_u8).rev() {
+            sum += bytes_by_frequency[usize::from(frequency)];
+            if sum > self.segment_bytes {
+                least = frequency;
+                break;
+            }
+        }
+        MergePlan { segments, least, keeps_nothing: read == 0 }
+    }
+
+    /// Adds the bytes of a segment's live items to those of their frequencies.
+    fn add_frequencies(&self, id: u32, bytes_by_frequency: &mut [u64; 128]) {
+        self.walk(id, |hash, location, head| {
+            let is_it = |at| (at == location).then_some(());
+            if let Some((found, ())) = self.index.find(hash, is_it) {
+                let value = if self.values.is_elsewhere() { head.value_len as u64 } else { 0 };
+                bytes_by_frequency[usize::from(found.heat().frequency())] +=
+                    head.record_bytes() + value;
+            }
+        });
     }
 
     /// Carries an item into the target, if it is worth it and there is room.
@@ -351,7 +371,7 @@ impl Shared {
         let pair = self.index.lock(hash);
         let Some(found) = pair.find_location(location) else { return true };
         let head = self.head(location);
-        if found.heat().frequency() < keep.cutoff.least
+        if found.heat().frequency() < keep.least
             || head.expiry(&self.arena).is_past(now)
             || self.is_flushed(location)
         {
@@ -359,7 +379,6 @@ impl Shared {
         }
         let bytes = self.carry(location, &head, keep.target, keep.values, account);
         let Some((new_location, bytes)) = bytes else { return false };
-        *keep.room = keep.room.saturating_sub(bytes);
         self.retire(location, &head);
         pair.replace(&found, new_location, found.heat().cooled());
         tally.merged += 1;
@@ -429,22 +448,21 @@ impl Shared {
     }
 }
 
-/// The least frequency that stays.
-#[derive(Clone, Copy)]
-struct Cutoff {
+/// What a merge is to do.
+#[derive(Debug, Clone, Copy)]
+struct MergePlan {
+    /// How many segments it takes.
+    segments: usize,
+    /// The least frequency that stays.
     least: u8,
+    /// Nothing stays, so the first segment can go as it is.
+    keeps_nothing: bool,
 }
 
-impl Cutoff {
-    /// Everything stays.
-    const NONE: Cutoff = Cutoff { least: 0 };
-}
-
-/// Where what stays goes.
+/// Where what stays goes, and from which frequency on it does.
 struct Keep<'a> {
-    cutoff: Cutoff,
+    least: u8,
     target: &'a mut Open,
-    room: &'a mut u64,
     /// The values of the segment it comes from, if they had to be read.
     values: Option<&'a [u8]>,
 }

@@ -449,6 +449,11 @@ impl Index {
             .map(|slot| bucket * BUCKET_BYTES + slot as u64 * 8)
     }
 
+    fn used_slots(&self, bucket: u64) -> usize {
+        let line = self.table.load_line(bucket * BUCKET_BYTES);
+        line[1..].iter().map(|word| usize::from(*word != 0)).sum()
+    }
+
     fn fetch_records(&self, bucket: u64, fetch: &impl Fn(u64)) {
         for word in &self.table.load_line(bucket * BUCKET_BYTES)[1..] {
             fetch(location_of(*word));
@@ -750,9 +755,14 @@ impl Pair<'_> {
     }
 
     /// Puts a new location into a free slot; `false` if both buckets are full.
+    ///
+    /// The emptier of the two is taken: look-ups read both anyway, and at nine tenths of load far
+    /// fewer inserts find both of them full than if the first were filled before the second.
     pub(crate) fn insert(&self, location: u64, heat: Heat) -> bool {
-        let free = self.index.free_slot(self.first).or_else(|| self.index.free_slot(self.second));
-        let Some(at) = free else { return false };
+        let (first, second) =
+            (self.index.used_slots(self.first), self.index.used_slots(self.second));
+        let emptier = if second < first { self.second } else { self.first };
+        let Some(at) = self.index.free_slot(emptier) else { return false };
         self.index.change(at, word_of(self.hash, location, heat));
         true
     }

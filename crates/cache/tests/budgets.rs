@@ -186,3 +186,24 @@ fn what_cannot_be_is_refused_with_the_way_out() {
     let error = refused(Config { segment_bytes, ..Config::dram(ByteSize::gib(1)) });
     assert!(error.contains("segment_bytes") && error.contains("4KiB"), "{error}");
 }
+
+#[test]
+fn what_nobody_reads_is_given_up_a_segment_at_a_time() {
+    let quota = ByteSize(140 * OBJECTS / 4);
+    let (cache, mut worker, clock) = open(Config::dram(quota));
+    let now = clock.seconds();
+    let value = [b'v'; 100];
+    let mut least = f64::MAX;
+    for number in 0..OBJECTS {
+        put(&mut worker, number, now, &Store::set(&value));
+        if number.is_multiple_of(10_000) {
+            cache.maintain(now);
+        }
+        if number > OBJECTS / 2 && number.is_multiple_of(1000) {
+            least = least.min(cache.statistics().items as f64);
+        }
+    }
+    // Of 16 segments one is kept for merging, one is being filled and one has just been freed.
+    let full = OBJECTS as f64 / 4.0;
+    assert!(least > full * 13.0 / 16.0, "{least} of {full}");
+}
