@@ -294,11 +294,13 @@ impl Shared {
                     Expiry::Never | Expiry::Immediately => None,
                 });
                 items += 1;
+                self.index.count(1);
+                if self.index.wants_growth() {
+                    self.grow_index(&mut self.shards[0].lock(), now);
+                }
             }
             at = next;
         }
-        self.index.count(items as i64);
-        self.grow_index(&mut self.shards[0].lock(), now);
         items
     }
 

@@ -152,6 +152,37 @@ fn a_clean_stop_brings_everything_back() {
 }
 
 #[test]
+fn many_small_items_in_few_segments_all_come_back() {
+    const ITEMS: u32 = 100_000;
+    for medium in MEDIA {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
+        let now = clock.seconds();
+        let large = |dir| Config {
+            segment_bytes: Some(ByteSize::mib(2)),
+            dram_bytes: ByteSize::mib(64),
+            medium_bytes: ByteSize::mib(64),
+            ..config(medium, dir)
+        };
+        let cache = Cache::open(large(dir.path()), clock.clone()).unwrap();
+        let mut worker = cache.worker();
+        for key in 0..ITEMS {
+            store(&cache, &mut worker, format!("key{key}").as_bytes(), now, &Store::set(b"v"));
+        }
+        drop(worker);
+        cache.close().unwrap();
+        drop(cache);
+        let cache = Cache::open(large(dir.path()), clock.clone()).unwrap();
+        assert_eq!(cache.statistics().items, u64::from(ITEMS), "{medium}");
+        let mut worker = cache.worker();
+        for key in 0..ITEMS {
+            let found = get(&cache, &mut worker, format!("key{key}").as_bytes(), now);
+            assert!(found.is_some(), "{medium} {key}");
+        }
+    }
+}
+
+#[test]
 fn a_flush_survives_and_a_second_start_is_not_fooled_by_the_first_snapshot() {
     for medium in MEDIA {
         let dir = tempfile::tempdir().unwrap();
