@@ -17,8 +17,8 @@ pub enum OpenError {
     File(#[from] FileError),
     /// A quota holds too few segments.
     #[error(
-        "{quota} of tenant '{tenant}' is {given}, too little for {least_segments} segments of \
-         {segment}: give it at least {least}, or lower value_bytes_max or segment_bytes"
+        "the {quota} of tenant '{tenant}' is {given}, too little for {least_segments} segments of \
+         {segment}: give it at least {least}, or lower the value limit or the segment size"
     )]
     QuotaTooSmall {
         /// Which quota.
@@ -36,7 +36,7 @@ pub enum OpenError {
     },
     /// A quota is larger than what there is.
     #[error(
-        "{quota} of tenant '{tenant}' is {given}, more than {limit} has ({available}): lower it"
+        "the {quota} of tenant '{tenant}' is {given}, more than {limit} has ({available}): lower it"
     )]
     QuotaTooLarge {
         /// Which quota.
@@ -52,8 +52,8 @@ pub enum OpenError {
     },
     /// The largest value does not fit into a segment.
     #[error(
-        "value_bytes_max of tenant '{tenant}' is {given}, but a segment of {segment} holds values \
-         up to {most}: lower it, or raise segment_bytes (at most {segment_max})"
+        "the value limit of tenant '{tenant}' is {given}, but a segment of {segment} holds values \
+         up to {most}: lower it, or raise the segment size (at most {segment_max})"
     )]
     ValueTooLarge {
         /// Whose.
@@ -69,7 +69,7 @@ pub enum OpenError {
     },
     /// A segment size that cannot be.
     #[error(
-        "segment_bytes of tenant '{tenant}' is {given}: use a multiple of 4KiB from {least} to \
+        "the segment size of tenant '{tenant}' is {given}: use a multiple of 4KiB from {least} to \
          {most}"
     )]
     SegmentBytes {
@@ -117,7 +117,7 @@ pub enum OpenError {
 #[non_exhaustive]
 pub enum ResizeError {
     /// Too few segments.
-    #[error("{quota} of {given} is too little: this cache needs at least {least}")]
+    #[error("a {quota} of {given} is too little: this cache needs at least {least}")]
     TooSmall {
         /// Which quota.
         quota: &'static str,
@@ -131,7 +131,7 @@ pub enum ResizeError {
     File(#[from] FileError),
     /// More than there is.
     #[error(
-        "{quota} of {given} is more than there is: at most {most} can be had without a restart"
+        "a {quota} of {given} is more than there is: at most {most} can be had without a restart"
     )]
     TooLarge {
         /// Which quota.

@@ -53,12 +53,12 @@ impl Plan {
             available: ByteSize(available),
         };
         if config.dram_bytes.0 > machine_bytes {
-            return Err(too_large("dram_bytes", config.dram_bytes, "the machine", machine_bytes));
+            return Err(too_large("DRAM quota", config.dram_bytes, "the machine", machine_bytes));
         }
         let (quota_name, quota) = if inline {
-            ("dram_bytes", config.dram_bytes)
+            ("DRAM quota", config.dram_bytes)
         } else {
-            ("medium_bytes", config.medium_bytes)
+            ("medium quota", config.medium_bytes)
         };
         if quota.0 > ARENA_BYTES_MAX {
             return Err(too_large(
@@ -116,9 +116,9 @@ impl Plan {
             }
             Ok(())
         };
-        check("dram_bytes", dram, machine::memory_bytes())?;
+        check("DRAM quota", dram, machine::memory_bytes())?;
         if values.is_elsewhere() {
-            check("medium_bytes", medium, medium_capacity)?;
+            check("medium quota", medium, medium_capacity)?;
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ fn buffers(config: &Config, segment_bytes: u64) -> Result<Option<u32>, OpenError
     let buffers = config.dram_bytes.0 / OPEN_SHARE / segment_bytes;
     if buffers < 2 {
         return Err(OpenError::QuotaTooSmall {
-            quota: "dram_bytes",
+            quota: "DRAM quota",
             tenant: config.name.clone(),
             given: config.dram_bytes,
             segment: ByteSize(segment_bytes),

@@ -86,7 +86,7 @@ impl Values {
         match self {
             Values::Inline => Ok(()),
             Values::Pmem(pmem) if pmem.capacity_bytes() < bytes => Err(ResizeError::TooLarge {
-                quota: "medium_bytes",
+                quota: "medium quota",
                 given: ByteSize(bytes),
                 most: ByteSize(pmem.capacity_bytes()),
             }),

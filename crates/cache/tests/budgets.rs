@@ -176,15 +176,15 @@ fn what_cannot_be_is_refused_with_the_way_out() {
         Cache::open(config, clock).err().unwrap().to_string()
     };
     let error = refused(Config::dram(ByteSize::mib(1)));
-    assert!(error.contains("dram_bytes") && error.contains("at least"), "{error}");
+    assert!(error.contains("DRAM quota") && error.contains("at least"), "{error}");
     let error = refused(Config::dram(ByteSize::gib(1 << 20)));
     assert!(error.contains("the machine"), "{error}");
     let config = Config { value_bytes_max: ByteSize::mib(17), ..Config::dram(ByteSize::gib(1)) };
     let error = refused(config);
-    assert!(error.contains("value_bytes_max") && error.contains("16MiB"), "{error}");
+    assert!(error.contains("value limit") && error.contains("16MiB"), "{error}");
     let segment_bytes = Some(ByteSize(100_000));
     let error = refused(Config { segment_bytes, ..Config::dram(ByteSize::gib(1)) });
-    assert!(error.contains("segment_bytes") && error.contains("4KiB"), "{error}");
+    assert!(error.contains("segment size") && error.contains("4KiB"), "{error}");
 }
 
 #[test]
