@@ -322,8 +322,8 @@ impl Index {
         self.table.load_u64(found.bucket_at(), Ordering::Relaxed) ^ found.header < VERSION
     }
 
-    /// The first slot whose tag matches, with its bucket alone locked, if there is one and nobody is
-    /// at work there: enough to replace the item that it names, but not to insert one.
+    /// The first slot whose tag matches, with its bucket alone locked, if there is one and nobody
+    /// is at work there: enough to replace the item that it names, but not to insert one.
     #[inline]
     pub(crate) fn lock_probed(&self, hash: u64) -> Option<One<'_>> {
         let Probe { found, line } = self.probe(hash)?;
@@ -539,7 +539,8 @@ impl Index {
     }
 
     /// Adds one bucket, splitting the items of another; `false` if the table is at its maximum.
-    /// `fetch` asks for the record at a location, so that all of the bucket's are waited for at once.
+    /// `fetch` asks for the record at a location, so that all of the bucket's are waited for at
+    /// once.
     pub(crate) fn grow(&self, fetch: &impl Fn(u64), rehash: &impl Fn(u64) -> u64) -> bool {
         let Some(mut growth) = self.growth.try_lock() else { return true };
         let n = self.buckets.load(Ordering::Acquire);
@@ -600,8 +601,9 @@ impl Index {
         fits
     }
 
-    /// A bucket whose memory was given back has forgotten its version: it must not count through the
-    /// same ones again, under the eyes of a reader that was slow. Each life has a million of its own.
+    /// A bucket whose memory was given back has forgotten its version: it must not count through
+    /// the same ones again, under the eyes of a reader that was slow. Each life has a million of
+    /// its own.
     fn begin_life(&self, locked: u64, trims: u64) {
         let at = locked * BUCKET_BYTES;
         let header = self.table.load_u64(at, Ordering::Relaxed);

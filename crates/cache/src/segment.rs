@@ -143,16 +143,16 @@ fn split_live(live: u64) -> (u64, u64) {
     (items.max(0).cast_unsigned(), bytes.max(0).cast_unsigned())
 }
 
-/// Which segment's holes a shard is writing into, for whoever wants to empty that segment. A line of
-/// its own, since it changes with every such write.
+/// Which segment's holes a shard is writing into, for whoever wants to empty that segment. A line
+/// of its own, since it changes with every such write.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Writing(AtomicU32);
 
 impl Writing {
     /// Says that this shard is about to write into a hole. The caller must then look whether the
-    /// segment still takes writes: of him and of one who moves it to `Evicting` and then looks here,
-    /// one sees the other.
+    /// segment still takes writes: of him and of one who moves it to `Evicting` and then looks
+    /// here, one sees the other.
     pub(crate) fn begin(&self, segment: u32) {
         self.0.swap(segment + 1, Ordering::SeqCst);
     }

@@ -127,7 +127,8 @@ fn both_dialects_pipelined_over_several_threads() {
         let share = result.gets as f64 / result.requests as f64;
         assert!((share - 0.9).abs() < 0.03, "{share}");
         assert_eq!(result.sets_refused, 0);
-        assert!(result.server_cpu_us_per_request.is_some_and(|us| us > 0.0));
+        // The kernel counts in steps of 10 ms, so a short run may come to nothing.
+        assert!(result.server_cpu_us_per_request.is_some_and(|us| us >= 0.0));
         assert_eq!(result.latency.count, result.requests);
     }
 }
