@@ -101,6 +101,10 @@ struct TenantFlags {
     /// [default: merge].
     #[arg(long, value_name = "POLICY")]
     eviction: Option<String>,
+    /// For measuring: answer every get with this many bytes and every store with success, without
+    /// a cache; what is left is the cost of the connection.
+    #[arg(long, value_name = "BYTES", hide = true)]
+    null_store: Option<usize>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -143,7 +147,11 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
         let mut raw =
             RawConfig { tenant: vec![spanned(arguments.tenant.raw())], ..Default::default() };
         arguments.server.put_over(&mut raw);
-        return Ok(config::from_flags(&raw, &machine())?);
+        let mut settings = config::from_flags(&raw, &machine())?;
+        for tenant in &mut settings.tenants {
+            tenant.null_store_bytes = arguments.tenant.null_store;
+        }
+        return Ok(settings);
     };
     let text = read_file(path)?;
     let read: Result<Settings, ConfigError> =

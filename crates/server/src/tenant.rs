@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use entresol_base::{Clock, Nanos, Seconds};
-use entresol_cache::{Cache, Worker};
+use entresol_cache::{Cache, KeyHash, Worker};
 use parking_lot::Mutex;
 
 use crate::config::{ConnectionLimits, TenantSettings};
@@ -218,15 +218,32 @@ pub struct Seat {
     pub worker: Worker,
     /// This thread's counters; no other thread may add to them.
     pub counters: Arc<Counters>,
+    /// What stands in for the cache when its cost is to be left out of a measurement.
+    pub null_store: Option<NullStore>,
+}
+
+/// The same value under every key, and a hash that serves for all of them.
+#[derive(Debug, Clone)]
+pub struct NullStore {
+    /// The value.
+    pub value: Vec<u8>,
+    /// The hash.
+    pub hash: KeyHash,
 }
 
 impl Seat {
     /// The seat of thread number `thread`; each number may be taken once.
     #[must_use]
     pub fn new(tenant: &Arc<Tenant>, thread: usize) -> Self {
+        let worker = tenant.cache.worker();
+        let null_store = tenant
+            .settings()
+            .null_store_bytes
+            .map(|bytes| NullStore { value: vec![b'0'; bytes], hash: worker.hash(b"") });
         Seat {
             tenant: Arc::clone(tenant),
-            worker: tenant.cache.worker(),
+            worker,
+            null_store,
             counters: tenant.threads.get(thread).cloned().unwrap_or_default(),
         }
     }

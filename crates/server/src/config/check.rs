@@ -263,6 +263,7 @@ impl Checker<'_> {
             segment_size,
             value_limit,
             eviction: self.eviction(raw),
+            null_store_bytes: None,
         }
     }
 

@@ -79,6 +79,9 @@ pub struct TenantSettings {
     pub value_limit: ByteSize,
     /// Which segment goes when room is short.
     pub eviction: Eviction,
+    /// For measuring only: every get is answered with this many bytes, every store with success,
+    /// and the cache is never asked. What is left is the cost of the connection.
+    pub null_store_bytes: Option<usize>,
 }
 
 impl TenantSettings {

@@ -74,6 +74,9 @@ pub(super) fn plan<'a>(
 #[inline]
 fn hash_keys(request: &Request<'_>, seat: &Seat, hashes: &mut Vec<KeyHash>) {
     let mut push = |key: &[u8]| {
+        if let Some(null_store) = &seat.null_store {
+            return hashes.push(null_store.hash);
+        }
         let hash = seat.worker.hash(key);
         seat.worker.prefetch(hash);
         hashes.push(hash);
@@ -91,7 +94,7 @@ fn hash_keys(request: &Request<'_>, seat: &Seat, hashes: &mut Vec<KeyHash>) {
 /// Starts fetching the records that the buckets name. A lone request gains nothing by it.
 #[inline]
 fn fetch_ahead(seat: &Seat, hashes: &[KeyHash]) {
-    if hashes.len() > 1 {
+    if hashes.len() > 1 && seat.null_store.is_none() {
         for hash in hashes {
             seat.worker.prefetch_record(*hash);
         }

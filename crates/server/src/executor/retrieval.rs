@@ -36,6 +36,14 @@ impl Call<'_> {
 
     #[inline]
     fn get_one(&mut self, key: &[u8], hash: KeyHash, options: &GetOptions) {
+        if let Some(null_store) = &self.seat.null_store {
+            let value_len = null_store.value.len() as u32;
+            let facts = ValueFacts { flags: 0, value_len, cas: None };
+            encode::value_header(&mut self.out.bytes, key, facts);
+            self.out.bytes.extend_from_slice(&null_store.value);
+            self.out.bytes.extend_from_slice(encode::CRLF);
+            return self.count_lookup(false, true);
+        }
         let start = self.out.bytes.len();
         let cas = options.cas;
         let now = self.now.seconds;

@@ -29,6 +29,9 @@ impl Call<'_> {
     }
 
     pub(super) fn store(&mut self, request: &entresol_protocol::Store<'_>, hash: KeyHash) -> Flow {
+        if self.seat.null_store.is_some() {
+            return self.reply(request.noreply, encode::STORED);
+        }
         let (mode, compare) = match request.verb {
             StoreVerb::Set => (StoreMode::Set, None),
             StoreVerb::Add => (StoreMode::Add, None),
