@@ -109,6 +109,7 @@ struct TenantFlags {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr(arguments.log_level);
+    entresol_media::machine::give_large_buffers_back();
     let settings = settings(arguments)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let running = entresol_server::start(settings, clock)?;

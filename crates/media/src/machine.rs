@@ -9,6 +9,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::files;
 
+/// Sees to it that large buffers go back to the system when they are freed, however large they
+/// once were: what a server calls once, at its start.
+pub fn give_large_buffers_back() {
+    crate::raw::allocator::give_large_buffers_back();
+}
+
 /// The memory that this process may use at most: the machine's, or its control group's if that is
 /// less.
 #[must_use]

@@ -25,6 +25,11 @@ impl Buffer {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
+    /// Bytes of memory it takes.
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.end
     }

@@ -103,6 +103,8 @@ pub(crate) struct Connection {
     pub(crate) sent: usize,
     /// Reads from a block file under way for this connection.
     pub(crate) reads: usize,
+    /// Bytes of buffers that its tenant's place in the loop counts for it.
+    pub(crate) counted_bytes: usize,
     /// Nothing is executed before this moment.
     pub(crate) parked_until: Option<Nanos>,
     /// The input may hold a whole request: execute before reading.
@@ -136,6 +138,7 @@ impl Connection {
             output: Output::default(),
             sent: 0,
             reads: 0,
+            counted_bytes: 0,
             parked_until: None,
             runnable: false,
             readable: false,
@@ -157,6 +160,14 @@ impl Connection {
     /// Whether something other than the client must happen first.
     pub(crate) fn is_held(&self) -> bool {
         self.reads > 0 || self.parked_until.is_some()
+    }
+
+    /// Bytes of buffers that it holds, those of reads under way included.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let replies = self.output.bytes.capacity();
+        // What is being read will be copied into room that the replies already have.
+        let reading = if self.reads > 0 { replies } else { 0 };
+        self.input.capacity() + replies + reading
     }
 
     /// Sends as much of the backlog as the client takes.

@@ -117,6 +117,8 @@ counters! {
     rejected_connections,
     /// Connections closed because they were idle or made no progress.
     idle_kicks,
+    /// Connections closed because the tenant's buffers were full and theirs did not move.
+    buffer_kicks,
     /// Times that a connection had to let others go first.
     conn_yields,
     /// Times that a connection was parked because its tenant's account was empty.

@@ -147,6 +147,7 @@ fn requests(tenant: &Tenant) -> Rows {
         ("auth_cmds", &0),
         ("auth_errors", &0),
         ("idle_kicks", &counts.idle_kicks),
+        ("buffer_kicks", &counts.buffer_kicks),
         ("bytes_read", &counts.bytes_read),
         ("bytes_written", &counts.bytes_written),
         ("conn_yields", &counts.conn_yields),

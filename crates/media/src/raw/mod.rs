@@ -1,6 +1,7 @@
 //! The only folder of the project that holds `unsafe` code. Each file wraps one thing the compiler
 //! cannot check behind functions that are safe to call, or says what their caller must keep.
 //!
+//! - `allocator`: how the C library gives memory back.
 //! - `buffer`: aligned buffers for disks.
 //! - `mapping`: mapped memory, bounds-checked; every access to a region ends here.
 //! - `persist`: writing cache lines back, and stores past the caches.
@@ -8,6 +9,7 @@
 //! - `ring`: reads and writes through io_uring.
 #![allow(unsafe_code)]
 
+pub(crate) mod allocator;
 pub(crate) mod buffer;
 pub(crate) mod mapping;
 pub(crate) mod persist;

@@ -236,6 +236,12 @@ impl Checker<'_> {
                 1..=1_000_000,
             ) as usize,
             pending_reads: self.count("pending_reads", &raw.pending_reads, 64, 1..=4096) as usize,
+            buffers_bytes: self.bounded_size(
+                "buffers",
+                &raw.buffers,
+                ByteSize::mib(256),
+                ByteSize::mib(1)..=ByteSize::gib(1 << 10),
+            ),
             idle_time: self.duration("idle_time", &raw.idle_time, Duration::ZERO),
             progress_time: self.duration("progress_time", &raw.progress_time, PROGRESS_DEFAULT),
         }

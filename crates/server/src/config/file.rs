@@ -107,6 +107,8 @@ pub struct RawLimits {
     pub requests_per_turn: Option<Spanned<i64>>,
     /// Reads from a block file that one connection may have under way.
     pub pending_reads: Option<Spanned<i64>>,
+    /// Requests, replies and reads under way of all connections of one tenant together.
+    pub buffers: Option<Spanned<SizeText>>,
     /// A connection without a request for this long is closed.
     pub idle_time: Option<Spanned<String>>,
     /// A request begun, or a reply not taken, for this long closes the connection.

@@ -20,12 +20,13 @@ pub(super) const TOP_KEYS: [&str; 10] = [
 ];
 
 /// Keys of `[limits]`.
-pub(super) const LIMITS_KEYS: [&str; 7] = [
+pub(super) const LIMITS_KEYS: [&str; 8] = [
     "request_line",
     "multiget_line",
     "output",
     "requests_per_turn",
     "pending_reads",
+    "buffers",
     "idle_time",
     "progress_time",
 ];

@@ -48,6 +48,8 @@ pub struct ConnectionLimits {
     pub requests_per_turn: usize,
     /// Reads from a block file that one connection may have under way.
     pub pending_reads: usize,
+    /// Requests, replies and reads under way of all connections of one tenant together.
+    pub buffers_bytes: usize,
     /// A connection without a request for this long is closed; zero is never.
     pub idle_time: Duration,
     /// A request begun, or a reply not taken, for this long closes the connection; zero is never.

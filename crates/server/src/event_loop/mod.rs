@@ -5,6 +5,7 @@
 //! requests in it, one write), then hands all reads of block files that the turns asked for to
 //! the system together. Who has more to do than a turn allows stands in a queue behind the others.
 
+mod buffers;
 mod orders;
 mod reads;
 mod seats;
@@ -157,6 +158,9 @@ impl EventLoop {
     fn close(&mut self, key: Key) {
         if let Some(mut connection) = self.connections.remove(key) {
             connection.stream.deregister(self.poll.registry());
+            if let Some(Some(seat)) = self.seats.get_mut(connection.seat) {
+                seat.buffers.change(connection.counted_bytes, 0);
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use mio::net::{TcpListener, UnixListener};
 use mio::unix::SourceFd;
 use mio::{Interest, Token};
 
+use super::buffers::BufferQuota;
 use super::reads::Reads;
 use super::{EventLoop, connection_token, source_token};
 use crate::config::ConnectionLimits;
@@ -27,6 +28,8 @@ pub(super) struct LoopSeat {
     pub(super) name: String,
     pub(super) limits: TurnLimits,
     pub(super) reads: Reads,
+    /// What its connections' buffers may hold in this loop, and what they hold.
+    pub(super) buffers: BufferQuota,
     sources: Vec<Key>,
 }
 
@@ -76,11 +79,13 @@ impl EventLoop {
             self.register(*key, &reads)?;
         }
         let limits = turn_limits(&seat.tenant, &self.limits);
+        let loops = seat.tenant.server().threads;
+        let buffers = BufferQuota::share(self.limits.buffers_bytes, loops);
         let name = seat.tenant.name();
         if self.seats.len() <= place {
             self.seats.resize_with(place + 1, || None);
         }
-        self.seats[place] = Some(LoopSeat { seat, name, limits, reads, sources });
+        self.seats[place] = Some(LoopSeat { seat, name, limits, reads, buffers, sources });
         Ok(())
     }
 
@@ -141,6 +146,7 @@ impl EventLoop {
         self.limits = limits;
         for seat in self.seats.iter_mut().flatten() {
             seat.limits = turn_limits(&seat.seat.tenant, &limits);
+            seat.buffers.set_share(limits.buffers_bytes, seat.seat.tenant.server().threads);
         }
     }
 

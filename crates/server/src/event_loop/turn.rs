@@ -8,7 +8,7 @@ use crate::slab::Key;
 
 /// What becomes of a connection after its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum After {
+pub(super) enum After {
     Wait,
     Again,
     Close,
@@ -22,7 +22,9 @@ impl EventLoop {
         if connection.is_held() {
             return;
         }
-        match self.advance(key) {
+        let after = self.advance(key);
+        self.count_buffers(key);
+        match after {
             After::Wait => {}
             After::Again => self.enqueue(key),
             After::Close => self.close(key),
@@ -38,6 +40,9 @@ impl EventLoop {
         }
         if connection.closing {
             return After::Close;
+        }
+        if seat.buffers.is_full() {
+            return self.wait_for_buffers(key);
         }
         if !connection.runnable && !receive(connection, seat, &mut self.buffers) {
             let ended = connection.half_closed && !connection.readable;
@@ -99,6 +104,7 @@ impl EventLoop {
 
     /// Whether the connection waits, comes again or goes.
     pub(super) fn finish_after_reads(&mut self, key: Key) {
+        self.count_buffers(key);
         let now = self.now.nanos;
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return };

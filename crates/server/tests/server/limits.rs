@@ -69,3 +69,23 @@ fn a_request_for_very_many_keys_is_answered_in_pieces() {
     client.ask(&format!("get{keys}\nmn\n"), &format!("{reply}END\nMN\n"));
     running.stop().unwrap();
 }
+
+#[test]
+fn slow_clients_together_hold_no_more_than_the_tenants_buffers() {
+    let limits = "[limits]\nbuffers = \"8MiB\"\noutput = \"1MiB\"\n";
+    let running = start(&format!("{limits}{}", tenant("a", "")));
+    let mut client = Client::of(&running, "a");
+    client.ask(&format!("set k 0 0 500000\n{}\n", "v".repeat(500_000)), "STORED\n");
+    let mut slow: Vec<Client> = (0..40).map(|_| Client::of(&running, "a")).collect();
+    for other in &mut slow {
+        other.send("get k\r\n".repeat(40).as_bytes());
+    }
+    let kicks = || running.tenants()[0].counts().buffer_kicks;
+    eventually("those that do not move are closed", || kicks() > 0);
+    // Whoever takes his replies is served, on whichever loop he is.
+    for _ in 0..8 {
+        Client::of(&running, "a").ask("mn\n", "MN\n");
+    }
+    assert!(kicks() < 40, "only as many go as it takes");
+    running.stop().unwrap();
+}

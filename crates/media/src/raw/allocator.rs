@@ -1,0 +1,16 @@
+//! How the C library's allocator gives memory back.
+
+/// From this size on an allocation is mapped by itself, and unmapped when it is freed.
+#[cfg(target_env = "gnu")]
+const MAPPED_BYTES_MIN: libc::c_int = 256 * 1024;
+
+/// Sees to it that large buffers go back to the system when they are freed. Left alone, glibc
+/// raises its threshold for mapping with every large buffer that is freed, until all of them come
+/// from its arenas, which keep what was freed below anything that is still in use.
+pub(crate) fn give_large_buffers_back() {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: mallopt takes two numbers and a lock of its own; it may be called at any time.
+        unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN) };
+    }
+}
