@@ -1,6 +1,6 @@
-//! What the buffers of all of a tenant's connections may hold together, and what happens when it is
-//! used up: nothing more is executed for the tenant until there is room, and connections that have
-//! not moved for a while are closed, the largest first, so that slow clients cannot stop the others.
+//! What the buffers of all of a tenant's connections may hold together, and what happens when it
+//! is used up: nothing more is executed for the tenant until there is room, and connections that
+//! have not moved for a while are closed, the largest first: slow clients cannot stop the others.
 
 use std::time::Duration;
 
