@@ -14,6 +14,7 @@
 //! |---|---|
 //! | 4096 | header, see `at` |
 //! | 8 a segment | the sequence under which its saved form counts, or 0 |
+//! | 8 a segment | how many of its bits are set: a segment whose bits do not add up is not brought back |
 //! | `segment_bytes` / 128 a segment | a bit for every 16 bytes: the record there is void |
 
 use std::path::{Path, PathBuf};
@@ -47,6 +48,11 @@ mod at {
     pub(super) const FLUSH_AT: u64 = 48;
     pub(super) const SNAPSHOT_CHECKSUM: u64 = 52;
     pub(super) const BOOT: u64 = 56;
+    /// The complement of `FLUSHED_BELOW`, so that damage to either shows. A process that dies
+    /// between the two stores has not answered the flush, and leaves a cache that starts empty.
+    pub(super) const FLUSHED_CHECK: u64 = 64;
+    pub(super) const MAP_BYTES: u64 = 72;
+    pub(super) const SEGMENTS: u64 = 80;
 }
 
 /// The map's state: nothing is to be brought back.
@@ -75,6 +81,10 @@ pub(crate) struct Restart {
     segments: u32,
     /// What the last process left.
     pub(crate) left: Left,
+    /// Whether the map still knows which records of the segments on the medium are void. It does
+    /// not if the quota was changed, since its layout changes with it: then what a snapshot brings
+    /// back is not brought back again after a kill.
+    pub(crate) keeps_saved: bool,
     /// Whether the wall clock ran backwards: then nothing that expires is brought back, since
     /// nobody knows how much later it is.
     pub(crate) clock_ran_back: bool,
@@ -100,23 +110,30 @@ impl Restart {
             if values.is_elsewhere() { (plan.medium_bytes / plan.segment_bytes) as u32 } else { 0 };
         let bits = plan.segment_bytes / BIT_BYTES / 8;
         let options = RegionOptions {
-            create: Some(HEADER_BYTES + u64::from(segments) * (8 + bits)),
+            create: Some(HEADER_BYTES + u64::from(segments) * (16 + bits)),
             grow: true,
             magic: Some(MAGIC),
             pmem: None,
         };
-        let map = Region::open(&dir.join(format!("{name}.map")), &options)?;
+        let path = dir.join(format!("{name}.map"));
+        let found_bytes = files::len(&path).unwrap_or(0);
+        let map = Region::open(&path, &options)?;
         let mut restart = Restart {
             map,
             snapshot_path: dir.join(format!("{name}.snapshot")),
             segment_bytes: plan.segment_bytes,
             segments,
             left: Left::Nothing,
+            keeps_saved: true,
             clock_ran_back: false,
             restored_items: AtomicU64::new(0),
         };
         let medium = crc32c(config.medium.to_string().as_bytes());
-        restart.left = restart.find_left(medium, values);
+        restart.left = restart.find_left(medium, values, found_bytes);
+        restart.keeps_saved = restart.load(at::SEGMENTS) == restart.segments;
+        if restart.left == Left::Snapshot && !restart.keeps_saved {
+            restart.map.zero(HEADER_BYTES, restart.map.len() - HEADER_BYTES);
+        }
         restart.clock_ran_back = restart.load(at::LAST_SEEN) > now.0;
         if restart.left == Left::Nothing {
             restart.start_anew(medium, values).map_err(|cause| failed(dir, cause))?;
@@ -132,15 +149,24 @@ impl Restart {
         self.map.store_u32(at, value, Ordering::SeqCst);
     }
 
-    fn find_left(&self, medium: u32, values: &Values) -> Left {
+    fn find_left(&self, medium: u32, values: &Values, found_bytes: u64) -> Left {
+        let (flushed, _) = self.flushes();
+        let check = self.map.load_u64(at::FLUSHED_CHECK, Ordering::SeqCst);
         let life = self.map.load_u64(at::LIFE, Ordering::SeqCst);
         let ours = self.load(at::FORMAT) == FORMAT
             && self.map.load_u64(at::SEGMENT_BYTES, Ordering::SeqCst) == self.segment_bytes
             && self.load(at::MEDIUM) == medium
+            && self.map.load_u64(at::MAP_BYTES, Ordering::SeqCst) == found_bytes
+            && check == !flushed
             && values.label().is_none_or(|label| label == Label { format: FORMAT, life });
         match self.load(at::STATE) {
             CLEAN if ours && files::exists(&self.snapshot_path) => Left::Snapshot,
-            RUNNING if ours && values.is_elsewhere() && self.load(at::BOOT) == boot() => {
+            RUNNING
+                if ours
+                    && values.is_elsewhere()
+                    && self.load(at::SEGMENTS) == self.segments
+                    && self.load(at::BOOT) == boot() =>
+            {
                 Left::Sealed
             }
             _ => Left::Nothing,
@@ -156,6 +182,8 @@ impl Restart {
         self.map.store_u64(at::LIFE, life, Ordering::SeqCst);
         self.map.store_u64(at::SEGMENT_BYTES, self.segment_bytes, Ordering::SeqCst);
         self.map.store_u64(at::FLUSHED_BELOW, 0, Ordering::SeqCst);
+        self.map.store_u64(at::FLUSHED_CHECK, !0, Ordering::SeqCst);
+        self.map.store_u64(at::MAP_BYTES, self.map.len(), Ordering::SeqCst);
         self.store(at::FLUSH_AT, 0);
         self.store(at::MEDIUM, medium);
         self.store(at::FORMAT, FORMAT);
@@ -166,6 +194,8 @@ impl Restart {
     pub(crate) fn begin(&self, now: Seconds) -> std::io::Result<()> {
         self.store(at::LAST_SEEN, now.0);
         self.store(at::BOOT, boot());
+        self.store(at::SEGMENTS, self.segments);
+        self.map.store_u64(at::MAP_BYTES, self.map.len(), Ordering::SeqCst);
         self.store(at::STATE, RUNNING);
         self.map.persist(0, HEADER_BYTES as usize);
         files::remove(&self.snapshot_path)
@@ -190,7 +220,22 @@ impl Restart {
 
     fn bits_at(&self, id: u32) -> u64 {
         let bits = self.segment_bytes / BIT_BYTES / 8;
-        HEADER_BYTES + u64::from(self.segments) * 8 + u64::from(id) * bits
+        HEADER_BYTES + u64::from(self.segments) * 16 + u64::from(id) * bits
+    }
+
+    fn count_at(&self, id: u32) -> u64 {
+        HEADER_BYTES + u64::from(self.segments) * 8 + u64::from(id) * 8
+    }
+
+    /// Whether as many of a segment's bits are set as were ever set. A process that died between
+    /// setting a bit and counting it leaves them unequal, and so does most damage.
+    pub(crate) fn adds_up(&self, id: u32) -> bool {
+        let (from, bytes) = (self.bits_at(id), self.segment_bytes / BIT_BYTES / 8);
+        let set: u64 = (from..from + bytes)
+            .step_by(8)
+            .map(|at| u64::from(self.map.load_u64(at, Ordering::SeqCst).count_ones()))
+            .sum();
+        set == self.map.load_u64(self.count_at(id), Ordering::SeqCst)
     }
 
     /// How many segments the map knows.
@@ -209,6 +254,7 @@ impl Restart {
         if id < self.segments {
             self.map.store_u64(self.entry_at(id), 0, Ordering::SeqCst);
             self.map.zero(self.bits_at(id), self.segment_bytes / BIT_BYTES / 8);
+            self.map.store_u64(self.count_at(id), 0, Ordering::SeqCst);
         }
     }
 
@@ -228,7 +274,10 @@ impl Restart {
     pub(crate) fn forget_record(&self, id: u32, record_at: u64) {
         if id < self.segments {
             let (word, bit) = self.bit(id, record_at);
-            self.map.fetch_or_u64(word, bit, Ordering::SeqCst);
+            let before = self.map.fetch_or_u64(word, bit, Ordering::SeqCst);
+            if before & bit == 0 {
+                self.map.fetch_add_u64(self.count_at(id), 1, Ordering::SeqCst);
+            }
         }
     }
 
@@ -241,6 +290,7 @@ impl Restart {
     /// Notes a flush: segments opened before this one in sequence do not count.
     pub(crate) fn record_flush(&self, below: u64) {
         self.map.store_u64(at::FLUSHED_BELOW, below, Ordering::SeqCst);
+        self.map.store_u64(at::FLUSHED_CHECK, !below, Ordering::SeqCst);
         self.store(at::FLUSH_AT, 0);
     }
 

@@ -176,7 +176,8 @@ impl Shared {
         saved.sort_unstable();
         let mut items = 0;
         for (sequence, id) in saved {
-            match self.read_closing(id).filter(|saved| saved.sequence == sequence) {
+            let saved = if restart.adds_up(id) { self.read_closing(id) } else { None };
+            match saved.filter(|saved| saved.sequence == sequence) {
                 Some(saved) => items += self.bring_back(&saved, restart, now),
                 None => restart.forget_segment(id),
             }
@@ -256,7 +257,7 @@ impl Shared {
         segment.value_used.store(saved.value_used, Ordering::Relaxed);
         segment.set_state(State::Open);
         let items = self.bring_items_back(id, saved, restart, now);
-        if elsewhere {
+        if elsewhere && restart.keeps_saved {
             restart.keep_segment(id, saved.sequence);
         }
         let mut queues = self.queues.lock();

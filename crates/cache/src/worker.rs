@@ -35,6 +35,8 @@ pub struct Worker {
     pub(crate) uncounted_items: i64,
     /// Where an old value is kept while its successor is written.
     pub(crate) scratch: Vec<u8>,
+    /// Bytes of values copied for operations that write, since somebody last asked.
+    pub(crate) moved_bytes: usize,
 }
 
 /// What a look at a record yields.
@@ -56,6 +58,7 @@ impl Worker {
             random: fastrand::Rng::new(),
             uncounted_items: 0,
             scratch: Vec::new(),
+            moved_bytes: 0,
         }
     }
 
@@ -80,6 +83,13 @@ impl Worker {
             self.shared.arena.prefetch(location * UNIT);
             self.shared.arena.prefetch(location * UNIT + 64);
         }
+    }
+
+    /// How many bytes of values were copied for operations that write, since this was last asked:
+    /// for whoever shares a thread fairly, since such an operation can move a million bytes.
+    #[inline]
+    pub fn take_moved_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.moved_bytes)
     }
 
     /// Whether the tenant's account lets it go on.

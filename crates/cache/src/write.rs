@@ -24,6 +24,8 @@ use crate::worker::{Seen, Worker};
 
 /// Items counted in or out before the index is told.
 const COUNT_BATCH: i64 = 32;
+/// A value longer than this, spaces included, is not looked at as a number.
+const NUMBER_BYTES_MAX: usize = 1024;
 /// The longest decimal number of 64 bits.
 const DIGITS_MAX: usize = 20;
 
@@ -36,9 +38,20 @@ struct OldItem {
     head: Head,
 }
 
+/// What of an old item is wanted besides its metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Want {
+    Nothing,
+    Value,
+    /// The value, if it is short enough to be a number.
+    Number,
+}
+
 /// What reading an old item came to.
 enum Old {
     Absent,
+    /// A number was wanted, and this is too long to be one.
+    TooLong,
     Present(OldItem),
     Pending(PendingRead),
 }
@@ -127,7 +140,7 @@ impl Worker {
         store: &Store<'_>,
     ) -> Stored {
         loop {
-            let Old::Present(old) = self.read_old(key, hash, now, false, None) else {
+            let Old::Present(old) = self.read_old(key, hash, now, Want::Nothing, None) else {
                 return Stored::NotFound;
             };
             if store.compare.is_none_or(|given| given >= old.cas) {
@@ -155,7 +168,7 @@ impl Worker {
         supplied: Option<&OldValue>,
     ) -> Stored {
         loop {
-            let old = match self.read_old(key, hash, now, true, supplied) {
+            let old = match self.read_old(key, hash, now, Want::Value, supplied) {
                 Old::Present(old) => old,
                 Old::Pending(read) => return Stored::Pending(read),
                 Old::Absent if store.vivify => {
@@ -165,7 +178,7 @@ impl Worker {
                         stored => return stored,
                     }
                 }
-                Old::Absent => return Stored::NotStored,
+                Old::Absent | Old::TooLong => return Stored::NotStored,
             };
             if store.compare.is_some_and(|given| given != old.cas) {
                 return Stored::Exists;
@@ -203,8 +216,9 @@ impl Worker {
     ) -> Counted {
         self.shared.check_flush(now);
         loop {
-            let old = match self.read_old(key, hash, now, true, supplied) {
+            let old = match self.read_old(key, hash, now, Want::Number, supplied) {
                 Old::Present(old) => old,
+                Old::TooLong => return Counted::NotNumeric,
                 Old::Pending(read) => return Counted::Pending(read),
                 Old::Absent => match self.create_number(key, hash, now, arithmetic) {
                     Some(counted) => return counted,
@@ -331,8 +345,9 @@ impl Worker {
         supplied: Option<&OldValue>,
     ) -> Deleted {
         loop {
-            let old = match self.read_old(key, hash, now, !options.remove_value, supplied) {
-                Old::Absent => return Deleted::NotFound,
+            let want = if options.remove_value { Want::Nothing } else { Want::Value };
+            let old = match self.read_old(key, hash, now, want, supplied) {
+                Old::Absent | Old::TooLong => return Deleted::NotFound,
                 Old::Pending(read) => return Deleted::Pending(read),
                 Old::Present(old) => old,
             };
@@ -418,7 +433,9 @@ impl Worker {
             head.set_marks(&shared.arena, mark::CAS_SEEN, 0);
             drop(pair);
             // The record has no room for an expiry (only values in DRAM have such records).
-            let Old::Present(old) = self.read_old(key, hash, now, true, None) else { return None };
+            let Old::Present(old) = self.read_old(key, hash, now, Want::Value, None) else {
+                return None;
+            };
             let value = std::mem::take(&mut self.scratch);
             let mut record = shared.successor(key, &old, value.len(), now);
             record.expiry = new;
@@ -442,7 +459,7 @@ impl Worker {
         key: &[u8],
         hash: KeyHash,
         now: Seconds,
-        want_value: bool,
+        want: Want,
         supplied: Option<&OldValue>,
     ) -> Old {
         let shared = Arc::clone(&self.shared);
@@ -453,8 +470,10 @@ impl Worker {
         let meta = shared.meta(&found, &head, now);
         let cas = shared.cas_of(location, &head);
         let old = OldItem { found, marks: head.marks, meta, cas, head };
-        if !want_value {
-            return Old::Present(old);
+        match want {
+            Want::Nothing => return Old::Present(old),
+            Want::Number if head.value_len > NUMBER_BYTES_MAX => return Old::TooLong,
+            Want::Number | Want::Value => {}
         }
         match shared.append_value(location, &head, &mut self.scratch) {
             ValueAt::Memory { checksum } => {
@@ -466,6 +485,7 @@ impl Worker {
                     return Old::Absent;
                 }
                 self.account.charge(Access::Read, self.scratch.len());
+                self.moved_bytes += self.scratch.len();
                 Old::Present(old)
             }
             ValueAt::File { offset, checksum, segment, sequence } => {
@@ -492,6 +512,7 @@ impl Worker {
         parts: [&[u8]; 2],
         condition: &dyn Fn(&Seen, &Shared) -> Result<(), Stored>,
     ) -> Stored {
+        self.moved_bytes += parts[0].len() + parts[1].len();
         let stored = self.try_write(hash, now, record, parts, condition);
         if stored == Stored::NoMemory {
             // As memcached does: what could not be replaced is not served any more.

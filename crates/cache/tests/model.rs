@@ -80,8 +80,12 @@ fn name(key: u8) -> Vec<u8> {
     format!("key-{key}-{}", "x".repeat(usize::from(key) % 40)).into_bytes()
 }
 
-/// The number that a value begins with, ended by white space or the value's end.
+/// The number that a value begins with, ended by white space or the value's end; values of more
+/// than 1 KiB are none.
 fn number_in(value: &[u8]) -> Option<u64> {
+    if value.len() > 1024 {
+        return None;
+    }
     let text = value.trim_ascii_start();
     let word = text.split(u8::is_ascii_whitespace).next()?;
     let digits = word.iter().all(u8::is_ascii_digit) && (1..=20).contains(&word.len());

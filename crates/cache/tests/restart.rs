@@ -441,6 +441,66 @@ fn a_kill_brings_back_nothing_that_was_given_up() {
 }
 
 #[test]
+fn a_map_that_lost_its_bits_brings_no_segment_back_that_needed_them() {
+    for medium in ["pmem", "file"] {
+        let directory = tempfile::tempdir().unwrap();
+        let dir: PathBuf = directory.path().to_owned();
+        let answered = run_and_kill(medium, 3, &dir, 9000);
+        let allowed = [after(3, answered), after(3, answered + 1)];
+        let map = dir.join("state").join("default.map");
+        let mut bytes = std::fs::read(&map).unwrap();
+        let half = bytes.len() / 2;
+        bytes[half..].fill(0);
+        std::fs::write(&map, bytes).unwrap();
+        let clock = Arc::new(SystemClock::new());
+        let cache = Cache::open(config(medium, &dir), clock.clone()).unwrap();
+        let mut worker = cache.worker();
+        for key in 0..400 {
+            let name = format!("key{key}");
+            let found = get(&cache, &mut worker, name.as_bytes(), clock.seconds());
+            let fits = |state: &HashMap<u32, (Vec<u8>, bool)>, value: &[u8]| {
+                state.get(&key).is_some_and(|(due, _)| due == value)
+            };
+            if let Some((_, value)) = found {
+                assert!(allowed.iter().any(|state| fits(state, &value)), "{medium} {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_changed_quota_keeps_what_a_clean_stop_left() {
+    for medium in ["pmem", "file"] {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
+        let now = clock.seconds();
+        let cache = Cache::open(config(medium, dir.path()), clock.clone()).unwrap();
+        let mut worker = cache.worker();
+        for key in 0..1000_u32 {
+            let value = value_of(key, 1);
+            store(&cache, &mut worker, format!("key{key}").as_bytes(), now, &Store::set(&value));
+        }
+        drop(worker);
+        cache.close().unwrap();
+        drop(cache);
+        let larger = Config { medium_bytes: ByteSize::mib(12), ..config(medium, dir.path()) };
+        let cache = Cache::open(larger.clone(), clock.clone()).unwrap();
+        let mut worker = cache.worker();
+        for key in 0..1000_u32 {
+            let (_, value) = get(&cache, &mut worker, format!("key{key}").as_bytes(), now).unwrap();
+            assert_eq!(value, value_of(key, 1), "{medium}");
+        }
+        let hash = worker.hash(b"key7");
+        worker.delete(b"key7", hash, now, &DeleteOptions::default(), None);
+        drop(worker);
+        drop(cache);
+        let cache = Cache::open(larger, clock.clone()).unwrap();
+        let mut worker = cache.worker();
+        assert_eq!(get(&cache, &mut worker, b"key7", now), None, "{medium}");
+    }
+}
+
+#[test]
 fn a_kill_of_a_cache_in_dram_leaves_an_empty_one() {
     assert_eq!(check_kill("dram", 1, 1000), 0);
 }

@@ -108,6 +108,9 @@ enum Flow {
     Stop(Then),
 }
 
+/// Bytes of values and replies that a turn moves at most before the others have theirs; a turn
+/// that copies as much takes some 100 us.
+const TURN_BYTES: usize = 256 * 1024;
 /// How long a connection waits for a write buffer to come back.
 const WRITE_WAIT: std::time::Duration = std::time::Duration::from_micros(500);
 /// How long a connection of a stopped tenant waits before it asks again.
@@ -131,6 +134,8 @@ struct Call<'c> {
     limits: &'c TurnLimits,
     now: Now,
     left: &'c mut usize,
+    /// Bytes that this turn may still copy for stores.
+    bytes_left: &'c mut usize,
 }
 
 impl Executor {
@@ -149,6 +154,7 @@ impl Executor {
             return Turn { consumed, then: Then::Read { needed: 1 }, requests: 0 };
         }
         let mut left = limits.requests;
+        let mut bytes_left = TURN_BYTES;
         let mut planned = plan::recycle(std::mem::take(&mut self.planned));
         let then = loop {
             let rest = input.get(consumed..).unwrap_or_default();
@@ -163,6 +169,7 @@ impl Executor {
                 limits,
                 now,
                 left: &mut left,
+                bytes_left: &mut bytes_left,
             };
             let (done, stopped) = call.batch(&planned);
             let base = consumed;
@@ -219,6 +226,8 @@ impl<'c> Call<'c> {
                 if matches!(flow, Flow::Done) {
                     *self.left = self.left.saturating_sub(1);
                 }
+                let moved = self.seat.worker.take_moved_bytes();
+                *self.bytes_left = self.bytes_left.saturating_sub(moved);
                 flow
             }
             Step::Refused { reply, then, discard, .. } => {
@@ -244,7 +253,8 @@ impl<'c> Call<'c> {
     #[inline]
     fn may_not_start(&mut self) -> Option<Then> {
         if *self.left == 0
-            || self.out.bytes.len() >= self.limits.output_bytes
+            || *self.bytes_left == 0
+            || self.out.bytes.len() >= self.limits.output_bytes.min(TURN_BYTES)
             || self.out.holes.len() >= self.limits.pending_reads
         {
             return Some(Then::Yield);
