@@ -14,7 +14,7 @@
 //! |---|---|
 //! | 4096 | header, see `at` |
 //! | 8 a segment | the sequence under which its saved form counts, or 0 |
-//! | 8 a segment | how many of its bits are set: a segment whose bits do not add up is not brought back |
+//! | 8 a segment | how many of its bits are set: if they do not add up, it is not brought back |
 //! | `segment_bytes` / 128 a segment | a bit for every 16 bytes: the record there is void |
 
 use std::path::{Path, PathBuf};

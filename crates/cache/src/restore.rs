@@ -104,9 +104,11 @@ impl Cache {
         }
         shared.values.stop();
         let Some(restart) = &shared.restart else { return Ok(()) };
-        let checksum = shared
-            .write_snapshot(restart)
-            .map_err(|cause| CloseError::Snapshot { path: restart.snapshot_path.clone(), cause })?;
+        let checksum = shared.write_snapshot(restart).map_err(|cause| {
+            // A part of a snapshot is of no use, and may be what fills the disk.
+            let _ = files::remove(&restart.snapshot_path);
+            CloseError::Snapshot { path: restart.snapshot_path.clone(), cause }
+        })?;
         restart.end(checksum, shared.clock.seconds());
         Ok(())
     }

@@ -111,6 +111,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     log_to_stderr(arguments.log_level);
     entresol_media::machine::give_large_buffers_back();
     let settings = settings(arguments)?;
+    if let Some(path) = &arguments.port_file {
+        check_port_file(path)?;
+    }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let running = entresol_server::start(settings, clock)?;
     if let Some(path) = &arguments.port_file {
@@ -216,6 +219,14 @@ fn put<T>(place: &mut Option<Spanned<T>>, given: Option<T>) {
     if let Some(value) = given {
         *place = Some(spanned(value));
     }
+}
+
+/// Tries whether the port file can be written, before anything is made for the server.
+fn check_port_file(path: &Path) -> anyhow::Result<()> {
+    let trial = path.with_added_extension("trial");
+    entresol_media::files::write_atomically(&trial, b"")
+        .and_then(|()| entresol_media::files::remove(&trial))
+        .with_context(|| format!("cannot write the port file {}; name another", path.display()))
 }
 
 fn write_ports(path: &Path, running: &Running) -> anyhow::Result<()> {

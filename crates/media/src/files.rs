@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The most that is read as one text: no configuration or table is larger.
@@ -124,12 +125,15 @@ pub fn open_reader(path: &Path) -> io::Result<Box<dyn io::Read + Send>> {
     Ok(Box::new(File::open(path)?))
 }
 
-/// A new file to write in order, in place of what may have been there.
+/// A new file to write in order, in place of what may have been there. Nobody but its owner may
+/// read it.
 ///
 /// # Errors
 /// If it cannot be made.
 pub fn create_writer(path: &Path) -> io::Result<Box<dyn io::Write + Send>> {
-    Ok(Box::new(File::create(path)?))
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    Ok(Box::new(options.open(path)?))
 }
 
 /// Makes what was written to the file durable.

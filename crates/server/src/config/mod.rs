@@ -27,7 +27,12 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.message.replace('\n', " "))
+        let message = self.message.replace('\n', " ");
+        // A flag's name is the place and often begins the message, too.
+        if message.starts_with(&self.place) {
+            return f.write_str(&message);
+        }
+        write!(f, "{}: {message}", self.place)
     }
 }
 

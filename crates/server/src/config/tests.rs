@@ -56,6 +56,7 @@ multiget_line = "128KiB"
 output = "2MiB"
 requests_per_turn = 100
 pending_reads = 10
+buffers = "64MiB"
 idle_time = "5m"
 progress_time = "30s"
 
