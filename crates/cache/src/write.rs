@@ -50,8 +50,8 @@ enum Want {
 /// What reading an old item came to.
 enum Old {
     Absent,
-    /// A number was wanted, and this is too long to be one.
-    TooLong,
+    /// A number was wanted, and this is too long to be one; its token.
+    TooLong(u64),
     Present(OldItem),
     Pending(PendingRead),
 }
@@ -143,7 +143,7 @@ impl Worker {
             let Old::Present(old) = self.read_old(key, hash, now, Want::Nothing, None) else {
                 return Stored::NotFound;
             };
-            if store.compare.is_none_or(|given| given >= old.cas) {
+            if store.compare.is_none_or(|given| given == 0 || given >= old.cas) {
                 return Stored::Exists;
             }
             let mut record = self.shared.successor(key, &old, store.value.len(), now);
@@ -178,7 +178,7 @@ impl Worker {
                         stored => return stored,
                     }
                 }
-                Old::Absent | Old::TooLong => return Stored::NotStored,
+                Old::Absent | Old::TooLong(_) => return Stored::NotStored,
             };
             if store.compare.is_some_and(|given| given != old.cas) {
                 return Stored::Exists;
@@ -218,7 +218,10 @@ impl Worker {
         loop {
             let old = match self.read_old(key, hash, now, Want::Number, supplied) {
                 Old::Present(old) => old,
-                Old::TooLong => return Counted::NotNumeric,
+                Old::TooLong(cas) if arithmetic.compare.is_some_and(|given| given != cas) => {
+                    return Counted::Exists;
+                }
+                Old::TooLong(_) => return Counted::NotNumeric,
                 Old::Pending(read) => return Counted::Pending(read),
                 Old::Absent => match self.create_number(key, hash, now, arithmetic) {
                     Some(counted) => return counted,
@@ -240,8 +243,12 @@ impl Worker {
             let len = written.max(self.scratch.len().min(DIGITS_MAX));
             let mut record = self.shared.successor(key, &old, len, now);
             record.cas = arithmetic.explicit_cas;
-            // Counting leaves it open who fetches a stale item anew.
-            record.marks |= seen_mark(arithmetic.cas) | old.marks & (mark::STALE | mark::WIN_SENT);
+            record.marks |= seen_mark(arithmetic.cas);
+            if written <= self.scratch.len() {
+                // As in memcached, a number that keeps its length leaves it open who fetches a
+                // stale item anew; one that grows is a new item.
+                record.marks |= old.marks & (mark::STALE | mark::WIN_SENT);
+            }
             if let Some(expiry) = arithmetic.touch {
                 record.expiry = record_expiry(expiry, now);
             }
@@ -347,7 +354,7 @@ impl Worker {
         loop {
             let want = if options.remove_value { Want::Nothing } else { Want::Value };
             let old = match self.read_old(key, hash, now, want, supplied) {
-                Old::Absent | Old::TooLong => return Deleted::NotFound,
+                Old::Absent | Old::TooLong(_) => return Deleted::NotFound,
                 Old::Pending(read) => return Deleted::Pending(read),
                 Old::Present(old) => old,
             };
@@ -472,7 +479,7 @@ impl Worker {
         let old = OldItem { found, marks: head.marks, meta, cas, head };
         match want {
             Want::Nothing => return Old::Present(old),
-            Want::Number if head.value_len > NUMBER_BYTES_MAX => return Old::TooLong,
+            Want::Number if head.value_len > NUMBER_BYTES_MAX => return Old::TooLong(cas),
             Want::Number | Want::Value => {}
         }
         match shared.append_value(location, &head, &mut self.scratch) {

@@ -158,7 +158,7 @@ impl Call<'_> {
     pub(super) fn meta_delete(&mut self, request: &MetaDelete<'_>, hash: KeyHash) -> Flow {
         let now = self.now.seconds;
         let options = DeleteOptions {
-            compare: request.compare,
+            compare: told(request.compare),
             invalidate: request.invalidate,
             touch: request.touch.map(|exptime| expiry(exptime, now)),
             remove_value: request.remove_value,
@@ -192,7 +192,7 @@ impl Call<'_> {
         let arithmetic = Arithmetic {
             delta: request.delta,
             down: request.down,
-            compare: request.compare,
+            compare: told(request.compare),
             explicit_cas: request.explicit_cas,
             touch,
             vivify: request.vivify.map(|exptime| (request.initial, expiry(exptime, now))),
@@ -296,6 +296,11 @@ impl Reported<'_> {
             other => Some(seconds_until(other, self.now)),
         }
     }
+}
+
+/// A token to compare with; to memcached 0 is none, but where a value is set.
+fn told(token: Option<u64>) -> Option<u64> {
+    token.filter(|token| *token != 0)
 }
 
 /// Whether the reply is to hold the fact that this flag stands for.
