@@ -1,7 +1,7 @@
 //! Making room: expired and flushed segments first, then by policy; merging as Segcache does, with
 //! the frequency of reads as the measure of what stays.
 //!
-//! Rethinking from Segcache (Yang et al., NSDI 2021, section 3.4): segments of one class are merged
+//! After Segcache (Yang et al., NSDI 2021, section 3.4): segments of one class are merged
 //! in the order of their age and the merged one joins the queue's end, so that the queue is a clock
 //! whose hand passes every item, halving its frequency.
 
