@@ -218,9 +218,13 @@ impl Restart {
         HEADER_BYTES + u64::from(id) * 8
     }
 
+    /// Bytes of a segment's bits.
+    fn bits_bytes(&self) -> u64 {
+        self.segment_bytes / BIT_BYTES / 8
+    }
+
     fn bits_at(&self, id: u32) -> u64 {
-        let bits = self.segment_bytes / BIT_BYTES / 8;
-        HEADER_BYTES + u64::from(self.segments) * 16 + u64::from(id) * bits
+        HEADER_BYTES + u64::from(self.segments) * 16 + u64::from(id) * self.bits_bytes()
     }
 
     fn count_at(&self, id: u32) -> u64 {
@@ -230,7 +234,7 @@ impl Restart {
     /// Whether as many of a segment's bits are set as were ever set. A process that died between
     /// setting a bit and counting it leaves them unequal, and so does most damage.
     pub(crate) fn adds_up(&self, id: u32) -> bool {
-        let (from, bytes) = (self.bits_at(id), self.segment_bytes / BIT_BYTES / 8);
+        let (from, bytes) = (self.bits_at(id), self.bits_bytes());
         let set: u64 = (from..from + bytes)
             .step_by(8)
             .map(|at| u64::from(self.map.load_u64(at, Ordering::SeqCst).count_ones()))
@@ -253,7 +257,7 @@ impl Restart {
     pub(crate) fn forget_segment(&self, id: u32) {
         if id < self.segments {
             self.map.store_u64(self.entry_at(id), 0, Ordering::SeqCst);
-            self.map.zero(self.bits_at(id), self.segment_bytes / BIT_BYTES / 8);
+            self.map.zero(self.bits_at(id), self.bits_bytes());
             self.map.store_u64(self.count_at(id), 0, Ordering::SeqCst);
         }
     }

@@ -93,7 +93,9 @@ impl Cache {
             tenant: shared.name.clone(),
             path: restart.snapshot_path.clone(),
             cause,
-        })
+        })?;
+        shared.forget_what_stayed_away(restart);
+        Ok(())
     }
 
     /// Seals and writes everything and, with a restart directory, leaves a snapshot.
@@ -179,9 +181,8 @@ impl Shared {
         let mut items = 0;
         for (sequence, id) in saved {
             let saved = if restart.adds_up(id) { self.read_closing(id) } else { None };
-            match saved.filter(|saved| saved.sequence == sequence) {
-                Some(saved) => items += self.bring_back(&saved, restart, now),
-                None => restart.forget_segment(id),
+            if let Some(saved) = saved.filter(|saved| saved.sequence == sequence) {
+                items += self.bring_back(&saved, restart, now);
             }
         }
         items
@@ -222,6 +223,19 @@ impl Shared {
             records,
             has_bits: true,
         })
+    }
+
+    /// Voids every saved segment that was not brought back, for want of room or for damage: its
+    /// items may be stored anew from now on, and nothing would then void the old ones. A process
+    /// that dies before this is done has answered nobody yet.
+    fn forget_what_stayed_away(&self, restart: &Restart) {
+        for id in 0..restart.segments() {
+            if restart.saved_sequence(id).is_some()
+                && self.segments.get(id).state() != State::Sealed
+            {
+                restart.forget_segment(id);
+            }
+        }
     }
 
     /// Puts a saved segment where it was and its items into the index; how many there were.
@@ -289,6 +303,7 @@ impl Shared {
                 || saved.has_bits && restart.is_forgotten(id, at - base);
             if void || !self.bring_item_back(at / UNIT, &head, saved.sequence) {
                 head.set_marks(&self.arena, mark::DEAD, 0);
+                self.forget_saved(at / UNIT);
             } else {
                 let value = if self.values.is_elsewhere() { head.value_len as u64 } else { 0 };
                 segment.add_live(head.record_bytes() + value);

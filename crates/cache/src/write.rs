@@ -771,7 +771,7 @@ impl Shared {
     }
 
     /// Sees to it that a restart does not bring the record at a location back as it was saved.
-    fn forget_saved(&self, location: u64) {
+    pub(crate) fn forget_saved(&self, location: u64) {
         if let Some(restart) = &self.restart
             && self.values.is_elsewhere()
         {

@@ -501,6 +501,40 @@ fn a_changed_quota_keeps_what_a_clean_stop_left() {
 }
 
 #[test]
+fn what_a_start_had_no_room_for_does_not_come_back_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
+    let now = clock.seconds();
+    let put = |cache: &Cache, worker: &mut Worker, key: u32, generation: u32| {
+        let name = format!("key{key}");
+        store(cache, worker, name.as_bytes(), now, &Store::set(&value_of(key, generation)));
+    };
+    let roomy = config("pmem", dir.path());
+    let cache = Cache::open(roomy.clone(), clock.clone()).unwrap();
+    let mut worker = cache.worker();
+    (0..3000).for_each(|key| put(&cache, &mut worker, key, 1));
+    drop(worker);
+    cache.close().unwrap();
+    drop(cache);
+    let tight = Config { dram_bytes: ByteSize::kib(64), ..roomy.clone() };
+    let cache = Cache::open(tight, clock.clone()).unwrap();
+    let restored = cache.statistics().restored_items;
+    assert!((1..2500).contains(&restored), "{restored}");
+    let mut worker = cache.worker();
+    (0..3000).for_each(|key| put(&cache, &mut worker, key, 2));
+    drop(worker);
+    // Not closed: as if the process had died.
+    drop(cache);
+    let cache = Cache::open(roomy, clock.clone()).unwrap();
+    let mut worker = cache.worker();
+    for key in 0..3000_u32 {
+        if let Some((_, value)) = get(&cache, &mut worker, format!("key{key}").as_bytes(), now) {
+            assert!(value == value_of(key, 2), "key{key} is of the first generation");
+        }
+    }
+}
+
+#[test]
 fn a_kill_of_a_cache_in_dram_leaves_an_empty_one() {
     assert_eq!(check_kill("dram", 1, 1000), 0);
 }
