@@ -133,16 +133,20 @@ impl<'k> Transcript<'k> {
         bytes.push_str("mn\r\n");
         // The other side may have closed already, which reading will tell.
         let _ = self.stream.write_all(bytes.as_bytes());
-        let (answer, end) = self.receive();
+        // What is sent may hold `mn` itself, and each reply may come in a packet of its own.
+        let ends = bytes.lines().filter(|line| *line == "mn").count();
+        let (answer, end) = self.receive(ends);
         let mut told = self.told(answer.strip_suffix(b"MN\r\n").unwrap_or(&answer));
         told.push_str(end);
         told
     }
 
-    fn receive(&mut self) -> (Vec<u8>, &'static str) {
+    /// Receives until so many `MN` have come, or nothing more comes.
+    fn receive(&mut self, ends: usize) -> (Vec<u8>, &'static str) {
         let mut answer = Vec::new();
         let mut chunk = [0; 4096];
-        while !answer.ends_with(b"MN\r\n") {
+        let come = |answer: &[u8]| answer.windows(4).filter(|bytes| bytes == b"MN\r\n").count();
+        while !answer.ends_with(b"MN\r\n") || come(&answer) < ends {
             match self.stream.read(&mut chunk) {
                 Ok(0) => return (answer, "(closed)"),
                 Ok(len) => answer.extend_from_slice(&chunk[..len]),
