@@ -1,5 +1,5 @@
-//! Two clocks that must never be mistaken for each other: coarse wall seconds and fine monotonic
-//! nanoseconds, each a type of its own.
+//! Clocks that must never be mistaken for each other, each a type of its own: coarse wall seconds,
+//! fine monotonic nanoseconds, and the picoseconds of virtual time.
 //!
 //! Hot paths take `now` as a value, read once per wake-up or batch.
 
@@ -24,6 +24,108 @@ impl Nanos {
     #[must_use]
     pub fn after(self, by: Duration) -> Nanos {
         Nanos(self.0.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// Picoseconds of virtual time since its start: fine enough that the share of a device's bandwidth
+/// that one cache line takes is a whole number, wide enough for 213 days.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Picos(pub u64);
+
+impl Picos {
+    /// The start of virtual time, and the length of no time.
+    pub const ZERO: Picos = Picos(0);
+    /// The end of virtual time: what sums saturate at.
+    pub const MAX: Picos = Picos(u64::MAX);
+
+    /// So many nanoseconds.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Picos {
+        Picos(nanos.saturating_mul(1_000))
+    }
+
+    /// So many microseconds.
+    #[must_use]
+    pub const fn from_micros(micros: u64) -> Picos {
+        Picos(micros.saturating_mul(1_000_000))
+    }
+
+    /// So many milliseconds.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Picos {
+        Picos(millis.saturating_mul(1_000_000_000))
+    }
+
+    /// So many seconds.
+    #[must_use]
+    pub const fn from_secs(seconds: u64) -> Picos {
+        Picos(seconds.saturating_mul(1_000_000_000_000))
+    }
+
+    /// The time that passed from `earlier` to `self`; zero if `earlier` is later.
+    #[must_use]
+    pub const fn since(self, earlier: Picos) -> Picos {
+        Picos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// This instant moved later by `by`, or these two lengths together.
+    #[must_use]
+    pub const fn after(self, by: Picos) -> Picos {
+        Picos(self.0.saturating_add(by.0))
+    }
+
+    /// Whole nanoseconds, rounded down.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0 / 1_000
+    }
+
+    /// Seconds with a fraction, for reports; virtual time itself is never kept so.
+    #[must_use]
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e12
+    }
+}
+
+impl From<Picos> for Nanos {
+    fn from(picos: Picos) -> Nanos {
+        Nanos(picos.as_nanos())
+    }
+}
+
+impl From<Nanos> for Picos {
+    fn from(nanos: Nanos) -> Picos {
+        Picos::from_nanos(nanos.0)
+    }
+}
+
+impl From<Picos> for Duration {
+    fn from(picos: Picos) -> Duration {
+        Duration::from_nanos(picos.as_nanos())
+    }
+}
+
+impl From<Duration> for Picos {
+    fn from(duration: Duration) -> Picos {
+        Picos(u64::try_from(duration.as_nanos().saturating_mul(1_000)).unwrap_or(u64::MAX))
+    }
+}
+
+/// The unit that reads best, with three decimals at most: `1.25 us`.
+impl std::fmt::Display for Picos {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (unit, name) = match self.0 {
+            0..1_000 => return write!(out, "{} ps", self.0),
+            1_000..1_000_000 => (1_000, "ns"),
+            1_000_000..1_000_000_000 => (1_000_000, "us"),
+            1_000_000_000..1_000_000_000_000 => (1_000_000_000, "ms"),
+            _ => (1_000_000_000_000, "s"),
+        };
+        let decimals = format!("{:03}", self.0 % unit / (unit / 1_000));
+        match decimals.trim_end_matches('0') {
+            "" => write!(out, "{} {name}", self.0 / unit),
+            decimals => write!(out, "{}.{decimals} {name}", self.0 / unit),
+        }
     }
 }
 
@@ -110,6 +212,22 @@ mod tests {
         assert_eq!(Nanos(5).since(Nanos(7)), Duration::ZERO);
         assert_eq!(Nanos(7).since(Nanos(5)), Duration::from_nanos(2));
         assert_eq!(Nanos(u64::MAX).after(Duration::from_secs(1)), Nanos(u64::MAX));
+    }
+
+    #[test]
+    fn picoseconds_saturate_convert_and_print() {
+        assert_eq!(Picos::MAX.after(Picos(1)), Picos::MAX);
+        assert_eq!(Picos(3).since(Picos(4)), Picos::ZERO);
+        assert_eq!(Nanos::from(Picos(2_999)), Nanos(2));
+        assert_eq!(Picos::from(Nanos(2)), Picos(2_000));
+        assert_eq!(Picos::from(Duration::from_micros(3)), Picos::from_micros(3));
+        assert_eq!(Picos::from(Duration::MAX), Picos::MAX);
+        assert_eq!(Duration::from(Picos::from_secs(3)), Duration::from_secs(3));
+        for (picos, text) in [(0, "0 ps"), (999, "999 ps"), (1_250_000, "1.25 us"), (7_000, "7 ns")]
+        {
+            assert_eq!(Picos(picos).to_string(), text);
+        }
+        assert_eq!(Picos::from_secs(90).to_string(), "90 s");
     }
 
     #[test]

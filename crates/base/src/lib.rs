@@ -11,5 +11,5 @@ pub mod histogram;
 pub mod size;
 pub mod suggest;
 
-pub use clock::{Clock, ManualClock, Nanos, Seconds, SystemClock};
+pub use clock::{Clock, ManualClock, Nanos, Picos, Seconds, SystemClock};
 pub use size::ByteSize;
