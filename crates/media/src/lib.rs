@@ -8,6 +8,7 @@
 //! - Disks: [`BlockFile`] and [`IoQueue`], through io_uring or over threads.
 //! - Shares: [`Account`] and [`CostTable`]; every access that serves a tenant is charged there.
 //! - Files beside the data: [`Directory`] and [`files`].
+//! - Devices that are not here: [`model`].
 //! - [`machine`]: memory, limits, names.
 #![deny(unsafe_code)]
 
@@ -19,6 +20,7 @@ mod event;
 pub mod files;
 pub mod machine;
 pub mod medium;
+pub mod model;
 mod placement;
 mod raw;
 pub mod region;
@@ -31,5 +33,6 @@ pub use block::{
 pub use cost::{Access, CostTable};
 pub use directory::Directory;
 pub use medium::{MediumKind, MediumSpec};
+pub use model::ModelName;
 pub use placement::FileError;
 pub use region::{FlushKind, Line, PmemMode, Region, RegionError, RegionKind, RegionOptions};
