@@ -50,6 +50,9 @@ pub enum BenchError {
         /// How it differs.
         problem: String,
     },
+    /// A check failed.
+    #[error("{0}")]
+    Failed(String),
     /// A cache could not be opened or refused what it must not refuse.
     #[error("cache: {0}")]
     Cache(String),

@@ -14,6 +14,7 @@ pub mod process;
 pub mod progress;
 pub mod replay;
 pub mod report;
+pub mod reproduce;
 pub mod statistics;
 pub mod trace;
 pub mod values;

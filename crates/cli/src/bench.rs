@@ -1,10 +1,9 @@
 //! `entresol bench`: measure the cache in process, load a server, replay a trace.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use crate::output::Output;
 use clap::{Args, Subcommand};
 use entresol_base::ByteSize;
 use entresol_bench::BenchError;
@@ -13,9 +12,7 @@ use entresol_bench::load::{Address, CompareOptions, Dialect, LoadOptions, compar
 use entresol_bench::popularity::Popularity;
 use entresol_bench::progress::Progress;
 use entresol_bench::replay::{DirectTenant, Eviction, MediumSpec, ReplayOptions, Tenant, replay};
-use entresol_bench::report::{Page, Table};
 use entresol_bench::trace::TraceFormat;
-use serde::Serialize;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -29,17 +26,6 @@ enum Command {
     Cache(Box<CacheArguments>),
     /// Replay a trace against a cache in process, or with --server against a server.
     Trace(Box<TraceArguments>),
-}
-
-/// Where results go.
-#[derive(Debug, Args)]
-struct Output {
-    /// Print one JSON object instead of tables.
-    #[arg(long)]
-    json: bool,
-    /// Write an HTML page with drawings into this folder as well.
-    #[arg(long, value_name = "FOLDER")]
-    report: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -321,53 +307,5 @@ impl CacheArguments {
             server_pid: load.server_pid,
             seed: self.seed,
         }
-    }
-}
-
-/// A result with what one must know to repeat it.
-#[derive(Serialize)]
-struct Labelled<'a, T> {
-    version: &'static str,
-    machine: String,
-    command: String,
-    #[serde(flatten)]
-    result: &'a T,
-}
-
-impl Output {
-    /// Prints tables or JSON, and writes the page if one is wanted.
-    fn put(
-        &self,
-        name: &str,
-        result: &impl Serialize,
-        tables: &[Table],
-        page: impl FnOnce() -> Page,
-    ) -> anyhow::Result<()> {
-        let command: Vec<String> = std::env::args().collect();
-        let labelled = Labelled {
-            version: env!("CARGO_PKG_VERSION"),
-            machine: entresol_media::machine::describe(),
-            command: command.join(" "),
-            result,
-        };
-        let json = serde_json::to_string_pretty(&labelled).context("the result as JSON")?;
-        if let Some(folder) = &self.report {
-            let mut page = page();
-            page.note(&format!("entresol {} on {}", labelled.version, labelled.machine));
-            page.note(&labelled.command);
-            page.raw(&json);
-            let path = page.save(folder, name)?;
-            writeln!(std::io::stderr(), "report: {}", path.display())?;
-        }
-        let mut out = std::io::stdout().lock();
-        if self.json {
-            writeln!(out, "{json}").context("standard output")?;
-            return Ok(());
-        }
-        for (position, table) in tables.iter().enumerate() {
-            let gap = if position > 0 { "\n" } else { "" };
-            write!(out, "{gap}{table}").context("standard output")?;
-        }
-        Ok(())
     }
 }

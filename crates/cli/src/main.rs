@@ -3,6 +3,8 @@
 
 mod bench;
 mod config;
+mod output;
+mod reproduce;
 mod serve;
 
 use std::process::ExitCode;
@@ -25,6 +27,8 @@ enum Command {
     Config(config::Arguments),
     /// Measure: the cache in process, a server under load, a trace.
     Bench(bench::Arguments),
+    /// Run the papers' tables and figures on models, in virtual time: theirs beside ours.
+    Reproduce(reproduce::Arguments),
 }
 
 /// The arguments or the configuration are wrong, or what they ask for cannot be had.
@@ -35,6 +39,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Config(arguments) => config::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Reproduce(arguments) => reproduce::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,231 @@
+//! One comparison of the paper's number or statement with ours, at a tolerance that it names.
+
+use serde::Serialize;
+
+use crate::report::table::number;
+
+/// Grace on bounds: the right side, or this much beyond.
+const BOUND_GRACE: f64 = 0.05;
+/// A cell of a table is near when it is within this.
+const CELL_NEAR: f64 = 0.10;
+/// No cell may be farther away than this.
+const CELL_FAR: f64 = 0.25;
+/// The share of a table's cells that must be near.
+const CELLS_NEAR_SHARE: f64 = 0.9;
+
+/// A number, or a statement where the paper prints none.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Figure {
+    /// A number in the check's unit.
+    Number(f64),
+    /// A statement in words.
+    Text(String),
+}
+
+impl Figure {
+    /// As it stands in a table.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Figure::Number(value) => number(*value),
+            Figure::Text(text) => text.clone(),
+        }
+    }
+}
+
+impl From<f64> for Figure {
+    fn from(value: f64) -> Figure {
+        Figure::Number(value)
+    }
+}
+
+impl From<&str> for Figure {
+    fn from(text: &str) -> Figure {
+        Figure::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Figure {
+    fn from(text: String) -> Figure {
+        Figure::Text(text)
+    }
+}
+
+/// One comparison.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    /// What is compared.
+    pub what: String,
+    /// What the paper prints; none if it is a check of our own.
+    pub paper: Option<Figure>,
+    /// What came out here.
+    pub ours: Figure,
+    /// The unit of both, empty for statements.
+    pub unit: &'static str,
+    /// How far ours may be off.
+    pub tolerance: String,
+    /// Whether it is within.
+    pub pass: bool,
+}
+
+impl Check {
+    /// One cell of a table of numbers: within 25%; [`cells`] adds that nine in ten are within 10%.
+    #[must_use]
+    pub fn cell(what: impl Into<String>, unit: &'static str, paper: f64, ours: f64) -> Check {
+        let tolerance = "10%, one cell in ten 25%".to_owned();
+        Check::number(what, unit, paper, ours, tolerance, (ours / paper - 1.0).abs() <= CELL_FAR)
+    }
+
+    /// A number that the paper's text rounds: within so many per cent.
+    #[must_use]
+    pub fn about(
+        what: impl Into<String>,
+        unit: &'static str,
+        paper: f64,
+        ours: f64,
+        percent: u32,
+    ) -> Check {
+        let pass = (ours / paper - 1.0).abs() <= f64::from(percent) / 100.0;
+        Check::number(what, unit, paper, ours, format!("{percent}%"), pass)
+    }
+
+    /// A number that must lie in a range that the text gives.
+    #[must_use]
+    pub fn within(
+        what: impl Into<String>,
+        unit: &'static str,
+        range: std::ops::RangeInclusive<f64>,
+        ours: f64,
+    ) -> Check {
+        let words = format!("{} to {}", number(*range.start()), number(*range.end()));
+        Check {
+            what: what.into(),
+            paper: Some(Figure::Text(words.clone())),
+            ours: ours.into(),
+            unit,
+            tolerance: words,
+            pass: range.contains(&ours),
+        }
+    }
+
+    /// «At most»: ours is not above the paper's, with 5% grace.
+    #[must_use]
+    pub fn at_most(what: impl Into<String>, unit: &'static str, paper: f64, ours: f64) -> Check {
+        let pass = ours <= paper * (1.0 + BOUND_GRACE);
+        Check::number(what, unit, paper, ours, "at most, 5% grace".to_owned(), pass)
+    }
+
+    /// «At least»: ours is not below the paper's, with 5% grace.
+    #[must_use]
+    pub fn at_least(what: impl Into<String>, unit: &'static str, paper: f64, ours: f64) -> Check {
+        let pass = ours >= paper * (1.0 - BOUND_GRACE);
+        Check::number(what, unit, paper, ours, "at least, 5% grace".to_owned(), pass)
+    }
+
+    /// A statement of the text: an inequality or the shape of a row, exact. `ours` says in numbers
+    /// what was found.
+    #[must_use]
+    pub fn shape(
+        what: impl Into<String>,
+        paper: impl Into<Figure>,
+        ours: impl Into<Figure>,
+        pass: bool,
+    ) -> Check {
+        Check {
+            what: what.into(),
+            paper: Some(paper.into()),
+            ours: ours.into(),
+            unit: "",
+            tolerance: "exact".to_owned(),
+            pass,
+        }
+    }
+
+    /// A number beside the paper's that never fails, and why it does not.
+    #[must_use]
+    pub fn report(
+        what: impl Into<String>,
+        unit: &'static str,
+        paper: Option<f64>,
+        ours: f64,
+        reason: &str,
+    ) -> Check {
+        Check {
+            what: what.into(),
+            paper: paper.map(Figure::Number),
+            ours: ours.into(),
+            unit,
+            tolerance: format!("reported only: {reason}"),
+            pass: true,
+        }
+    }
+
+    fn number(
+        what: impl Into<String>,
+        unit: &'static str,
+        paper: f64,
+        ours: f64,
+        tolerance: String,
+        pass: bool,
+    ) -> Check {
+        let (paper, ours) = (Some(Figure::Number(paper)), Figure::Number(ours));
+        Check { what: what.into(), paper, ours, unit, tolerance, pass }
+    }
+
+    /// Ours as a share of the paper's, where both are numbers.
+    #[must_use]
+    pub fn ratio(&self) -> Option<f64> {
+        match (&self.paper, &self.ours) {
+            (Some(Figure::Number(paper)), Figure::Number(ours)) if *paper != 0.0 => {
+                Some(ours / paper)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The cells of one table, and behind them the check that nine in ten are within 10%.
+#[must_use]
+pub fn cells(mut cells: Vec<Check>) -> Vec<Check> {
+    let near = |check: &&Check| check.ratio().is_some_and(|r| (r - 1.0).abs() <= CELL_NEAR);
+    let share = cells.iter().filter(near).count() as f64 / cells.len().max(1) as f64;
+    cells.push(Check {
+        what: "share of the cells within 10%".to_owned(),
+        paper: None,
+        ours: share.into(),
+        unit: "",
+        tolerance: format!("at least {CELLS_NEAR_SHARE}"),
+        pass: share >= CELLS_NEAR_SHARE,
+    });
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tolerances_are_kept_at_their_edges() {
+        assert!(Check::cell("x", "ns", 100.0, 125.0).pass);
+        assert!(!Check::cell("x", "ns", 100.0, 126.0).pass);
+        assert!(Check::about("x", "ns", 100.0, 85.0, 15).pass);
+        assert!(!Check::about("x", "ns", 100.0, 84.0, 15).pass);
+        assert!(Check::at_most("x", "ns", 100.0, 104.9).pass);
+        assert!(!Check::at_most("x", "ns", 100.0, 105.1).pass);
+        assert!(Check::at_least("x", "ns", 100.0, 95.1).pass);
+        assert!(!Check::at_least("x", "ns", 100.0, 94.9).pass);
+        assert!(!Check::within("x", "ns", 1.0..=2.0, f64::NAN).pass);
+        assert!(!Check::cell("x", "ns", 100.0, f64::NAN).pass);
+    }
+
+    #[test]
+    fn one_cell_in_ten_may_be_farther() {
+        let table = |far: usize| {
+            let cell = |i| Check::cell("x", "ns", 100.0, if i < far { 120.0 } else { 105.0 });
+            cells((0..10).map(cell).collect())
+        };
+        assert!(table(1).iter().all(|check| check.pass));
+        assert!(!table(2).iter().all(|check| check.pass));
+    }
+}

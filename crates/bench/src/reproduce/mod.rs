@@ -1,0 +1,148 @@
+//! The papers' tables and figures, run again on models in virtual time: theirs beside ours.
+//!
+//! An [`Entry`] is one table or figure; each paper has its folder. An entry runs a scenario and
+//! yields [`Check`]s, each with the tolerance that it names. Everything runs in virtual time, so
+//! the same seed gives the same numbers on any machine. Deliberately absent: the papers' numbers
+//! as answers. They stand in the checks, to compare with, and nowhere in a model.
+
+mod check;
+mod outcome;
+mod seed000;
+mod seed002;
+mod seed004;
+
+pub use check::{Check, Figure, cells};
+pub use outcome::{Outcome, Reproduction, Reproductions};
+
+use crate::error::BenchError;
+use crate::progress::Progress;
+
+/// What every entry is given.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Seed of everything that is drawn.
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { seed: 1 }
+    }
+}
+
+/// One table or figure of a paper, or a part of one.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// The paper and the table or figure: `000-table3`.
+    pub name: &'static str,
+    /// Which part of it, if its parts need scenarios of their own: `a`, else empty.
+    pub part: &'static str,
+    /// Where it stands: the paper's short title and the table or figure.
+    pub source: &'static str,
+    /// What it shows, in a few words, for the list.
+    pub about: &'static str,
+    /// Runs the scenario.
+    pub run: fn(&Settings) -> Outcome,
+}
+
+impl Entry {
+    /// The name by which this entry alone is run: `002-fig1a`.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}{}", self.name, self.part)
+    }
+}
+
+/// Every entry, in the order of the papers.
+pub fn entries() -> impl Iterator<Item = &'static Entry> {
+    [seed000::ENTRIES, seed002::ENTRIES, seed004::ENTRIES].into_iter().flatten()
+}
+
+/// The entries that are meant by `names`, grouped by the name under which their checks are
+/// printed: a bare name brings all parts. No names at all bring everything; the number of a paper
+/// (`000`) brings all of its entries.
+///
+/// # Errors
+/// If a name is none, with the nearest one.
+pub fn select(names: &[String]) -> Result<Vec<(String, Vec<&'static Entry>)>, BenchError> {
+    let mut chosen: Vec<(String, Vec<&'static Entry>)> = Vec::new();
+    let mut choose = |name: String, entry: &'static Entry| match chosen
+        .iter_mut()
+        .find(|(known, _)| *known == name)
+    {
+        Some((_, parts)) if parts.iter().any(|part| part.part == entry.part) => {}
+        Some((_, parts)) => parts.push(entry),
+        None => chosen.push((name, vec![entry])),
+    };
+    if names.is_empty() {
+        entries().for_each(|entry| choose(entry.name.to_owned(), entry));
+    }
+    for name in names {
+        let mut found = false;
+        for entry in entries() {
+            let paper = entry.name.split('-').next().unwrap_or_default();
+            if entry.name == name || paper == name {
+                choose(entry.name.to_owned(), entry);
+                found = true;
+            } else if entry.full_name() == *name {
+                choose(entry.full_name(), entry);
+                found = true;
+            }
+        }
+        if !found {
+            return Err(unknown(name));
+        }
+    }
+    Ok(chosen)
+}
+
+fn unknown(name: &str) -> BenchError {
+    let names: Vec<String> = entries().map(Entry::full_name).collect();
+    let hint = match entresol_base::suggest::nearest(name, names.iter().map(String::as_str)) {
+        Some(nearest) => format!("did you mean {nearest}?"),
+        None => "`entresol reproduce --list` names them all".to_owned(),
+    };
+    BenchError::Usage(format!("there is no reproduction '{name}': {hint}"))
+}
+
+/// Runs the chosen entries one after the other.
+#[must_use]
+pub fn reproduce(
+    chosen: &[(String, Vec<&'static Entry>)],
+    settings: &Settings,
+    progress: &Progress,
+) -> Reproductions {
+    let run = |(name, parts): &(String, Vec<&'static Entry>)| {
+        progress.say(name);
+        let mut whole = Outcome::default();
+        for part in parts {
+            whole.join((part.run)(settings));
+            progress.advance(1);
+        }
+        Reproduction::new(name, parts.first().map_or("", |part| part.source), whole)
+    };
+    Reproductions::new(chosen.iter().map(run).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_well_formed() {
+        let mut names: Vec<String> = entries().map(Entry::full_name).collect();
+        let count = names.len();
+        for name in &names {
+            assert!(name.starts_with("00") && name.as_bytes()[3] == b'-', "{name}");
+        }
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_refused_with_a_hint() {
+        let error = select(&["no such thing at all".to_owned()]).expect_err("unknown");
+        assert!(error.is_usage() && error.to_string().contains("--list"), "{error}");
+    }
+}

@@ -1,0 +1,5 @@
+//! NyxCache: its tables and figures.
+
+use super::Entry;
+
+pub(super) const ENTRIES: &[Entry] = &[];

@@ -1,0 +1,74 @@
+//! Where a command's results go: tables or JSON on standard output, a page in a folder.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use entresol_bench::report::{Page, Table};
+use serde::Serialize;
+
+/// Where results go.
+#[derive(Debug, Args)]
+pub(crate) struct Output {
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write an HTML page with drawings into this folder as well.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+/// A result with what one must know to repeat it.
+#[derive(Serialize)]
+struct Labelled<'a, T> {
+    version: &'static str,
+    machine: String,
+    command: String,
+    #[serde(flatten)]
+    result: &'a T,
+}
+
+impl Output {
+    /// Prints tables or JSON, and writes the page if one is wanted.
+    pub(crate) fn put(
+        &self,
+        name: &str,
+        result: &impl Serialize,
+        tables: &[Table],
+        page: impl FnOnce() -> Page,
+    ) -> anyhow::Result<()> {
+        let command: Vec<String> = std::env::args().collect();
+        let labelled = Labelled {
+            version: env!("CARGO_PKG_VERSION"),
+            machine: entresol_media::machine::describe(),
+            command: command.join(" "),
+            result,
+        };
+        let json = serde_json::to_string_pretty(&labelled).context("the result as JSON")?;
+        if let Some(folder) = &self.report {
+            let mut page = page();
+            page.note(&format!("entresol {} on {}", labelled.version, labelled.machine));
+            page.note(&labelled.command);
+            page.raw(&json);
+            save(&page, folder, name)?;
+        }
+        let mut out = std::io::stdout().lock();
+        if self.json {
+            writeln!(out, "{json}").context("standard output")?;
+            return Ok(());
+        }
+        for (position, table) in tables.iter().enumerate() {
+            let gap = if position > 0 { "\n" } else { "" };
+            write!(out, "{gap}{table}").context("standard output")?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the page and says where it is.
+pub(crate) fn save(page: &Page, folder: &Path, name: &str) -> anyhow::Result<()> {
+    let path = page.save(folder, name)?;
+    writeln!(std::io::stderr(), "report: {}", path.display())?;
+    Ok(())
+}
