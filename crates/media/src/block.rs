@@ -10,6 +10,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::panic::Location;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::cost::Access;
+use crate::directory::Place;
 use crate::placement::{FileError, Placement};
 pub use crate::raw::buffer::IoBuffer;
 use crate::raw::ring::Ring;
@@ -156,11 +158,11 @@ pub trait BlockFile: Send + Sync + fmt::Debug {
     /// If the request is not aligned or reaches beyond the end, or the disk fails.
     fn write_at(&self, offset: u64, buffer: &IoBuffer) -> io::Result<()>;
 
-    /// Makes everything written so far durable. Blocks the thread.
+    /// What `<dyn BlockFile>::sync` does.
     ///
     /// # Errors
-    /// If the disk fails: then nothing written since the last success can be trusted.
-    fn sync(&self) -> io::Result<()>;
+    /// As there.
+    fn sync_at(&self, place: Place) -> io::Result<()>;
 
     /// The file's bytes.
     fn len(&self) -> u64;
@@ -217,6 +219,20 @@ pub trait BlockFile: Send + Sync + fmt::Debug {
     /// # Errors
     /// If the kernel refuses.
     fn queue(self: Arc<Self>, depth: usize) -> io::Result<Box<dyn IoQueue>>;
+}
+
+// Behind a vtable `#[track_caller]` yields the trait's own line; hence this beside the trait.
+impl dyn BlockFile {
+    /// Makes everything durable whose writing was complete before, and the file's length. Blocks
+    /// the thread. Writes that a queue has in flight are not part of it.
+    ///
+    /// # Errors
+    /// If the disk fails: then nothing written since the last success can be trusted, whatever a
+    /// later sync says.
+    #[track_caller]
+    pub fn sync(&self) -> io::Result<()> {
+        self.sync_at(Location::caller())
+    }
 }
 
 /// A read or write to be done.

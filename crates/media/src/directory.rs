@@ -1,187 +1,220 @@
-//! A directory of one's own: small files in it that are replaced as a whole, and a lock that keeps
-//! other processes out.
-#![expect(clippy::disallowed_methods, reason = "this crate is the home of file system calls")]
+//! Directories of one's own, as a storage engine needs them: block files, small files that are
+//! replaced as a whole, names that change at once or not at all, and a lock that keeps others out.
+//!
+//! A [`Directory`] is a place in this machine's file system ([`LocalDirectory`]) or on a simulated
+//! disk ([`crate::disk`]); what is written against the trait is tried on both. One suite of tests
+//! holds for the two.
+//!
+//! **What survives a power cut.** The bytes of a block file do after [`BlockFile::sync_at`], its
+//! length with them. *That there is such a file* does only after the sync of the directory that
+//! holds it: a name that was made, changed or removed since then may be found either way, each name
+//! for itself and in any combination. The exception is [`Directory::replace`], which is durable
+//! when it returns. An implementation may do more than this promises, and this machine's does; the
+//! simulated disk does not.
+//!
+//! **After a failed sync** nothing that was not durable before it can be trusted, and a second sync
+//! that succeeds proves nothing: the system may have forgotten that the bytes were ever new. Write
+//! them again elsewhere, or give up.
 
-use std::fs::{self, File};
-use std::io;
+use std::fmt;
+use std::panic::Location;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::files;
-use crate::placement::{self, FileError};
+use crate::block::{BlockFile, BlockOptions};
+use crate::placement::FileError;
 
-/// A directory, held open.
-#[derive(Debug)]
-pub struct Directory {
-    path: PathBuf,
-    handle: File,
+mod local;
+
+pub use local::LocalDirectory;
+
+/// The most bytes of a small file, which is read and replaced as a whole.
+pub const SMALL_FILE_BYTES_MAX: u64 = 16 << 20;
+/// The most bytes of a name.
+pub const NAME_BYTES_MAX: usize = 200;
+/// How the names of replacements begin that are not yet complete. No other file may be called so.
+const UNFINISHED: &str = ".unfinished-";
+
+/// The line of code that asked for something: which of a program's syncs this is.
+pub type Place = &'static Location<'static>;
+
+/// What a name stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EntryKind {
+    /// A file, small or of blocks.
+    File,
+    /// A directory.
+    Directory,
 }
 
-impl Directory {
-    /// Opens the directory, and makes it (not those above it) if it does not exist.
-    ///
-    /// # Errors
-    /// If it cannot be made or opened, or something else has its name.
-    pub fn open(path: &Path) -> Result<Directory, FileError> {
-        let io = |doing| move |cause| FileError::Io { doing, path: path.into(), cause };
-        match fs::create_dir(path) {
-            Ok(()) => files::sync_directory_of(path).map_err(io("sync the directory of"))?,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let directory = files::directory_of(path).into();
-                return Err(FileError::NoDirectory { path: path.into(), directory });
-            }
-            Err(error) => return Err(io("make")(error)),
-        }
-        let handle = File::open(path).map_err(io("open"))?;
-        if !handle.metadata().map_err(io("look at"))?.is_dir() {
-            let (found, wanted) = ("no directory", "another place");
-            return Err(FileError::WrongType { path: path.into(), found, wanted });
-        }
-        Ok(Directory { path: path.into(), handle })
-    }
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Entry {
+    /// The name.
+    pub name: String,
+    /// Whether it is a directory's.
+    pub is_directory: bool,
+}
 
-    /// Opens the directory as [`Directory::open`] does and keeps other processes, and other tenants
-    /// of this one, from doing the same.
-    ///
-    /// # Errors
-    /// As there, and if it is locked.
-    pub fn open_locked(path: &Path) -> Result<Directory, FileError> {
-        let directory = Directory::open(path)?;
-        placement::lock(&directory.handle, path)?;
-        Ok(directory)
-    }
-
-    /// The directory's path.
+impl Entry {
+    /// What the name stands for.
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub const fn kind(&self) -> EntryKind {
+        if self.is_directory { EntryKind::Directory } else { EntryKind::File }
     }
+}
 
-    /// The path of a file in the directory, for opening it as a medium.
+/// A directory, held open. Names are single components: they never lead out of it.
+pub trait Directory: Send + Sync + fmt::Debug {
+    /// The directory's path.
+    fn path(&self) -> &Path;
+
+    /// Opens or makes a block file, locked against everybody else for as long as it is open.
     ///
     /// # Errors
-    /// If the name leads out of the directory.
-    pub fn file(&self, name: &str) -> io::Result<PathBuf> {
-        if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
-            let text = format!("'{name}' is not a file's name");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        Ok(self.path.join(name))
-    }
+    /// If the file cannot be had as asked for; nothing is changed, made or left behind then.
+    fn open_block_file(
+        &self,
+        name: &str,
+        options: &BlockOptions,
+    ) -> Result<Arc<dyn BlockFile>, FileError>;
 
-    /// The names in the directory, sorted; what is not UTF-8 is none of ours and left out.
+    /// Opens a directory in this one, and makes it if it does not exist.
+    ///
+    /// # Errors
+    /// If it cannot be made, or something else has its name.
+    fn subdirectory(&self, name: &str) -> Result<Arc<dyn Directory>, FileError>;
+
+    /// The names in the directory, sorted. What is not UTF-8, neither file nor directory, or the
+    /// unfinished part of a replacement is left out.
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub fn list(&self) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
-            names.extend(entry?.file_name().into_string());
-        }
-        names.sort_unstable();
-        Ok(names)
-    }
+    fn list(&self) -> Result<Vec<Entry>, FileError>;
 
-    /// Whether a file of this name exists.
-    #[must_use]
-    pub fn contains(&self, name: &str) -> bool {
-        self.file(name).is_ok_and(|path| path.exists())
-    }
-
-    /// The bytes of a file.
+    /// What a name stands for, if anything.
     ///
     /// # Errors
-    /// If it cannot be read.
-    pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        fs::read(self.file(name)?)
-    }
+    /// If the system refuses to say.
+    fn find(&self, name: &str) -> Result<Option<EntryKind>, FileError>;
 
-    /// Replaces a file as a whole and makes that durable: whoever reads it, or finds it after a
-    /// power failure, finds either what was there or all of `bytes`.
+    /// The bytes of a small file.
     ///
     /// # Errors
-    /// If the file cannot be written; what was there is still there then.
-    pub fn write_atomically(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        files::write_atomically(&self.file(name)?, bytes)
-    }
+    /// If there is none of this name ([`FileError::NoFile`]), it has more than
+    /// [`SMALL_FILE_BYTES_MAX`], or the disk fails.
+    fn read(&self, name: &str) -> Result<Vec<u8>, FileError>;
 
-    /// Gives a file another name, in place of what may have had that one.
+    /// Replaces or makes a small file as a whole and makes that durable, names changed earlier
+    /// included: whoever reads it, or finds it after a power cut, finds either what was there or
+    /// all of `bytes`. Two replacements of one name must not happen at once.
     ///
     /// # Errors
-    /// If the system refuses.
-    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.file(from)?, self.file(to)?)
-    }
+    /// If it cannot be written. What was there is still there then, unless the last step failed,
+    /// the sync of the directory: then either may be.
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), FileError>;
 
-    /// Removes a file; that it does not exist is no error.
+    /// What `<dyn Directory>::rename` does.
+    ///
+    /// # Errors
+    /// As there.
+    fn rename_at(&self, from: &str, to: &str, place: Place) -> Result<(), FileError>;
+
+    /// Removes a file; that it does not exist is no error. Its space is given back when nobody has
+    /// it open any more.
     ///
     /// # Errors
     /// If it exists and cannot be removed.
-    pub fn remove(&self, name: &str) -> io::Result<()> {
-        files::remove(&self.file(name)?)
-    }
+    fn remove(&self, name: &str) -> Result<(), FileError>;
 
-    /// Makes new names, and the absence of old ones, durable.
+    /// Removes an empty directory; that it does not exist is no error.
     ///
     /// # Errors
-    /// If the disk fails.
-    pub fn sync(&self) -> io::Result<()> {
-        self.handle.sync_all()
+    /// If something is in it, or it cannot be removed.
+    fn remove_subdirectory(&self, name: &str) -> Result<(), FileError>;
+
+    /// What `<dyn Directory>::sync` does.
+    ///
+    /// # Errors
+    /// As there.
+    fn sync_at(&self, place: Place) -> Result<(), FileError>;
+
+    /// Keeps other processes, and other parts of this one, from locking the directory for as long
+    /// as what is returned lives. Whoever has the lock finds no unfinished replacements any more.
+    ///
+    /// # Errors
+    /// [`FileError::Locked`] if somebody else has it.
+    fn lock(&self) -> Result<DirectoryLock, FileError>;
+
+    /// How many more bytes the file system has room for.
+    ///
+    /// # Errors
+    /// If it does not say.
+    fn free_bytes(&self) -> Result<u64, FileError>;
+}
+
+// Behind a vtable `#[track_caller]` yields the trait's own line; hence these two beside the trait.
+impl dyn Directory {
+    /// Makes all names durable that were made, changed or removed so far. Blocks the thread.
+    ///
+    /// # Errors
+    /// If the disk fails: then each of them may be found either way, whatever a later sync says.
+    #[track_caller]
+    pub fn sync(&self) -> Result<(), FileError> {
+        self.sync_at(Location::caller())
     }
+
+    /// Gives a file another name, in place of the file that may have had that one; nobody ever
+    /// finds neither. A file that is open stays so.
+    ///
+    /// # Errors
+    /// If there is no such file ([`FileError::NoFile`]), or the system refuses.
+    #[track_caller]
+    pub fn rename(&self, from: &str, to: &str) -> Result<(), FileError> {
+        self.rename_at(from, to, Location::caller())
+    }
+}
+
+/// Keeps a directory locked until it is dropped.
+pub struct DirectoryLock(#[expect(dead_code, reason = "is there to be dropped")] Box<dyn Send>);
+
+impl DirectoryLock {
+    pub(crate) fn new(held: impl Send + 'static) -> DirectoryLock {
+        DirectoryLock(Box::new(held))
+    }
+}
+
+impl fmt::Debug for DirectoryLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DirectoryLock")
+    }
+}
+
+/// The path of a name in a directory.
+pub(crate) fn path_of(directory: &Path, name: &str) -> Result<PathBuf, FileError> {
+    let leads_out = name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']);
+    if leads_out || name.len() > NAME_BYTES_MAX || is_unfinished(name) {
+        return Err(FileError::Name { directory: directory.into(), name: name.to_owned() });
+    }
+    Ok(directory.join(name))
+}
+
+/// What the replacement of a small file is called before it is complete.
+pub(crate) fn unfinished(name: &str) -> String {
+    format!("{UNFINISHED}{name}")
+}
+
+pub(crate) fn is_unfinished(name: &str) -> bool {
+    name.starts_with(UNFINISHED)
+}
+
+/// Refuses what is too large to be read or written as a whole.
+pub(crate) fn check_small(path: &Path, bytes: u64) -> Result<(), FileError> {
+    if bytes <= SMALL_FILE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(FileError::TooLarge { path: path.into(), bytes, most: SMALL_FILE_BYTES_MAX })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_come_go_and_change_their_names() {
-        let parent = tempfile::tempdir().expect("directory");
-        let directory = Directory::open(&parent.path().join("d")).expect("made");
-        directory.write_atomically("b", b"two").expect("writes");
-        directory.write_atomically("a", b"one").expect("writes");
-        directory.write_atomically("a", b"three").expect("writes");
-        assert_eq!(directory.list().expect("lists"), ["a", "b"]);
-        directory.rename("a", "b").expect("renames");
-        assert_eq!(directory.read("b").expect("reads"), b"three");
-        assert!(!directory.contains("a") && directory.contains("b"));
-        directory.remove("b").expect("removes");
-        directory.remove("b").expect("is gone already");
-        directory.sync().expect("syncs");
-        assert!(directory.list().expect("lists").is_empty());
-    }
-
-    #[test]
-    fn no_name_leads_out() {
-        let parent = tempfile::tempdir().expect("directory");
-        let directory = Directory::open(parent.path()).expect("opens");
-        for name in ["", ".", "..", "../x", "/etc/passwd", "a/b", "a\0b"] {
-            assert!(directory.file(name).is_err(), "{name}");
-            assert!(directory.read(name).is_err() && directory.remove(name).is_err());
-        }
-    }
-
-    #[test]
-    fn a_second_lock_is_refused_while_the_first_lives() {
-        let parent = tempfile::tempdir().expect("directory");
-        let first = Directory::open_locked(parent.path()).expect("locks");
-        Directory::open(parent.path()).expect("looking is allowed");
-        let error = Directory::open_locked(parent.path()).expect_err("locked").to_string();
-        assert!(error.contains("in use by another process or tenant"), "{error}");
-        drop(first);
-        Directory::open_locked(parent.path()).expect("free again");
-    }
-
-    #[test]
-    fn what_cannot_be_a_directory_is_an_error_with_the_way_out() {
-        let parent = tempfile::tempdir().expect("directory");
-        let file = parent.path().join("file");
-        fs::write(&file, "x").expect("writes");
-        let check = |path: &Path, reason: &str| {
-            let error = Directory::open(path).expect_err(reason).to_string();
-            assert!(error.contains(reason), "{error}");
-        };
-        check(&file, "is no directory");
-        check(&parent.path().join("a/b"), "make it first");
-    }
-}
+mod tests;

@@ -31,7 +31,7 @@ pub use block::{
     IoRequest, open_block_file,
 };
 pub use cost::{Access, CostTable};
-pub use directory::Directory;
+pub use directory::{Directory, LocalDirectory};
 pub use medium::{MediumKind, MediumSpec};
 pub use model::ModelName;
 pub use placement::FileError;

@@ -36,6 +36,33 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
+    /// There is no such file, and whoever asked did not mean to make one.
+    #[error("{path} does not exist")]
+    NoFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A name that leads out of its directory, or that cannot be used.
+    #[error(
+        "'{name}' is no name for a file in {directory}: one component of at most 200 bytes is, \
+         unless it begins with .unfinished-"
+    )]
+    Name {
+        /// The directory.
+        directory: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// The file is larger than what is read and written as a whole.
+    #[error("{path} has {bytes} bytes, more than the {most} of a small file; look what it is")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        bytes: u64,
+        /// The most that it may have.
+        most: u64,
+    },
     /// The directory that would hold the file does not exist.
     #[error("{directory} is not a directory, so {path} cannot be made in it; make it first")]
     NoDirectory {
@@ -115,6 +142,24 @@ pub enum FileError {
         /// What the system said.
         cause: io::Error,
     },
+}
+
+impl FileError {
+    /// What kind of failure it was, for those who treat a full disk otherwise than a broken one.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            FileError::NotFound { .. } | FileError::NoFile { .. } => io::ErrorKind::NotFound,
+            FileError::NoDirectory { .. } => io::ErrorKind::NotADirectory,
+            FileError::Foreign { .. } | FileError::TooSmall { .. } => io::ErrorKind::InvalidData,
+            FileError::TooLarge { .. } => io::ErrorKind::FileTooLarge,
+            FileError::Name { .. } => io::ErrorKind::InvalidInput,
+            FileError::NoSpace { .. } => io::ErrorKind::StorageFull,
+            FileError::Locked { .. } => io::ErrorKind::ResourceBusy,
+            FileError::WrongType { .. } | FileError::NotDax { .. } => io::ErrorKind::Unsupported,
+            FileError::IoUring { cause, .. } | FileError::Io { cause, .. } => cause.kind(),
+        }
+    }
 }
 
 /// What file is wanted.
@@ -376,12 +421,20 @@ fn write_zeroes(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
 }
 
 pub(crate) fn failed_allocation(path: &Path, bytes: u64, cause: io::Error) -> FileError {
+    full_or(path, bytes, "allocate space for", cause)
+}
+
+pub(crate) fn failed_write(path: &Path, bytes: u64, cause: io::Error) -> FileError {
+    full_or(path, bytes, "write", cause)
+}
+
+fn full_or(path: &Path, bytes: u64, doing: &'static str, cause: io::Error) -> FileError {
     let full =
         [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
     if full.contains(&cause.kind()) {
         FileError::NoSpace { path: path.into(), bytes, cause }
     } else {
-        FileError::Io { doing: "allocate space for", path: path.into(), cause }
+        FileError::Io { doing, path: path.into(), cause }
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
     Alignment, Backend, BlockFile, IoBuffer, IoQueue, IoRequest, QUEUE_DEPTH_MAX, REQUEST_BYTES_MAX,
 };
 use crate::cost::Access;
+use crate::directory::Place;
 use crate::placement::{self, FileError, PAGE_BYTES, Prepared};
 use crate::raw::buffer::BUFFER_ALIGNMENT;
 use crate::raw::ring::Ring;
@@ -203,7 +204,7 @@ impl BlockFile for Disk {
         self.file.file.write_all_at(buffer, offset)
     }
 
-    fn sync(&self) -> io::Result<()> {
+    fn sync_at(&self, _: Place) -> io::Result<()> {
         self.file.file.sync_data()
     }
 

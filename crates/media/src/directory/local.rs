@@ -1,0 +1,193 @@
+//! A directory of this machine's file system.
+#![expect(clippy::disallowed_methods, reason = "this crate is the home of file system calls")]
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{Directory, DirectoryLock, Entry, EntryKind, Place};
+use super::{check_small, is_unfinished, path_of, unfinished};
+use crate::block::{self, BlockFile, BlockOptions};
+use crate::files;
+use crate::placement::{self, FileError};
+
+/// A directory of this machine's file system, held open.
+#[derive(Debug)]
+pub struct LocalDirectory {
+    path: PathBuf,
+    handle: File,
+}
+
+impl LocalDirectory {
+    /// Opens the directory, and makes it (not those above it) if it does not exist.
+    ///
+    /// # Errors
+    /// If it cannot be made or opened, or something else has its name.
+    pub fn open(path: &Path) -> Result<LocalDirectory, FileError> {
+        match fs::create_dir(path) {
+            Ok(()) => {
+                let failed = failed("sync the directory of", path);
+                files::sync_directory_of(path).map_err(failed)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let directory = files::directory_of(path).into();
+                return Err(FileError::NoDirectory { path: path.into(), directory });
+            }
+            Err(error) => return Err(failed("make", path)(error)),
+        }
+        LocalDirectory::open_existing(path)
+    }
+
+    /// Opens a directory that exists.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn open_existing(path: &Path) -> Result<LocalDirectory, FileError> {
+        let handle = File::open(path).map_err(failed("open", path))?;
+        if !handle.metadata().map_err(failed("look at", path))?.is_dir() {
+            let (found, wanted) = ("no directory", "another place");
+            return Err(FileError::WrongType { path: path.into(), found, wanted });
+        }
+        Ok(LocalDirectory { path: path.into(), handle })
+    }
+
+    fn write_and_rename(&self, unfinished: &Path, to: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut file = File::create(unfinished)?;
+        file.write_all(bytes)?;
+        sync_file(&file)?;
+        drop(file);
+        fs::rename(unfinished, to)
+    }
+
+    fn sync_handle(&self) -> io::Result<()> {
+        self.handle.sync_all()
+    }
+}
+
+fn sync_file(file: &File) -> io::Result<()> {
+    file.sync_all()
+}
+
+impl Directory for LocalDirectory {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open_block_file(
+        &self,
+        name: &str,
+        options: &BlockOptions,
+    ) -> Result<Arc<dyn BlockFile>, FileError> {
+        block::open_block_file(&path_of(&self.path, name)?, options)
+    }
+
+    fn subdirectory(&self, name: &str) -> Result<Arc<dyn Directory>, FileError> {
+        Ok(Arc::new(LocalDirectory::open(&path_of(&self.path, name)?)?))
+    }
+
+    fn list(&self) -> Result<Vec<Entry>, FileError> {
+        let list = || -> io::Result<Vec<Entry>> {
+            let mut entries = Vec::new();
+            for entry in fs::read_dir(&self.path)? {
+                let entry = entry?;
+                let kind = entry.file_type()?;
+                let Ok(name) = entry.file_name().into_string() else { continue };
+                if (kind.is_file() || kind.is_dir()) && !is_unfinished(&name) {
+                    entries.push(Entry { name, is_directory: kind.is_dir() });
+                }
+            }
+            entries.sort_unstable();
+            Ok(entries)
+        };
+        list().map_err(failed("list", &self.path))
+    }
+
+    fn find(&self, name: &str) -> Result<Option<EntryKind>, FileError> {
+        let path = path_of(&self.path, name)?;
+        match fs::symlink_metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => Ok(Some(EntryKind::Directory)),
+            Ok(_) => Ok(Some(EntryKind::File)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed("look at", &path)(error)),
+        }
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, FileError> {
+        let path = path_of(&self.path, name)?;
+        let mut file = File::open(&path).map_err(absent_or("open", &path))?;
+        let bytes = file.metadata().map_err(failed("look at", &path))?.len();
+        check_small(&path, bytes)?;
+        let mut content = Vec::with_capacity(bytes as usize);
+        file.read_to_end(&mut content).map_err(failed("read", &path))?;
+        Ok(content)
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+        let path = path_of(&self.path, name)?;
+        check_small(&path, bytes.len() as u64)?;
+        let unfinished = self.path.join(unfinished(name));
+        if let Err(cause) = self.write_and_rename(&unfinished, &path, bytes) {
+            // What is left of the attempt is of no use; if it cannot be removed either, the first
+            // error says why.
+            let _ = fs::remove_file(&unfinished);
+            return Err(placement::failed_write(&path, bytes.len() as u64, cause));
+        }
+        self.sync_at(Location::caller())
+    }
+
+    fn rename_at(&self, from: &str, to: &str, _: Place) -> Result<(), FileError> {
+        let (from, to) = (path_of(&self.path, from)?, path_of(&self.path, to)?);
+        fs::rename(&from, to).map_err(absent_or("rename", &from))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), FileError> {
+        let path = path_of(&self.path, name)?;
+        files::remove(&path).map_err(failed("remove", &path))
+    }
+
+    fn remove_subdirectory(&self, name: &str) -> Result<(), FileError> {
+        let path = path_of(&self.path, name)?;
+        match fs::remove_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result.map_err(failed("remove", &path)),
+        }
+    }
+
+    fn sync_at(&self, _: Place) -> Result<(), FileError> {
+        self.sync_handle().map_err(failed("sync", &self.path))
+    }
+
+    fn lock(&self) -> Result<DirectoryLock, FileError> {
+        // An opening of its own: a lock belongs to that.
+        let handle = File::open(&self.path).map_err(failed("open", &self.path))?;
+        placement::lock(&handle, &self.path)?;
+        for entry in fs::read_dir(&self.path).map_err(failed("list", &self.path))? {
+            let entry = entry.map_err(failed("list", &self.path))?;
+            if entry.file_name().to_str().is_some_and(is_unfinished) {
+                let path = entry.path();
+                files::remove(&path).map_err(failed("remove", &path))?;
+            }
+        }
+        Ok(DirectoryLock::new(handle))
+    }
+
+    fn free_bytes(&self) -> Result<u64, FileError> {
+        let space = rustix::fs::fstatvfs(&self.handle)
+            .map_err(|errno| failed("ask for the space in", &self.path)(errno.into()))?;
+        Ok(space.f_bavail.saturating_mul(space.f_frsize))
+    }
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> FileError {
+    move |cause| FileError::Io { doing, path: path.into(), cause }
+}
+
+fn absent_or(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> FileError {
+    move |cause| match cause.kind() {
+        io::ErrorKind::NotFound => FileError::NoFile { path: path.into() },
+        _ => failed(doing, path)(cause),
+    }
+}
