@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use entresol_base::hash::KeyHasher;
 use entresol_base::{ByteSize, Clock, Seconds};
-use entresol_media::{Account, BlockFile, MediumKind, Region};
+use entresol_media::{Account, BlockFile, Direct, MediumKind};
 use parking_lot::Mutex;
 
 use crate::append::Shard;
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     stride_shift: u32,
     pub(crate) value_bytes_max: u64,
     pub(crate) eviction: Eviction,
-    pub(crate) arena: Region,
+    pub(crate) arena: Direct,
     pub(crate) index: Index,
     pub(crate) segments: Table,
     pub(crate) queues: SharedQueues,
@@ -271,7 +271,7 @@ impl Cache {
             stride_shift: plan.stride_shift,
             value_bytes_max: config.value_bytes_max.0,
             eviction: config.eviction,
-            arena: Region::anonymous(plan.arena_bytes, plan.arena_huge_pages)?,
+            arena: Direct::anonymous(plan.arena_bytes, plan.arena_huge_pages)?,
             index: Index::new(plan.table_bytes_max, config.huge_pages)?,
             segments: Table::new(plan.segments_max),
             queues: Mutex::new(Queues::new(plan.segments_max)),

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use entresol_media::block::{self, BlockFile, BlockOptions, IoBuffer};
-use entresol_media::{Access, BackendChoice, Region};
+use entresol_media::{Access, BackendChoice, Direct};
 use parking_lot::{Condvar, Mutex};
 
 use crate::cache::Shared;
@@ -31,7 +31,7 @@ const IDLE: Duration = Duration::from_millis(100);
 pub(crate) struct FileValues {
     pub(crate) file: Arc<dyn BlockFile>,
     segment_bytes: u64,
-    buffers: Region,
+    buffers: Direct,
     free: Mutex<Vec<u32>>,
     queue: Mutex<VecDeque<u32>>,
     wake: Condvar,
@@ -57,7 +57,7 @@ impl FileValues {
         Ok(FileValues {
             file: block::open_block_file(path, &options)?,
             segment_bytes,
-            buffers: Region::anonymous(u64::from(buffers) * segment_bytes, false)?,
+            buffers: Direct::anonymous(u64::from(buffers) * segment_bytes, false)?,
             free: Mutex::new((0..buffers).collect()),
             queue: Mutex::new(VecDeque::new()),
             wake: Condvar::new(),

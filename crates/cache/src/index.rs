@@ -24,7 +24,7 @@
 use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 
-use entresol_media::{Line, Region, RegionError};
+use entresol_media::{Direct, Line, RegionError};
 use parking_lot::Mutex;
 
 pub(crate) const BUCKET_BYTES: u64 = 64;
@@ -146,7 +146,7 @@ impl Heat {
 /// The table. Locations are opaque 40-bit numbers; `rehash` closures tell the hash of the key of
 /// the item that lives at one.
 pub(crate) struct Index {
-    table: Region,
+    table: Direct,
     buckets: AtomicU64,
     buckets_max: u64,
     items: AtomicI64,
@@ -201,7 +201,7 @@ impl Index {
     /// An empty table that can grow to `bytes_max` bytes.
     pub(crate) fn new(bytes_max: u64, huge_pages: bool) -> Result<Self, RegionError> {
         let buckets_max = (bytes_max / BUCKET_BYTES).max(BUCKETS_MIN);
-        let table = Region::anonymous(buckets_max * BUCKET_BYTES, huge_pages)?;
+        let table = Direct::anonymous(buckets_max * BUCKET_BYTES, huge_pages)?;
         Ok(Index {
             table,
             buckets: AtomicU64::new(BUCKETS_MIN),

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use entresol_media::region::{PmemMode, RegionOptions};
-use entresol_media::{FlushKind, Region, RegionKind};
+use entresol_media::{Direct, FlushKind, RegionKind};
 
 use crate::cache::Shared;
 use crate::closing::Closing;
@@ -16,7 +16,7 @@ use crate::label::{LABEL_BYTES, Label, MAGIC};
 
 /// The mapped file.
 pub(crate) struct PmemValues {
-    region: Region,
+    region: Direct,
 }
 
 impl PmemValues {
@@ -27,7 +27,7 @@ impl PmemValues {
             magic: Some(MAGIC),
             pmem: Some(PmemMode { assume_dax }),
         };
-        Ok(PmemValues { region: Region::open(path, &options)? })
+        Ok(PmemValues { region: Direct::open(path, &options)? })
     }
 
     /// Bytes for segments.

@@ -17,7 +17,7 @@
 use std::sync::atomic::Ordering;
 
 use entresol_base::Seconds;
-use entresol_media::Region;
+use entresol_media::Direct;
 
 use crate::ops::Expiry;
 
@@ -55,7 +55,7 @@ pub(crate) struct Head {
 impl Head {
     /// Reads the head of the record at byte `at`; `elsewhere` tells whether values lie elsewhere.
     #[inline(always)]
-    pub(crate) fn load(arena: &Region, at: u64, elsewhere: bool) -> Head {
+    pub(crate) fn load(arena: &Direct, at: u64, elsewhere: bool) -> Head {
         let [lengths, marks] = arena.load_u32_pair(at, Ordering::Relaxed);
         Head {
             key_len: (lengths >> 24) as usize,
@@ -107,7 +107,7 @@ impl Head {
 
     /// The client's flags.
     #[inline]
-    pub(crate) fn client_flags(&self, arena: &Region) -> u32 {
+    pub(crate) fn client_flags(&self, arena: &Direct) -> u32 {
         if self.has(mark::CLIENT_FLAGS) {
             arena.load_u32(self.at + 8, Ordering::Relaxed)
         } else {
@@ -116,7 +116,7 @@ impl Head {
     }
 
     #[inline]
-    pub(crate) fn expiry(&self, arena: &Region) -> Expiry {
+    pub(crate) fn expiry(&self, arena: &Direct) -> Expiry {
         if !self.has(mark::EXPIRY) {
             return Expiry::Never;
         }
@@ -127,13 +127,13 @@ impl Head {
     }
 
     /// Changes the expiry of a record that has one, under its bucket's lock.
-    pub(crate) fn set_expiry(&self, arena: &Region, expiry: Option<Seconds>) {
+    pub(crate) fn set_expiry(&self, arena: &Direct, expiry: Option<Seconds>) {
         debug_assert!(self.has(mark::EXPIRY));
         arena.store_u32(self.expiry_at(), expiry.map_or(0, |second| second.0), Ordering::Relaxed);
     }
 
     /// The token that the record carries, if it carries one.
-    pub(crate) fn explicit_cas(&self, arena: &Region) -> Option<u64> {
+    pub(crate) fn explicit_cas(&self, arena: &Direct) -> Option<u64> {
         self.has(mark::CAS).then(|| {
             let low = arena.load_u32(self.cas_at(), Ordering::Relaxed);
             let high = arena.load_u32(self.cas_at() + 4, Ordering::Relaxed);
@@ -142,7 +142,7 @@ impl Head {
     }
 
     /// Offset in its segment and checksum of a value that lies elsewhere.
-    pub(crate) fn place(&self, arena: &Region) -> (u32, u32) {
+    pub(crate) fn place(&self, arena: &Direct) -> (u32, u32) {
         debug_assert!(self.elsewhere);
         let at = self.place_at();
         (arena.load_u32(at, Ordering::Relaxed), arena.load_u32(at + 4, Ordering::Relaxed))
@@ -155,13 +155,13 @@ impl Head {
     }
 
     /// Rewrites the second word under the bucket's lock: sets and clears marks, keeps the time.
-    pub(crate) fn set_marks(&self, arena: &Region, set: u32, clear: u32) {
+    pub(crate) fn set_marks(&self, arena: &Direct, set: u32, clear: u32) {
         let word = arena.load_u32(self.at + 4, Ordering::Relaxed);
         arena.store_u32(self.at + 4, (word & !clear) | set, Ordering::Relaxed);
     }
 
     /// Notes an access at `now`, under the bucket's lock.
-    pub(crate) fn set_access(&self, arena: &Region, now: Seconds) {
+    pub(crate) fn set_access(&self, arena: &Direct, now: Seconds) {
         let word = arena.load_u32(self.at + 4, Ordering::Relaxed);
         let word = (word & !TIME_MASK) | (now.0 & TIME_MASK);
         arena.store_u32(self.at + 4, word, Ordering::Relaxed);
@@ -219,7 +219,7 @@ impl NewRecord<'_> {
     /// Writes header and key at byte `at`; `place` is the value's offset and checksum, if it lies
     /// elsewhere. Returns where an inline value belongs.
     #[inline]
-    pub(crate) fn write(&self, arena: &Region, at: u64, place: Option<(u32, u32)>) -> u64 {
+    pub(crate) fn write(&self, arena: &Direct, at: u64, place: Option<(u32, u32)>) -> u64 {
         let marks = self.all_marks(place.is_some());
         let mut next = at;
         let mut put = |word: u32| {

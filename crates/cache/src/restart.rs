@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use entresol_base::Seconds;
 use entresol_base::checksum::crc32c;
 use entresol_media::region::RegionOptions;
-use entresol_media::{Region, files, machine};
+use entresol_media::{Direct, files, machine};
 
 use crate::config::Config;
 use crate::error::OpenError;
@@ -75,7 +75,7 @@ pub(crate) enum Left {
 
 /// The map and what it was found to say.
 pub(crate) struct Restart {
-    map: Region,
+    map: Direct,
     pub(crate) snapshot_path: PathBuf,
     segment_bytes: u64,
     segments: u32,
@@ -117,7 +117,7 @@ impl Restart {
         };
         let path = dir.join(format!("{name}.map"));
         let found_bytes = files::len(&path).unwrap_or(0);
-        let map = Region::open(&path, &options)?;
+        let map = Direct::open(&path, &options)?;
         let mut restart = Restart {
             map,
             snapshot_path: dir.join(format!("{name}.snapshot")),

@@ -4,7 +4,8 @@
 //! within it the private folder `raw` is the only home of `unsafe` code. It knows nothing of
 //! caches, stores or protocols.
 //!
-//! - Memory: [`Region`], anonymous or over a file, as persistent memory or ordinarily mapped.
+//! - Memory: the trait [`Region`], and [`Direct`], anonymous or over a file, as persistent memory or
+//!   ordinarily mapped.
 //! - Disks: [`BlockFile`] and [`IoQueue`], through io_uring or over threads.
 //! - Shares: [`Account`] and [`CostTable`]; every access that serves a tenant is charged there.
 //! - Files beside the data: [`Directory`] and [`files`].
@@ -15,6 +16,7 @@
 pub mod account;
 pub mod block;
 pub mod cost;
+pub mod crash;
 pub mod directory;
 mod event;
 pub mod files;
@@ -35,4 +37,6 @@ pub use directory::{Directory, LocalDirectory};
 pub use medium::{MediumKind, MediumSpec};
 pub use model::ModelName;
 pub use placement::FileError;
-pub use region::{FlushKind, Line, PmemMode, Region, RegionError, RegionKind, RegionOptions};
+pub use region::{
+    Direct, FlushKind, Line, PmemMode, Region, RegionError, RegionKind, RegionOptions,
+};

@@ -2,14 +2,15 @@
 
 use super::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
-fn region() -> Region {
-    Region::anonymous(1 << 20, false).expect("memory")
+fn region() -> Direct {
+    Direct::anonymous(1 << 20, false).expect("memory")
 }
 
 #[test]
 fn a_region_is_zero_whole_pages_and_refuses_what_is_outside() {
-    let region = Region::anonymous(5000, false).expect("memory");
+    let region = Direct::anonymous(5000, false).expect("memory");
     assert_eq!(region.len(), 8192);
     assert_eq!((region.kind(), region.flush_kind()), (RegionKind::Anonymous, FlushKind::None));
     let mut out = vec![1; 8192];
@@ -29,14 +30,14 @@ fn a_region_is_zero_whole_pages_and_refuses_what_is_outside() {
 
 #[test]
 fn a_reservation_takes_no_memory_and_an_absurd_one_is_an_error() {
-    Region::anonymous(1 << 35, true).expect("address space").store_u8(
+    Direct::anonymous(1 << 35, true).expect("address space").store_u8(
         1 << 34,
         1,
         Ordering::Relaxed,
     );
-    let error = Region::anonymous(u64::MAX / 2, false).expect_err("absurd").to_string();
+    let error = Direct::anonymous(u64::MAX / 2, false).expect_err("absurd").to_string();
     assert!(error.contains("lower the tenant's memory quota"), "{error}");
-    assert!(Region::anonymous(u64::MAX, false).is_err());
+    assert!(Direct::anonymous(u64::MAX, false).is_err());
 }
 
 #[test]
@@ -107,17 +108,17 @@ fn racing_copies_yield_mixtures_of_what_was_written() {
 #[test]
 fn regions_are_shared_between_threads() {
     fn shared<T: Send + Sync>() {}
-    shared::<Region>();
+    shared::<Direct>();
 }
 
 /// Every kind of region that can be had here.
-fn regions(directory: &Path) -> Vec<Region> {
+fn regions(directory: &Path) -> Vec<Direct> {
     let options = RegionOptions { create: Some(1 << 20), ..RegionOptions::default() };
     let emulated = RegionOptions { pmem: Some(PmemMode { assume_dax: true }), ..options.clone() };
     vec![
         region(),
-        Region::open(&directory.join("mapped"), &options).expect("maps"),
-        Region::open(&directory.join("pmem"), &emulated).expect("maps"),
+        Direct::open(&directory.join("mapped"), &options).expect("maps"),
+        Direct::open(&directory.join("pmem"), &emulated).expect("maps"),
     ]
 }
 
@@ -174,19 +175,19 @@ fn what_was_written_to_a_file_is_there_when_it_is_mapped_again() {
             pmem: Some(PmemMode { assume_dax: true }),
             ..RegionOptions::default()
         };
-        let region = Region::open(&path, &options).expect("made");
+        let region = Direct::open(&path, &options).expect("made");
         region.write_streaming(100, b"still here");
         region.store_u64(4096, 7, Ordering::Relaxed);
         region.persist(4096, 8);
         drop(region);
-        let region = Region::open(&path, &options).expect("found");
+        let region = Direct::open(&path, &options).expect("found");
         assert!(region.equals(0, b"regional") && region.equals(100, b"still here"));
         assert_eq!((region.len(), region.load_u64(4096, Ordering::Relaxed)), (1 << 16, 7));
         let grown = RegionOptions { create: Some(1 << 17), grow: true, ..options };
-        let error = Region::open(&path, &grown).expect_err("in use").to_string();
+        let error = Direct::open(&path, &grown).expect_err("in use").to_string();
         assert!(error.contains("in use"), "{error}");
         drop(region);
-        let region = Region::open(&path, &grown).expect("grown");
+        let region = Direct::open(&path, &grown).expect("grown");
         assert!(region.len() == 1 << 17 && region.equals(100, b"still here"));
         assert!(region.equals((1 << 16) - 8, &[0; 16]));
     }
@@ -201,7 +202,7 @@ fn without_dax_persistent_memory_is_refused_and_nothing_is_made() {
         pmem: Some(PmemMode { assume_dax: false }),
         ..RegionOptions::default()
     };
-    match Region::open(&path, &options) {
+    match Direct::open(&path, &options) {
         Ok(region) => assert_eq!(region.kind(), RegionKind::Dax),
         Err(error) => {
             let text = error.to_string();
@@ -218,7 +219,7 @@ fn a_mapped_file_survives_a_process_that_dies_without_a_word() {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("journal");
     let options = RegionOptions { create: Some(4096), ..RegionOptions::default() };
-    let region = Region::open(&path, &options).expect("made");
+    let region = Direct::open(&path, &options).expect("made");
     region.fetch_or_u64(512, 1 << 40, Ordering::Relaxed);
     let file = crate::files::read(&path).expect("reads");
     assert_eq!(file[512..520], (1_u64 << 40).to_le_bytes());

@@ -1,0 +1,218 @@
+//! Crashes: in which states the media of one machine may be found after its power failed.
+//!
+//! Every medium that is tried keeps its own list of what is not durable yet ([`Unsettled`]) and
+//! hangs on one [`Power`]. Just before something becomes durable (a drain, a sync, a rename) the
+//! medium says so ([`Power::point`]); whoever watches may then take, of all media together, any of
+//! the states in which a crash at this moment could leave them.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A place in the source code.
+pub type Place = &'static Location<'static>;
+
+/// A medium, parts of whose newest bytes may not have reached durability.
+///
+/// Its uncertain parts are units that a crash treats independently: a cache line, a sector, a
+/// directory entry. Each unit has a durable state, number 0, and later ones, of which the last is
+/// what running programs see.
+pub trait Unsettled: Send + Sync {
+    /// How many states each unit has beside the durable one: a line with three pending stores has
+    /// three, an unsynced sector one. Units and their order stay the same until something is
+    /// written or becomes durable.
+    fn units(&self) -> Vec<u16>;
+
+    /// Moves `choices`, one for each unit, to states that can be had together (a store behind a
+    /// `clflush` is not durable before what was flushed), and to the first of those that look the
+    /// same.
+    fn settle(&self, choices: &mut [u16]) {
+        let _ = choices;
+    }
+
+    /// The medium as a crash with these choices would leave it, ready to be opened again; what it
+    /// is, those who know the medium know. It hangs on `power` if that is watched. Dropping it
+    /// takes back everything that was done to it; until then nobody touches the medium itself.
+    fn image(&self, choices: &[u16], power: &Power) -> Box<dyn Any>;
+
+    /// Which units were looked at in the images since the last call; none if it is not known.
+    fn looked_at(&self) -> Option<Vec<bool>> {
+        None
+    }
+
+    /// A crash point has passed: what could be seen of it has been.
+    fn passed(&self) {}
+}
+
+/// What is about to become durable at a crash point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum PointKind {
+    /// What a thread has flushed.
+    Drain,
+    /// A file's bytes or length.
+    Sync,
+    /// A directory's entries.
+    DirectorySync,
+    /// A rename, an unlink, a file made: not durable, but its order matters.
+    Entry,
+    /// A write to a file: not durable, but other media may hold stores that are older.
+    Write,
+    /// Some stores, where stores are durable at once.
+    Stores,
+    /// Nothing: the history is over.
+    End,
+}
+
+/// A moment at which a crash is worth trying: just before something takes effect.
+#[derive(Debug, Clone, Copy)]
+pub struct Point {
+    /// What is about to take effect.
+    pub kind: PointKind,
+    /// Where in the program.
+    pub place: Place,
+    /// How many points came before it.
+    pub number: u64,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "point {} ({:?} at {})", self.number, self.kind, self.place)
+    }
+}
+
+/// The media that hang on a [`Power`].
+pub type Media = Arc<Vec<Arc<dyn Unsettled>>>;
+
+/// Who looks on at crash points. Nothing else of the machine runs meanwhile.
+pub type Watch = Box<dyn FnMut(&Point, &Media) + Send>;
+
+/// What the media of one machine hang on: when it fails, it fails for all of them at once.
+#[derive(Clone, Default)]
+pub struct Power(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    watched: AtomicBool,
+    points: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    media: Media,
+    watch: Option<Watch>,
+}
+
+impl Power {
+    /// A machine without media.
+    #[must_use]
+    pub fn new() -> Power {
+        Power::default()
+    }
+
+    /// Hangs a medium on it.
+    pub fn attach(&self, medium: Arc<dyn Unsettled>) {
+        Arc::make_mut(&mut self.state().media).push(medium);
+    }
+
+    /// The media in the order in which they were attached.
+    #[must_use]
+    pub fn media(&self) -> Media {
+        self.state().media.clone()
+    }
+
+    /// Whether anybody looks on.
+    #[inline]
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        self.0.watched.load(Ordering::Relaxed)
+    }
+
+    /// Lets `watch` look on from now on, in the place of whoever did.
+    pub fn watch(&self, watch: Watch) {
+        self.state().watch = Some(watch);
+        self.0.watched.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets nobody look on any more.
+    pub fn unwatch(&self) {
+        self.0.watched.store(false, Ordering::Relaxed);
+        let watch = self.state().watch.take();
+        drop(watch);
+    }
+
+    /// How many crash points there were.
+    #[must_use]
+    pub fn points(&self) -> u64 {
+        self.0.points.load(Ordering::Relaxed)
+    }
+
+    /// Said by a medium just before something takes effect there, with no lock of its own held.
+    pub fn point(&self, kind: PointKind, place: Place) {
+        let number = self.0.points.fetch_add(1, Ordering::Relaxed);
+        let (watch, media) = {
+            let mut state = self.state();
+            (state.watch.take(), state.media.clone())
+        };
+        if let Some(mut watch) = watch {
+            watch(&Point { kind, place, number }, &media);
+            let mut state = self.state();
+            if self.is_watched() && state.watch.is_none() {
+                state.watch = Some(watch);
+            }
+        }
+        media.iter().for_each(|medium| medium.passed());
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Power {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let media = self.media().len();
+        f.debug_struct("Power").field("media", &media).field("points", &self.points()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Coin;
+
+    impl Unsettled for Coin {
+        fn units(&self) -> Vec<u16> {
+            vec![1]
+        }
+
+        fn image(&self, choices: &[u16], _power: &Power) -> Box<dyn Any> {
+            Box::new(choices[0])
+        }
+    }
+
+    #[test]
+    fn a_point_is_seen_with_all_media_while_somebody_watches() {
+        let power = Power::new();
+        power.attach(Arc::new(Coin));
+        power.attach(Arc::new(Coin));
+        power.point(PointKind::Sync, Location::caller());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let saw = seen.clone();
+        power.watch(Box::new(move |point, media| {
+            let image = media[1].image(&[1], &Power::new());
+            let state = image.downcast_ref::<u16>().copied();
+            saw.lock().expect("alive").push((point.number, media.len(), state));
+        }));
+        power.point(PointKind::Sync, Location::caller());
+        power.point(PointKind::End, Location::caller());
+        power.unwatch();
+        power.point(PointKind::End, Location::caller());
+        assert_eq!(*seen.lock().expect("alive"), [(1, 2, Some(1)), (2, 2, Some(1))]);
+        assert_eq!(power.points(), 4);
+    }
+}

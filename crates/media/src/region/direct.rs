@@ -1,0 +1,573 @@
+//! Memory that is mapped as it is: the region of everything that is shipped.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use rustix::mm::Advice;
+
+use super::{FlushKind, PmemMode, Region, RegionError, RegionKind, RegionOptions};
+use crate::placement::{self, FileError, PAGE_BYTES, Placement, Prepared};
+pub use crate::raw::mapping::Line;
+use crate::raw::mapping::Mapping;
+use crate::raw::persist::{LineFlush, fence};
+
+/// Byte-addressable memory shared by threads.
+#[derive(Debug)]
+pub struct Direct {
+    mapping: Mapping,
+    kind: RegionKind,
+    line_flush: LineFlush,
+    /// Kept open, since it holds the lock; none for anonymous memory.
+    file: Option<(File, PathBuf)>,
+    /// The error number of the first sync that failed.
+    sync_failure: AtomicI32,
+}
+
+impl Direct {
+    /// Reserves memory of the process's own: `reserve_bytes`, rounded up to whole pages, all zero,
+    /// which take up memory only as they are touched. With `huge_pages` the system is asked to back
+    /// it by pages of 2 MiB where it can, otherwise to refrain.
+    ///
+    /// # Errors
+    /// If the system refuses the reservation.
+    pub fn anonymous(reserve_bytes: u64, huge_pages: bool) -> Result<Direct, RegionError> {
+        let refused = |cause| RegionError::Reserve { bytes: reserve_bytes, cause };
+        let len = reserve_bytes
+            .max(1)
+            .checked_next_multiple_of(PAGE_BYTES)
+            .and_then(|len| usize::try_from(len).ok())
+            .ok_or_else(|| refused(std::io::ErrorKind::OutOfMemory.into()))?;
+        let mapping = Mapping::anonymous(len, huge_pages).map_err(|errno| refused(errno.into()))?;
+        Ok(Direct::new(mapping, RegionKind::Anonymous, None))
+    }
+
+    /// Maps a file, the whole of it as far as it fills pages. Other processes are kept out by a
+    /// lock for as long as the region lives. Nothing is changed, made or left behind on failure.
+    ///
+    /// # Errors
+    /// If the file cannot be had as asked for.
+    pub fn open(path: &Path, options: &RegionOptions) -> Result<Direct, RegionError> {
+        let placement = Placement {
+            create: options.create,
+            grow: options.grow,
+            magic: options.magic,
+            device: false,
+        };
+        let prepared = placement.prepare(path)?;
+        let (mapping, kind) = map(path, &prepared, options.pmem)?;
+        let file = prepared.keep()?;
+        Ok(Direct::new(mapping, kind, Some((file, path.into()))))
+    }
+
+    fn new(mapping: Mapping, kind: RegionKind, file: Option<(File, PathBuf)>) -> Direct {
+        let line_flush = LineFlush::of_this_processor();
+        Direct { mapping, kind, line_flush, file, sync_failure: AtomicI32::new(0) }
+    }
+
+    /// The region's bytes.
+    #[inline]
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
+    pub fn len(&self) -> u64 {
+        self.mapping.len() as u64
+    }
+
+    /// What the bytes live on.
+    #[must_use]
+    pub fn kind(&self) -> RegionKind {
+        self.kind
+    }
+
+    /// How the bytes are made durable.
+    #[must_use]
+    pub fn flush_kind(&self) -> FlushKind {
+        match self.kind {
+            RegionKind::Anonymous => FlushKind::None,
+            RegionKind::MappedFile => FlushKind::Msync,
+            RegionKind::Dax | RegionKind::Emulated => self.line_flush.into(),
+        }
+    }
+
+    /// Why something that was flushed may not be durable: the first failure of a sync. Once there
+    /// is one, nothing that was written since the last sync can be trusted to have survived.
+    #[must_use]
+    pub fn sync_failure(&self) -> Option<io::Error> {
+        match self.sync_failure.load(Ordering::Acquire) {
+            0 => None,
+            number => Some(io::Error::from_raw_os_error(number)),
+        }
+    }
+
+    /// Loads the byte at `offset`.
+    #[inline]
+    #[must_use]
+    pub fn load_u8(&self, offset: u64, order: Ordering) -> u8 {
+        self.mapping.atomic_u8(offset).load(order)
+    }
+
+    /// Stores the byte at `offset`.
+    #[inline]
+    pub fn store_u8(&self, offset: u64, value: u8, order: Ordering) {
+        self.mapping.atomic_u8(offset).store(value, order);
+    }
+
+    /// Loads the word at `offset`, a multiple of 4.
+    #[inline]
+    #[must_use]
+    pub fn load_u32(&self, offset: u64, order: Ordering) -> u32 {
+        self.mapping.atomic_u32(offset).load(order)
+    }
+
+    /// Stores the word at `offset`, a multiple of 4.
+    #[inline]
+    pub fn store_u32(&self, offset: u64, value: u32, order: Ordering) {
+        self.mapping.atomic_u32(offset).store(value, order);
+    }
+
+    /// Puts `new` at `offset`, a multiple of 4, if `current` is there; says what was there.
+    ///
+    /// # Errors
+    /// The word that was there instead.
+    #[inline]
+    pub fn compare_exchange_u32(
+        &self,
+        offset: u64,
+        current: u32,
+        new: u32,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u32, u32> {
+        self.mapping.atomic_u32(offset).compare_exchange(current, new, success, failure)
+    }
+
+    /// Sets bits of the word at `offset`, a multiple of 4; says what was there.
+    #[inline]
+    pub fn fetch_or_u32(&self, offset: u64, bits: u32, order: Ordering) -> u32 {
+        self.mapping.atomic_u32(offset).fetch_or(bits, order)
+    }
+
+    /// Clears the bits of the word at `offset`, a multiple of 4, that `bits` lacks; says what was
+    /// there.
+    #[inline]
+    pub fn fetch_and_u32(&self, offset: u64, bits: u32, order: Ordering) -> u32 {
+        self.mapping.atomic_u32(offset).fetch_and(bits, order)
+    }
+
+    /// Adds to the word at `offset`, a multiple of 4, wrapping; says what was there.
+    #[inline]
+    pub fn fetch_add_u32(&self, offset: u64, value: u32, order: Ordering) -> u32 {
+        self.mapping.atomic_u32(offset).fetch_add(value, order)
+    }
+
+    /// Loads the word at `offset`, a multiple of 8.
+    #[inline]
+    #[must_use]
+    pub fn load_u64(&self, offset: u64, order: Ordering) -> u64 {
+        self.mapping.atomic_u64(offset).load(order)
+    }
+
+    /// Stores the word at `offset`, a multiple of 8.
+    #[inline]
+    pub fn store_u64(&self, offset: u64, value: u64, order: Ordering) {
+        self.mapping.atomic_u64(offset).store(value, order);
+    }
+
+    /// Puts `new` at `offset`, a multiple of 8; says what was there.
+    #[inline]
+    pub fn swap_u64(&self, offset: u64, new: u64, order: Ordering) -> u64 {
+        self.mapping.atomic_u64(offset).swap(new, order)
+    }
+
+    /// Puts `new` at `offset`, a multiple of 8, if `current` is there; says what was there.
+    ///
+    /// # Errors
+    /// The word that was there instead.
+    #[inline]
+    pub fn compare_exchange_u64(
+        &self,
+        offset: u64,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.mapping.atomic_u64(offset).compare_exchange(current, new, success, failure)
+    }
+
+    /// Sets bits of the word at `offset`, a multiple of 8; says what was there.
+    #[inline]
+    pub fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
+        self.mapping.atomic_u64(offset).fetch_or(bits, order)
+    }
+
+    /// Clears the bits of the word at `offset`, a multiple of 8, that `bits` lacks; says what was
+    /// there.
+    #[inline]
+    pub fn fetch_and_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
+        self.mapping.atomic_u64(offset).fetch_and(bits, order)
+    }
+
+    /// Adds to the word at `offset`, a multiple of 8, wrapping; says what was there.
+    #[inline]
+    pub fn fetch_add_u64(&self, offset: u64, value: u64, order: Ordering) -> u64 {
+        self.mapping.atomic_u64(offset).fetch_add(value, order)
+    }
+
+    /// The cache line at `offset`, a multiple of 64.
+    #[inline]
+    #[must_use]
+    pub fn line(&self, offset: u64) -> &Line {
+        self.mapping.line(offset)
+    }
+
+    /// Loads the cache line at `offset`, a multiple of 64, as eight relaxed words.
+    #[inline]
+    #[must_use]
+    pub fn load_line(&self, offset: u64) -> [u64; 8] {
+        let words = self.line(offset).words();
+        std::array::from_fn(|word| words[word].load(Ordering::Relaxed))
+    }
+
+    /// Loads two words of four bytes that lie side by side at `offset`, a multiple of 4.
+    #[inline]
+    #[must_use]
+    pub fn load_u32_pair(&self, offset: u64, order: Ordering) -> [u32; 2] {
+        self.mapping.atomic_u32_pair(offset).each_ref().map(|word| word.load(order))
+    }
+
+    /// Copies the bytes at `offset` out.
+    #[inline]
+    pub fn read(&self, offset: u64, out: &mut [u8]) {
+        self.mapping.read(offset, out);
+    }
+
+    /// Copies `len` bytes at `offset` to the end of `out`.
+    #[inline]
+    pub fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
+        self.mapping.append_to(offset, len, out);
+    }
+
+    /// Copies `len` bytes at `offset` to the end of `out`, if so many are there: for readers whose
+    /// offset and length may stem from a record that was being written.
+    #[inline]
+    #[must_use]
+    pub fn try_append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        let inside = self.len().checked_sub(len as u64).is_some_and(|last| offset <= last);
+        if inside {
+            self.mapping.append_to(offset, len, out);
+        }
+        inside
+    }
+
+    /// Whether the bytes at `offset` are `bytes`.
+    #[inline]
+    #[must_use]
+    pub fn equals(&self, offset: u64, bytes: &[u8]) -> bool {
+        self.mapping.equals(offset, bytes)
+    }
+
+    /// Copies `bytes` to `offset` by ordinary stores.
+    #[inline]
+    pub fn write(&self, offset: u64, bytes: &[u8]) {
+        self.mapping.write(offset, bytes);
+    }
+
+    /// Copies `bytes` to `offset`, on persistent memory by stores that go past the processor's
+    /// caches, in steps of 256 bytes with a fence each. The bytes are visible to other threads
+    /// before anything that the caller stores later; a [`Direct::drain`] makes them durable.
+    pub fn write_streaming(&self, offset: u64, bytes: &[u8]) {
+        match self.kind {
+            RegionKind::Dax | RegionKind::Emulated => {
+                self.mapping.stream(self.line_flush, offset, bytes);
+            }
+            RegionKind::Anonymous | RegionKind::MappedFile => {
+                self.mapping.write(offset, bytes);
+                self.flush(offset, bytes.len());
+            }
+        }
+    }
+
+    /// Moves `len` bytes; the ranges may overlap.
+    pub fn copy_within(&self, from: u64, to: u64, len: usize) {
+        self.mapping.copy_within(from, to, len);
+    }
+
+    /// Asks the processor to fetch the cache line at `offset`. An offset outside is ignored.
+    #[inline]
+    pub fn prefetch(&self, offset: u64) {
+        self.mapping.prefetch(offset);
+    }
+
+    /// Begins to make `len` bytes at `offset` durable. On an ordinary mapped file it waits for the
+    /// disk; whether that worked, [`Direct::sync_failure`] says.
+    pub fn flush(&self, offset: u64, len: usize) {
+        match self.kind {
+            RegionKind::Anonymous => {}
+            RegionKind::Dax | RegionKind::Emulated => {
+                self.mapping.flush(self.line_flush, offset, len);
+            }
+            RegionKind::MappedFile => self.sync_pages(offset, len),
+        }
+    }
+
+    /// Waits until everything that this thread has flushed is durable.
+    #[inline]
+    pub fn drain(&self) {
+        if matches!(self.kind, RegionKind::Dax | RegionKind::Emulated) {
+            fence();
+        }
+    }
+
+    /// Makes `len` bytes at `offset` durable.
+    pub fn persist(&self, offset: u64, len: usize) {
+        self.flush(offset, len);
+        self.drain();
+    }
+
+    fn sync_pages(&self, offset: u64, len: usize) {
+        let first = offset / PAGE_BYTES * PAGE_BYTES;
+        let end = (offset + len as u64).next_multiple_of(PAGE_BYTES);
+        if let Err(errno) = self.mapping.sync(first, (end - first) as usize) {
+            let number = errno.raw_os_error();
+            // Only the first failure is kept: it is the cause of the others.
+            let order = Ordering::AcqRel;
+            let _ = self.sync_failure.compare_exchange(0, number, order, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the space of `len` bytes at `offset` to the system, as far as they fill whole
+    /// pages. All of them read zero afterwards. Before space of a file is used again it must be
+    /// [claimed](Direct::claim).
+    pub fn discard(&self, offset: u64, len: u64) {
+        let end = offset + len;
+        let first_page = offset.next_multiple_of(PAGE_BYTES).min(end);
+        let last_page = (end / PAGE_BYTES * PAGE_BYTES).max(first_page);
+        self.zero(offset, first_page - offset);
+        if !self.discard_pages(first_page, last_page - first_page) {
+            self.zero(first_page, last_page - first_page);
+        }
+        self.zero(last_page, end - last_page);
+    }
+
+    fn discard_pages(&self, offset: u64, len: u64) -> bool {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match &self.file {
+            _ if len == 0 => true,
+            None => self.mapping.advise(offset, len as usize, Advice::LinuxDontNeed).is_ok(),
+            Some((file, _)) => rustix::fs::fallocate(file, hole, offset, len).is_ok(),
+        }
+    }
+
+    /// Allocates the space of `len` bytes at `offset` that were discarded. Without this a store to
+    /// them ends the process if the file system turns out to be full.
+    ///
+    /// # Errors
+    /// If there is no space.
+    pub fn claim(&self, offset: u64, len: u64) -> Result<(), FileError> {
+        match &self.file {
+            _ if len == 0 => Ok(()),
+            None => Ok(()),
+            Some((file, path)) => placement::allocate(file, offset, len)
+                .map_err(|cause| placement::failed_allocation(path, len, cause)),
+        }
+    }
+
+    /// Writes zeroes over `len` bytes at `offset`.
+    pub fn zero(&self, offset: u64, len: u64) {
+        const ZEROES: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
+        let mut at = offset;
+        while at < offset + len {
+            let step = (offset + len - at).min(PAGE_BYTES);
+            self.write(at, &ZEROES[..step as usize]);
+            at += step;
+        }
+    }
+}
+
+impl Region for Direct {
+    #[inline]
+    fn len(&self) -> u64 {
+        Direct::len(self)
+    }
+
+    #[inline]
+    fn flush_kind(&self) -> FlushKind {
+        Direct::flush_kind(self)
+    }
+
+    #[inline]
+    fn sync_failure(&self) -> Option<io::Error> {
+        Direct::sync_failure(self)
+    }
+
+    #[inline]
+    fn load_u8(&self, offset: u64, order: Ordering) -> u8 {
+        Direct::load_u8(self, offset, order)
+    }
+
+    #[inline]
+    fn load_u32(&self, offset: u64, order: Ordering) -> u32 {
+        Direct::load_u32(self, offset, order)
+    }
+
+    #[inline]
+    fn load_u64(&self, offset: u64, order: Ordering) -> u64 {
+        Direct::load_u64(self, offset, order)
+    }
+
+    #[inline]
+    fn load_line(&self, offset: u64) -> [u64; 8] {
+        Direct::load_line(self, offset)
+    }
+
+    #[inline]
+    fn read(&self, offset: u64, out: &mut [u8]) {
+        Direct::read(self, offset, out)
+    }
+
+    #[inline]
+    fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
+        Direct::append_to(self, offset, len, out)
+    }
+
+    #[inline]
+    fn equals(&self, offset: u64, bytes: &[u8]) -> bool {
+        Direct::equals(self, offset, bytes)
+    }
+
+    #[inline]
+    fn prefetch(&self, offset: u64) {
+        Direct::prefetch(self, offset)
+    }
+
+    #[inline]
+    fn store_u8(&self, offset: u64, value: u8, order: Ordering) {
+        Direct::store_u8(self, offset, value, order)
+    }
+
+    #[inline]
+    fn store_u32(&self, offset: u64, value: u32, order: Ordering) {
+        Direct::store_u32(self, offset, value, order)
+    }
+
+    #[inline]
+    fn store_u64(&self, offset: u64, value: u64, order: Ordering) {
+        Direct::store_u64(self, offset, value, order)
+    }
+
+    #[inline]
+    fn compare_exchange_u32(
+        &self,
+        offset: u64,
+        current: u32,
+        new: u32,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u32, u32> {
+        Direct::compare_exchange_u32(self, offset, current, new, success, failure)
+    }
+
+    #[inline]
+    fn compare_exchange_u64(
+        &self,
+        offset: u64,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        Direct::compare_exchange_u64(self, offset, current, new, success, failure)
+    }
+
+    #[inline]
+    fn swap_u64(&self, offset: u64, new: u64, order: Ordering) -> u64 {
+        Direct::swap_u64(self, offset, new, order)
+    }
+
+    #[inline]
+    fn fetch_add_u64(&self, offset: u64, value: u64, order: Ordering) -> u64 {
+        Direct::fetch_add_u64(self, offset, value, order)
+    }
+
+    #[inline]
+    fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
+        Direct::fetch_or_u64(self, offset, bits, order)
+    }
+
+    #[inline]
+    fn fetch_and_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
+        Direct::fetch_and_u64(self, offset, bits, order)
+    }
+
+    #[inline]
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        Direct::write(self, offset, bytes)
+    }
+
+    #[inline]
+    fn write_streaming(&self, offset: u64, bytes: &[u8]) {
+        Direct::write_streaming(self, offset, bytes)
+    }
+
+    #[inline]
+    fn zero(&self, offset: u64, len: u64) {
+        Direct::zero(self, offset, len)
+    }
+
+    #[inline]
+    fn flush(&self, offset: u64, len: usize) {
+        Direct::flush(self, offset, len)
+    }
+
+    #[inline]
+    fn drain(&self) {
+        Direct::drain(self)
+    }
+}
+
+fn map(
+    path: &Path,
+    prepared: &Prepared,
+    pmem: Option<PmemMode>,
+) -> Result<(Mapping, RegionKind), FileError> {
+    let failed =
+        |errno: Errno| FileError::Io { doing: "map", path: path.into(), cause: errno.into() };
+    let len = prepared.len() / PAGE_BYTES * PAGE_BYTES;
+    if len == 0 {
+        let found = prepared.len();
+        return Err(FileError::TooSmall { path: path.into(), found, needed: PAGE_BYTES });
+    }
+    let len = usize::try_from(len).map_err(|_| failed(Errno::OVERFLOW))?;
+    let map = |synchronous| Mapping::file(prepared.file(), len, synchronous);
+    let Some(PmemMode { assume_dax }) = pmem else {
+        return Ok((map(false).map_err(failed)?, RegionKind::MappedFile));
+    };
+    match map(true) {
+        Ok(mapping) => Ok((mapping, RegionKind::Dax)),
+        // A kernel that does not know the flag says that it is invalid.
+        Err(Errno::OPNOTSUPP | Errno::INVAL) if assume_dax => {
+            Ok((map(false).map_err(failed)?, RegionKind::Emulated))
+        }
+        Err(Errno::OPNOTSUPP | Errno::INVAL) => Err(FileError::NotDax { path: path.into() }),
+        Err(errno) => Err(failed(errno)),
+    }
+}
+
+impl From<LineFlush> for FlushKind {
+    fn from(how: LineFlush) -> FlushKind {
+        match how {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            LineFlush::Clwb => FlushKind::Clwb,
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            LineFlush::Clflushopt => FlushKind::Clflushopt,
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            LineFlush::Clflush => FlushKind::Clflush,
+            #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+            LineFlush::None => FlushKind::None,
+        }
+    }
+}
