@@ -23,6 +23,7 @@ pub mod files;
 pub mod machine;
 pub mod medium;
 pub mod model;
+pub mod observe;
 mod placement;
 mod raw;
 pub mod region;
@@ -36,6 +37,7 @@ pub use cost::{Access, CostTable};
 pub use directory::{Directory, LocalDirectory};
 pub use medium::{MediumKind, MediumSpec};
 pub use model::ModelName;
+pub use observe::{Counters, Counts, Observed, Observer};
 pub use placement::FileError;
 pub use region::{
     Direct, FlushKind, Line, PmemMode, Region, RegionError, RegionKind, RegionOptions,

@@ -1,0 +1,414 @@
+//! Regions whose every access somebody observes: counters, models of devices in virtual time, the
+//! recorder that yields crash images.
+//!
+//! [`Observed`] keeps its bytes in the process's own memory. Before each access it lets the world's
+//! scheduler hand the turn on, then lets observers take (virtual) time, then tells them what is
+//! about to happen and does it. Between telling and doing no other simulated thread runs.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::crash::Place;
+use crate::region::{Direct, FlushKind, Region, RegionError};
+
+mod counters;
+
+pub use counters::{Counters, Counts};
+
+/// The bytes of a line of the processor's cache.
+pub const LINE_BYTES: u64 = 64;
+
+/// How bytes are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StoreKind {
+    /// Into the processor's caches.
+    Cached,
+    /// Past them.
+    Streaming,
+}
+
+/// What keeps stores in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FenceKind {
+    /// A drain.
+    Drain,
+    /// An instruction that reads and writes a word in one step; the processor does such a one only
+    /// when what this thread flushed before has arrived.
+    Locked,
+}
+
+/// An access that is about to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Step {
+    /// Bytes are loaded.
+    Load {
+        /// From where.
+        offset: u64,
+        /// How many.
+        len: usize,
+    },
+    /// Bytes are stored.
+    Store {
+        /// Where to.
+        offset: u64,
+        /// How many.
+        len: usize,
+        /// How.
+        kind: StoreKind,
+    },
+    /// A word is read and written in one step.
+    Locked {
+        /// Where it is.
+        offset: u64,
+        /// Its bytes.
+        len: usize,
+    },
+    /// The lines of a range are flushed.
+    Flush {
+        /// Where it begins.
+        offset: u64,
+        /// Its bytes, at least one.
+        len: usize,
+    },
+    /// The thread drains.
+    Drain,
+}
+
+/// Who observes a region. Everything is told before it is done.
+pub trait Observer: Send + Sync {
+    /// May let virtual time pass, in which other threads run: nothing has been told of the step
+    /// yet. This is the only call in which an observer may wait.
+    fn wait(&self, step: &Step) {
+        let _ = step;
+    }
+
+    /// `len` bytes at `offset` are loaded.
+    fn load(&self, offset: u64, len: usize) {
+        let _ = (offset, len);
+    }
+
+    /// `bytes` are stored at `offset`.
+    fn store(&self, offset: u64, bytes: &[u8], kind: StoreKind, place: Place) {
+        let _ = (offset, bytes, kind, place);
+    }
+
+    /// The lines of `len` bytes at `offset`, at least one byte, are flushed.
+    fn flush(&self, offset: u64, len: usize, kind: FlushKind, place: Place) {
+        let _ = (offset, len, kind, place);
+    }
+
+    /// The thread waits for what it has flushed and streamed.
+    fn fence(&self, kind: FenceKind, place: Place) {
+        let _ = (kind, place);
+    }
+}
+
+impl Observer for () {}
+
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn wait(&self, step: &Step) {
+        (**self).wait(step);
+    }
+
+    fn load(&self, offset: u64, len: usize) {
+        (**self).load(offset, len);
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8], kind: StoreKind, place: Place) {
+        (**self).store(offset, bytes, kind, place);
+    }
+
+    fn flush(&self, offset: u64, len: usize, kind: FlushKind, place: Place) {
+        (**self).flush(offset, len, kind, place);
+    }
+
+    fn fence(&self, kind: FenceKind, place: Place) {
+        (**self).fence(kind, place);
+    }
+}
+
+/// Observers side by side: each is told, in order.
+macro_rules! side_by_side {
+    ($($name:ident $index:tt),+) => {
+        impl<$($name: Observer),+> Observer for ($($name,)+) {
+            fn wait(&self, step: &Step) {
+                $(self.$index.wait(step);)+
+            }
+
+            fn load(&self, offset: u64, len: usize) {
+                $(self.$index.load(offset, len);)+
+            }
+
+            fn store(&self, offset: u64, bytes: &[u8], kind: StoreKind, place: Place) {
+                $(self.$index.store(offset, bytes, kind, place);)+
+            }
+
+            fn flush(&self, offset: u64, len: usize, kind: FlushKind, place: Place) {
+                $(self.$index.flush(offset, len, kind, place);)+
+            }
+
+            fn fence(&self, kind: FenceKind, place: Place) {
+                $(self.$index.fence(kind, place);)+
+            }
+        }
+    };
+}
+
+side_by_side!(A 0, B 1);
+side_by_side!(A 0, B 1, C 2);
+side_by_side!(A 0, B 1, C 2, D 3);
+
+/// A region in the process's own memory whose every access `O` observes.
+pub struct Observed<O> {
+    bytes: Arc<Direct>,
+    flush_kind: FlushKind,
+    observer: O,
+}
+
+impl<O: Observer> Observed<O> {
+    /// A region of `len` zero bytes, rounded up to whole pages, that claims to be flushed by
+    /// `clwb`.
+    ///
+    /// # Errors
+    /// If the system refuses the memory.
+    pub fn new(len: u64, observer: O) -> Result<Observed<O>, RegionError> {
+        let bytes = Arc::new(Direct::anonymous(len, false)?);
+        Ok(Observed::over(bytes, FlushKind::Clwb, observer))
+    }
+
+    /// A region over bytes that are there already.
+    #[must_use]
+    pub fn over(bytes: Arc<Direct>, flush_kind: FlushKind, observer: O) -> Observed<O> {
+        Observed { bytes, flush_kind, observer }
+    }
+
+    /// Who observes.
+    #[must_use]
+    pub fn observer(&self) -> &O {
+        &self.observer
+    }
+
+    /// The bytes; what is done to them here nobody observes.
+    #[must_use]
+    pub fn bytes(&self) -> &Arc<Direct> {
+        &self.bytes
+    }
+
+    #[inline]
+    fn before(&self, step: &Step) {
+        self.observer.wait(step);
+    }
+
+    #[inline]
+    fn loading(&self, offset: u64, len: usize) {
+        self.before(&Step::Load { offset, len });
+        self.observer.load(offset, len);
+    }
+
+    #[inline]
+    #[track_caller]
+    fn storing(&self, offset: u64, bytes: &[u8], kind: StoreKind) {
+        self.assert_inside(offset, bytes.len());
+        self.before(&Step::Store { offset, len: bytes.len(), kind });
+        self.observer.store(offset, bytes, kind, Location::caller());
+    }
+
+    /// A word is about to be read and perhaps written, in one step.
+    #[inline]
+    #[track_caller]
+    fn locking(&self, offset: u64, len: usize) {
+        self.assert_inside(offset, len);
+        self.before(&Step::Locked { offset, len });
+        self.observer.load(offset, len);
+        self.observer.fence(FenceKind::Locked, Location::caller());
+    }
+
+    #[inline]
+    #[track_caller]
+    fn locked_u64(&self, offset: u64, new: impl FnOnce(u64) -> u64) {
+        self.locking(offset, 8);
+        let new = new(self.bytes.load_u64(offset, Ordering::Relaxed));
+        let place = Location::caller();
+        self.observer.store(offset, &new.to_le_bytes(), StoreKind::Cached, place);
+    }
+
+    #[inline]
+    fn assert_inside(&self, offset: u64, len: usize) {
+        let inside = self.bytes.len().checked_sub(len as u64).is_some_and(|last| offset <= last);
+        assert!(inside || len == 0, "{len} bytes at {offset} are outside of the region");
+    }
+}
+
+impl<O: Observer> Region for Observed<O> {
+    fn len(&self) -> u64 {
+        self.bytes.len()
+    }
+
+    fn flush_kind(&self) -> FlushKind {
+        self.flush_kind
+    }
+
+    fn load_u8(&self, offset: u64, order: Ordering) -> u8 {
+        self.loading(offset, 1);
+        self.bytes.load_u8(offset, order)
+    }
+
+    fn load_u32(&self, offset: u64, order: Ordering) -> u32 {
+        self.loading(offset, 4);
+        self.bytes.load_u32(offset, order)
+    }
+
+    fn load_u64(&self, offset: u64, order: Ordering) -> u64 {
+        self.loading(offset, 8);
+        self.bytes.load_u64(offset, order)
+    }
+
+    fn load_line(&self, offset: u64) -> [u64; 8] {
+        self.loading(offset, LINE_BYTES as usize);
+        self.bytes.load_line(offset)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) {
+        self.loading(offset, out.len());
+        self.bytes.read(offset, out);
+    }
+
+    fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
+        self.loading(offset, len);
+        self.bytes.append_to(offset, len, out);
+    }
+
+    fn equals(&self, offset: u64, bytes: &[u8]) -> bool {
+        self.loading(offset, bytes.len());
+        self.bytes.equals(offset, bytes)
+    }
+
+    fn prefetch(&self, offset: u64) {
+        self.bytes.prefetch(offset);
+    }
+
+    fn store_u8(&self, offset: u64, value: u8, order: Ordering) {
+        self.storing(offset, &[value], StoreKind::Cached);
+        self.bytes.store_u8(offset, value, order);
+    }
+
+    fn store_u32(&self, offset: u64, value: u32, order: Ordering) {
+        self.storing(offset, &value.to_le_bytes(), StoreKind::Cached);
+        self.bytes.store_u32(offset, value, order);
+    }
+
+    fn store_u64(&self, offset: u64, value: u64, order: Ordering) {
+        self.storing(offset, &value.to_le_bytes(), StoreKind::Cached);
+        self.bytes.store_u64(offset, value, order);
+    }
+
+    fn compare_exchange_u32(
+        &self,
+        offset: u64,
+        current: u32,
+        new: u32,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u32, u32> {
+        self.locking(offset, 4);
+        if self.bytes.load_u32(offset, Ordering::Relaxed) == current {
+            let place = Location::caller();
+            self.observer.store(offset, &new.to_le_bytes(), StoreKind::Cached, place);
+        }
+        self.bytes.compare_exchange_u32(offset, current, new, success, failure)
+    }
+
+    fn compare_exchange_u64(
+        &self,
+        offset: u64,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.locking(offset, 8);
+        if self.bytes.load_u64(offset, Ordering::Relaxed) == current {
+            let place = Location::caller();
+            self.observer.store(offset, &new.to_le_bytes(), StoreKind::Cached, place);
+        }
+        self.bytes.compare_exchange_u64(offset, current, new, success, failure)
+    }
+
+    fn swap_u64(&self, offset: u64, new: u64, order: Ordering) -> u64 {
+        self.locked_u64(offset, |_| new);
+        self.bytes.swap_u64(offset, new, order)
+    }
+
+    fn fetch_add_u64(&self, offset: u64, value: u64, order: Ordering) -> u64 {
+        self.locked_u64(offset, |old| old.wrapping_add(value));
+        self.bytes.fetch_add_u64(offset, value, order)
+    }
+
+    fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
+        self.locked_u64(offset, |old| old | bits);
+        self.bytes.fetch_or_u64(offset, bits, order)
+    }
+
+    fn fetch_and_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
+        self.locked_u64(offset, |old| old & bits);
+        self.bytes.fetch_and_u64(offset, bits, order)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.storing(offset, bytes, StoreKind::Cached);
+            self.bytes.write(offset, bytes);
+        }
+    }
+
+    fn write_streaming(&self, offset: u64, bytes: &[u8]) {
+        let (head, rest) = bytes.split_at((offset.wrapping_neg() % LINE_BYTES) as usize);
+        let (lines, tail) = rest.split_at(rest.len() / LINE_BYTES as usize * LINE_BYTES as usize);
+        self.write_and_flush(offset, head);
+        let offset = offset + head.len() as u64;
+        if !lines.is_empty() {
+            self.storing(offset, lines, StoreKind::Streaming);
+            self.bytes.write(offset, lines);
+        }
+        self.write_and_flush(offset + lines.len() as u64, tail);
+    }
+
+    fn zero(&self, offset: u64, len: u64) {
+        self.write(offset, &vec![0; len as usize]);
+    }
+
+    fn flush(&self, offset: u64, len: usize) {
+        self.assert_inside(offset, len);
+        if len > 0 {
+            self.before(&Step::Flush { offset, len });
+            self.observer.flush(offset, len, self.flush_kind, Location::caller());
+        }
+    }
+
+    fn drain(&self) {
+        self.before(&Step::Drain);
+        self.observer.fence(FenceKind::Drain, Location::caller());
+    }
+}
+
+impl<O: Observer> Observed<O> {
+    /// What [`Direct::write_streaming`] does with the parts of lines at both ends.
+    #[track_caller]
+    fn write_and_flush(&self, offset: u64, bytes: &[u8]) {
+        Region::write(self, offset, bytes);
+        Region::flush(self, offset, bytes.len());
+    }
+}
+
+impl<O: fmt::Debug> fmt::Debug for Observed<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let len = self.bytes.len();
+        f.debug_struct("Observed").field("len", &len).field("observer", &self.observer).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

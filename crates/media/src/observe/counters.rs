@@ -1,0 +1,109 @@
+//! Counting accesses: what indexes are compared by.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{FenceKind, LINE_BYTES, Observer, StoreKind};
+use crate::crash::Place;
+use crate::region::FlushKind;
+
+/// How often a region was accessed, counted by any number of threads.
+#[derive(Debug, Default)]
+pub struct Counters {
+    loads: AtomicU64,
+    bytes_loaded: AtomicU64,
+    words_stored: AtomicU64,
+    bytes_streamed: AtomicU64,
+    flushes: AtomicU64,
+    lines_flushed: AtomicU64,
+    drains: AtomicU64,
+    locked: AtomicU64,
+}
+
+/// The state of [`Counters`] at one time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Loads, of whatever length.
+    pub loads: u64,
+    /// The bytes that they fetched.
+    pub bytes_loaded: u64,
+    /// Aligned words of eight bytes that ordinary stores touched.
+    pub words_stored: u64,
+    /// Bytes stored past the caches.
+    pub bytes_streamed: u64,
+    /// Calls of flush.
+    pub flushes: u64,
+    /// The lines that they wrote back.
+    pub lines_flushed: u64,
+    /// Drains.
+    pub drains: u64,
+    /// Reads and writes in one step, also those that found another value and wrote none.
+    pub locked: u64,
+}
+
+impl Counters {
+    /// What was counted so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            loads: get(&self.loads),
+            bytes_loaded: get(&self.bytes_loaded),
+            words_stored: get(&self.words_stored),
+            bytes_streamed: get(&self.bytes_streamed),
+            flushes: get(&self.flushes),
+            lines_flushed: get(&self.lines_flushed),
+            drains: get(&self.drains),
+            locked: get(&self.locked),
+        }
+    }
+}
+
+impl Counts {
+    /// What was counted since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Counts) -> Counts {
+        Counts {
+            loads: self.loads - earlier.loads,
+            bytes_loaded: self.bytes_loaded - earlier.bytes_loaded,
+            words_stored: self.words_stored - earlier.words_stored,
+            bytes_streamed: self.bytes_streamed - earlier.bytes_streamed,
+            flushes: self.flushes - earlier.flushes,
+            lines_flushed: self.lines_flushed - earlier.lines_flushed,
+            drains: self.drains - earlier.drains,
+            locked: self.locked - earlier.locked,
+        }
+    }
+}
+
+/// How many aligned units of `unit` bytes hold the `len` bytes at `offset`, at least one.
+fn units(offset: u64, len: usize, unit: u64) -> u64 {
+    (offset + len as u64 - 1) / unit - offset / unit + 1
+}
+
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}
+
+impl Observer for Counters {
+    fn load(&self, _offset: u64, len: usize) {
+        add(&self.loads, 1);
+        add(&self.bytes_loaded, len as u64);
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8], kind: StoreKind, _place: Place) {
+        match kind {
+            StoreKind::Cached => add(&self.words_stored, units(offset, bytes.len(), 8)),
+            StoreKind::Streaming => add(&self.bytes_streamed, bytes.len() as u64),
+        }
+    }
+
+    fn flush(&self, offset: u64, len: usize, _kind: FlushKind, _place: Place) {
+        add(&self.flushes, 1);
+        add(&self.lines_flushed, units(offset, len, LINE_BYTES));
+    }
+
+    fn fence(&self, kind: FenceKind, _place: Place) {
+        add(if kind == FenceKind::Drain { &self.drains } else { &self.locked }, 1);
+    }
+}
