@@ -14,13 +14,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use entresol_media::block::{self, BlockFile, BlockOptions, IoBuffer};
-use entresol_media::{Access, BackendChoice, Direct};
+use entresol_media::{Access, Direct};
 use parking_lot::{Condvar, Mutex};
 
 use crate::cache::Shared;
 use crate::closing::Closing;
 use crate::error::{OpenError, ResizeError};
-use crate::label::{LABEL_BYTES, Label, MAGIC};
+use crate::label::{LABEL_BYTES, Label};
 use crate::segment::Segment;
 use crate::statistics::count_shared;
 
@@ -43,19 +43,12 @@ pub(crate) struct FileValues {
 impl FileValues {
     pub(crate) fn open(
         path: &Path,
-        bytes: u64,
-        backend: BackendChoice,
+        options: &BlockOptions,
         buffers: u32,
         segment_bytes: u64,
     ) -> Result<Self, OpenError> {
-        let options = BlockOptions {
-            create: Some(LABEL_BYTES + bytes),
-            grow: true,
-            magic: Some(MAGIC),
-            backend,
-        };
         Ok(FileValues {
-            file: block::open_block_file(path, &options)?,
+            file: block::open_block_file(path, options)?,
             segment_bytes,
             buffers: Direct::anonymous(u64::from(buffers) * segment_bytes, false)?,
             free: Mutex::new((0..buffers).collect()),

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use entresol_base::ByteSize;
-use entresol_media::{Account, CostTable, MediumKind, MediumSpec};
+use entresol_media::{Account, BlockOptions, CostTable, MediumKind, MediumSpec};
 
 use crate::cache::Shared;
 use crate::config::Config;
 use crate::error::{OpenError, ResizeError};
 use crate::file::FileValues;
-use crate::label::{LABEL_BYTES, Label};
+use crate::label::{LABEL_BYTES, Label, MAGIC};
 use crate::plan::Plan;
 use crate::pmem::PmemValues;
 
@@ -43,13 +43,17 @@ impl Values {
             MediumSpec::Pmem { path, assume_dax } => {
                 Values::Pmem(PmemValues::open(path, *assume_dax, bytes)?)
             }
-            MediumSpec::File { path } => Values::File(FileValues::open(
-                path,
-                bytes,
-                config.io_backend,
-                plan.buffers,
-                plan.segment_bytes,
-            )?),
+            MediumSpec::File { path, model } => {
+                let options = BlockOptions {
+                    create: Some(LABEL_BYTES + bytes),
+                    grow: true,
+                    magic: Some(MAGIC),
+                    backend: config.io_backend,
+                    model: *model,
+                };
+                let segment_bytes = plan.segment_bytes;
+                Values::File(FileValues::open(path, &options, plan.buffers, segment_bytes)?)
+            }
             medium => {
                 let (tenant, medium) = (config.name.clone(), medium.to_string());
                 return Err(OpenError::Medium { tenant, medium });

@@ -381,7 +381,7 @@ fn check_history(segment_kib: u64, segments: u64, lossy: bool, ops: &[Op]) -> To
     let media = [
         MediumSpec::Dram,
         MediumSpec::Pmem { path: dir.path().join("pmem"), assume_dax: true },
-        MediumSpec::File { path: dir.path().join("file") },
+        MediumSpec::File { path: dir.path().join("file"), model: None },
     ];
     let evictions = [Eviction::Merge, Eviction::Fifo, Eviction::Random, Eviction::LeastUtilised];
     let mut totals = Totals::default();

@@ -26,7 +26,7 @@ fn config(medium: &str, dir: &Path) -> Config {
     let medium = match medium {
         "dram" => MediumSpec::Dram,
         "pmem" => MediumSpec::Pmem { path: dir.join("values"), assume_dax: true },
-        _ => MediumSpec::File { path: dir.join("values") },
+        _ => MediumSpec::File { path: dir.join("values"), model: None },
     };
     Config {
         medium,

@@ -167,7 +167,8 @@ struct TraceArguments {
 #[command(next_help_heading = "The cache in process")]
 #[group(id = "tenant", multiple = true)]
 struct TenantArguments {
-    /// Where values lie: dram, pmem:PATH, pmem:PATH,assume-dax or file:PATH [default: dram].
+    /// Where values lie: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or
+    /// file:PATH,model=NAME [default: dram].
     #[arg(long, value_name = "MEDIUM")]
     medium: Option<MediumSpec>,
     /// Quota of DRAM [default: 64MiB].

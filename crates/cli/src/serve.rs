@@ -82,7 +82,8 @@ struct TenantFlags {
     /// Connections at a time [default: 1024].
     #[arg(long, value_name = "N")]
     connections: Option<i64>,
-    /// Where values lie: dram, pmem:PATH, pmem:PATH,assume-dax or file:PATH [default: dram].
+    /// Where values lie: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or
+    /// file:PATH,model=NAME [default: dram].
     #[arg(long, value_name = "MEDIUM")]
     medium: Option<String>,
     /// Quota of DRAM: keys, metadata, tables and, with dram, values [default: 64MiB].

@@ -20,6 +20,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::cost::Access;
 use crate::directory::Place;
+use crate::model::ModelName;
 use crate::placement::{FileError, Placement};
 pub use crate::raw::buffer::IoBuffer;
 use crate::raw::ring::Ring;
@@ -139,6 +140,8 @@ pub struct BlockOptions {
     pub magic: Option<[u8; 8]>,
     /// Which kind of queue serves it.
     pub backend: BackendChoice,
+    /// The device that it is slowed to, in real time.
+    pub model: Option<ModelName>,
 }
 
 /// A file that is read and written in blocks. Offsets and lengths are multiples of
@@ -309,6 +312,11 @@ pub fn open_block_file(
     path: &Path,
     options: &BlockOptions,
 ) -> Result<Arc<dyn BlockFile>, FileError> {
+    if let Some(model) = options.model {
+        let text = format!("files are not slowed to {model} yet");
+        let cause = io::Error::new(io::ErrorKind::Unsupported, text);
+        return Err(FileError::Io { doing: "slow down", path: path.into(), cause });
+    }
     let placement = Placement {
         create: options.create,
         grow: options.grow,

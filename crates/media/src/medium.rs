@@ -1,12 +1,16 @@
 //! Which medium bytes are put on: how it is named in configurations and what kind it is.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A medium as people name it: `dram`, `pmem:PATH`, `pmem:PATH,assume-dax` or `file:PATH`.
+use crate::model::ModelName;
+
+/// A medium as people name it: `dram`, `pmem:PATH`, `pmem:PATH,assume-dax`, `file:PATH`,
+/// `file:PATH,model=NAME` or `model:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum MediumSpec {
@@ -25,7 +29,13 @@ pub enum MediumSpec {
     File {
         /// The file.
         path: PathBuf,
+        /// The device that it is slowed to, in real time. Everything that is reported about it
+        /// says so.
+        model: Option<ModelName>,
     },
+    /// A model of a device, in virtual time: to be measured, and to try programs on; it keeps
+    /// nothing.
+    Model(ModelName),
 }
 
 /// The kinds of media, without their places.
@@ -66,6 +76,9 @@ impl MediumSpec {
             MediumSpec::Dram => MediumKind::Dram,
             MediumSpec::Pmem { .. } => MediumKind::Pmem,
             MediumSpec::File { .. } => MediumKind::File,
+            MediumSpec::Model(ModelName::Dram) => MediumKind::Dram,
+            MediumSpec::Model(name) if name.is_memory() => MediumKind::Pmem,
+            MediumSpec::Model(_) => MediumKind::File,
         }
     }
 }
@@ -75,11 +88,12 @@ impl MediumSpec {
 #[error("'{text}' is not a medium: {reason}")]
 pub struct ParseMediumError {
     text: String,
-    reason: &'static str,
+    reason: Cow<'static, str>,
 }
 
 const PATH_MISSING: &str = "a path must follow the colon (file:/var/cache/entresol/a.dat)";
-const FORMS: &str = "write dram, pmem:PATH, pmem:PATH,assume-dax or file:PATH";
+const FORMS: &str = "write dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH, \
+                     file:PATH,model=NAME or model:NAME";
 const OPTION_UNKNOWN: &str = "pmem takes one option behind a comma, assume-dax; \
                               a path that holds a comma cannot be used";
 
@@ -87,28 +101,55 @@ impl FromStr for MediumSpec {
     type Err = ParseMediumError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = |reason| ParseMediumError { text: text.to_owned(), reason };
-        if text == "dram" {
-            return Ok(MediumSpec::Dram);
-        }
-        let (kind, place) = text.split_once(':').ok_or_else(|| error(FORMS))?;
-        match kind {
-            "pmem" => {
-                let (path, assume_dax) = match place.split_once(',') {
-                    None => (place, false),
-                    Some((path, "assume-dax")) => (path, true),
-                    Some(_) => return Err(error(OPTION_UNKNOWN)),
-                };
-                if path.is_empty() {
-                    return Err(error(PATH_MISSING));
-                }
-                Ok(MediumSpec::Pmem { path: path.into(), assume_dax })
-            }
-            "file" if place.is_empty() => Err(error(PATH_MISSING)),
-            "file" => Ok(MediumSpec::File { path: place.into() }),
-            _ => Err(error(FORMS)),
-        }
+        let spec = match text.split_once(':') {
+            None if text == "dram" => Ok(MediumSpec::Dram),
+            Some(("pmem", place)) => parse_pmem(place),
+            Some(("file", place)) => parse_file(place),
+            Some(("model", name)) => parse_model(name).map(MediumSpec::Model),
+            _ => Err(FORMS.into()),
+        };
+        spec.map_err(|reason| ParseMediumError { text: text.to_owned(), reason })
     }
+}
+
+fn parse_pmem(place: &str) -> Result<MediumSpec, Cow<'static, str>> {
+    let (path, assume_dax) = match place.split_once(',') {
+        None => (place, false),
+        Some((path, "assume-dax")) => (path, true),
+        Some(_) => return Err(OPTION_UNKNOWN.into()),
+    };
+    Ok(MediumSpec::Pmem { path: parse_path(path)?, assume_dax })
+}
+
+/// What stands behind the last comma is an option only if it looks like one, so that paths with
+/// commas go on being files.
+fn parse_file(place: &str) -> Result<MediumSpec, Cow<'static, str>> {
+    let (path, model) = match place.rsplit_once(",model=") {
+        None => (place, None),
+        Some((path, name)) => (path, Some(parse_model(name)?)),
+    };
+    if let Some(model) = model.filter(|model| model.is_memory()) {
+        let reason = format!(
+            "{model} is a model of memory, and a file is slowed to a disk: {}",
+            names(|model| !model.is_memory())
+        );
+        return Err(reason.into());
+    }
+    Ok(MediumSpec::File { path: parse_path(path)?, model })
+}
+
+fn parse_path(path: &str) -> Result<PathBuf, Cow<'static, str>> {
+    if path.is_empty() { Err(PATH_MISSING.into()) } else { Ok(path.into()) }
+}
+
+fn parse_model(name: &str) -> Result<ModelName, Cow<'static, str>> {
+    name.parse().map_err(|error| Cow::Owned(format!("{error}")))
+}
+
+fn names(filter: impl Fn(&ModelName) -> bool) -> String {
+    let names: Vec<String> =
+        ModelName::ALL.into_iter().filter(filter).map(|name| name.to_string()).collect();
+    names.join(", ")
 }
 
 impl fmt::Display for MediumSpec {
@@ -119,7 +160,11 @@ impl fmt::Display for MediumSpec {
             MediumSpec::Pmem { path, assume_dax: true } => {
                 write!(f, "pmem:{},assume-dax", path.display())
             }
-            MediumSpec::File { path } => write!(f, "file:{}", path.display()),
+            MediumSpec::File { path, model: None } => write!(f, "file:{}", path.display()),
+            MediumSpec::File { path, model: Some(model) } => {
+                write!(f, "file:{},model={model}", path.display())
+            }
+            MediumSpec::Model(name) => write!(f, "model:{name}"),
         }
     }
 }
@@ -145,12 +190,21 @@ mod tests {
         assert_eq!(medium.to_string(), text);
     }
 
+    fn file(path: &str, model: Option<ModelName>) -> MediumSpec {
+        MediumSpec::File { path: path.into(), model }
+    }
+
     #[test]
     fn media_as_people_name_them() {
         check("dram", &MediumSpec::Dram);
-        check("file:/a b/c,d", &MediumSpec::File { path: "/a b/c,d".into() });
+        check("file:/a b/c,d", &file("/a b/c,d", None));
+        check("file:/a,model", &file("/a,model", None));
+        check("file:a,model=qlc-5210", &file("a", Some(ModelName::Qlc5210)));
+        check("file:a,b,model=nvme-9300", &file("a,b", Some(ModelName::Nvme9300)));
         check("pmem:/mnt/x", &MediumSpec::Pmem { path: "/mnt/x".into(), assume_dax: false });
         check("pmem:x,assume-dax", &MediumSpec::Pmem { path: "x".into(), assume_dax: true });
+        check("model:optane-ssd", &MediumSpec::Model(ModelName::OptaneSsd));
+        check("model:aep", &MediumSpec::Model(ModelName::Aep));
     }
 
     #[test]
@@ -159,6 +213,20 @@ mod tests {
             let error = text.parse::<MediumSpec>().expect_err(text).to_string();
             assert!(error.starts_with(&format!("'{text}' is not a medium")), "{error}");
         }
+    }
+
+    #[test]
+    fn a_model_that_does_not_suit_is_refused_with_those_that_do() {
+        let refused = |text: &str, reason: &str| {
+            let error = text.parse::<MediumSpec>().expect_err(text).to_string();
+            assert!(error.contains(reason), "{error}");
+        };
+        refused("model:", "optane-ssd");
+        refused("model:qlc-5201", "did you mean 'qlc-5210'?");
+        refused("file:/x,model=qlc5210", "did you mean 'qlc-5210'?");
+        refused("file:/x,model=", "optane-ssd");
+        refused("file:/x,model=aep", "aep is a model of memory, and a file is slowed to a disk");
+        refused("file:,model=qlc-5210", "a path must follow the colon");
     }
 
     #[test]

@@ -123,7 +123,7 @@ pub(crate) fn prepare(
 /// The medium's file, if opening the cache will create it.
 fn file_to_be_created(tenant: &TenantSettings) -> Option<PathBuf> {
     match &tenant.medium {
-        MediumSpec::Pmem { path, .. } | MediumSpec::File { path }
+        MediumSpec::Pmem { path, .. } | MediumSpec::File { path, .. }
             if !entresol_media::files::exists(path) =>
         {
             Some(path.clone())

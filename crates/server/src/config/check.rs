@@ -8,6 +8,7 @@ use std::time::Duration;
 use entresol_base::suggest::nearest;
 use entresol_base::{ByteSize, duration};
 use entresol_cache::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN};
+use entresol_media::model::ModelName;
 use entresol_media::{BackendChoice, MediumSpec};
 use toml::Spanned;
 
@@ -357,8 +358,13 @@ impl Checker<'_> {
 
     fn medium(&mut self, written: &Option<Spanned<String>>) -> MediumSpec {
         let Some(written) = written else { return MediumSpec::Dram };
-        written.get_ref().parse().unwrap_or_else(|error| {
-            self.problem("medium", &written.span(), format!("{error}"));
+        let medium = match written.get_ref().parse() {
+            Ok(MediumSpec::Model(name)) => Err(unusable_model(name)),
+            Ok(medium) => Ok(medium),
+            Err(error) => Err(error.to_string()),
+        };
+        medium.unwrap_or_else(|message| {
+            self.problem("medium", &written.span(), message);
             MediumSpec::Dram
         })
     }
@@ -548,9 +554,19 @@ fn collide(a: SocketAddr, b: SocketAddr) -> bool {
         && (a.ip() == b.ip() || wildcard(a.ip()) || wildcard(b.ip()))
 }
 
+/// Why a tenant cannot live on a model, and what comes nearest.
+fn unusable_model(name: ModelName) -> String {
+    let instead = if name.is_memory() {
+        "dram, or pmem:PATH,assume-dax for emulated persistent memory".to_owned()
+    } else {
+        format!("file:PATH,model={name} for a file that is slowed to it")
+    };
+    format!("medium model:{name} is a model in virtual time and keeps nothing; write {instead}")
+}
+
 fn medium_path(medium: &MediumSpec) -> Option<&PathBuf> {
     match medium {
-        MediumSpec::Pmem { path, .. } | MediumSpec::File { path } => Some(path),
+        MediumSpec::Pmem { path, .. } | MediumSpec::File { path, .. } => Some(path),
         _ => None,
     }
 }

@@ -66,7 +66,7 @@ listen = ["0.0.0.0:11211", "[::1]:11212"]
 unix_socket = "/run/alpha.sock"
 unix_socket_mode = "770"
 connections = 10
-medium = "file:/mnt/ssd/alpha"
+medium = "file:/mnt/ssd/alpha,model=qlc-5210"
 dram_quota = "32MiB"
 medium_quota = "1GiB"
 segment_size = "2MiB"
@@ -136,6 +136,16 @@ fn values_that_make_no_sense_are_refused_with_their_line() {
              {} (a larger segment_size allows more)",
             ByteSize((1 << 20) - entresol_cache::SEGMENT_OVERHEAD_BYTES)
         ),
+    );
+    tenant_refused(
+        "medium = \"model:optane-ssd\"",
+        "server.toml:4: medium model:optane-ssd is a model in virtual time and keeps nothing; \
+         write file:PATH,model=optane-ssd for a file that is slowed to it",
+    );
+    tenant_refused(
+        "medium = \"model:aep\"",
+        "server.toml:4: medium model:aep is a model in virtual time and keeps nothing; write dram, \
+         or pmem:PATH,assume-dax for emulated persistent memory",
     );
     tenant_refused(
         "medium = \"file:/mnt/ssd\"",
