@@ -3,6 +3,8 @@
 //! A model answers in virtual time, in whole picoseconds, from a few physical numbers, each with
 //! its source beside it. Nothing in it depends on the machine that runs it.
 
+pub mod block;
 mod name;
 
+pub use block::{BlockModel, BlockParameters};
 pub use name::{ModelName, ParseModelNameError};
