@@ -1,5 +1,8 @@
 //! Sizes, durations, checksums, hashes, histograms and clocks that every other crate speaks in.
 //!
+//! Time, threads, locks and randomness come from here as well: the system's, or those of a simulated
+//! [`world`], whichever the caller runs in.
+//!
 //! Deliberately absent: any I/O, any unsafe code, any knowledge of media, caches or protocols.
 #![forbid(unsafe_code)]
 
@@ -8,8 +11,13 @@ pub mod clock;
 pub mod duration;
 pub mod hash;
 pub mod histogram;
+pub mod rng;
+pub mod shrink;
 pub mod size;
 pub mod suggest;
+pub mod sync;
+pub mod thread;
+pub mod world;
 
 pub use clock::{Clock, ManualClock, Nanos, Picos, Seconds, SystemClock};
 pub use size::ByteSize;

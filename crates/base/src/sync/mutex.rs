@@ -1,0 +1,152 @@
+//! A lock for one at a time.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::panic::Location;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+use super::simulated;
+use crate::world::{Place, Schedule, Subject, Wait};
+
+/// A lock for one at a time.
+#[derive(Default)]
+pub struct Mutex<T: ?Sized> {
+    /// Simulated threads that wait for it.
+    pub(super) waiting: AtomicU32,
+    pub(super) inner: parking_lot::Mutex<T>,
+}
+
+/// The right to what the mutex protects, until it is dropped.
+#[must_use = "the mutex is unlocked at once if the guard is not kept"]
+pub struct MutexGuard<'a, T: ?Sized> {
+    pub(super) mutex: &'a Mutex<T>,
+    /// None only while the guard is waiting for a condition, or being dropped.
+    pub(super) inner: Option<parking_lot::MutexGuard<'a, T>>,
+}
+
+impl<T> Mutex<T> {
+    /// An unlocked mutex.
+    pub const fn new(value: T) -> Self {
+        Mutex { waiting: AtomicU32::new(0), inner: parking_lot::Mutex::new(value) }
+    }
+
+    /// What it protected.
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Waits until it is free, and locks it.
+    #[inline]
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let inner = match Schedule::current() {
+            Some(schedule) => self.lock_simulated(&schedule, Location::caller(), None),
+            None => Some(self.inner.lock()),
+        };
+        MutexGuard { mutex: self, inner }
+    }
+
+    /// Locks it if it is free.
+    #[track_caller]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let place = Location::caller();
+        let schedule = Schedule::current();
+        if let Some(schedule) = &schedule {
+            schedule.step(place);
+        }
+        let inner = Some(self.inner.try_lock()?);
+        if let Some(schedule) = &schedule {
+            schedule.hold(self.subject(), place);
+        }
+        Some(MutexGuard { mutex: self, inner })
+    }
+
+    /// Waits until it is free, but for so long at most, and locks it.
+    #[track_caller]
+    pub fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, T>> {
+        let inner = match Schedule::current() {
+            Some(schedule) => self.lock_simulated(&schedule, Location::caller(), Some(time)),
+            None => self.inner.try_lock_for(time),
+        };
+        inner.map(|inner| MutexGuard { mutex: self, inner: Some(inner) })
+    }
+
+    /// What it protects; there can be no other who has locked it.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut()
+    }
+
+    fn lock_simulated(
+        &self,
+        schedule: &Schedule,
+        place: Place,
+        time: Option<Duration>,
+    ) -> Option<parking_lot::MutexGuard<'_, T>> {
+        let until = time.and_then(|time| simulated::deadline(schedule, time));
+        let wait = Wait { subject: self.subject(), place, until };
+        simulated::acquire(schedule, &self.waiting, wait, || self.inner.try_lock())
+    }
+
+    pub(super) fn subject(&self) -> Subject {
+        Subject::Mutex(std::ptr::from_ref(&self.waiting).addr())
+    }
+}
+
+impl<T: ?Sized> MutexGuard<'_, T> {
+    /// Unlocks it, and lets whoever waits for it go on.
+    pub(super) fn unlock(&mut self) {
+        if self.inner.take().is_some() {
+            simulated::released(&self.mutex.waiting, self.mutex.subject());
+        }
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match &self.inner {
+            Some(guard) => guard,
+            None => unreachable!("the guard is waiting for a condition"),
+        }
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        match &mut self.inner {
+            Some(guard) => guard,
+            None => unreachable!("the guard is waiting for a condition"),
+        }
+    }
+}
+
+impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.unlock();
+    }
+}
+
+impl<T> From<T> for Mutex<T> {
+    fn from(value: T) -> Self {
+        Mutex::new(value)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(out)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(out)
+    }
+}

@@ -1,0 +1,79 @@
+//! What all simulated locks share: try, and wait for whoever holds it.
+//!
+//! The lock beneath is a real one that is only ever tried, so that data is reached without unsafe
+//! code; the waiting is the world's. `waiting` counts simulated threads only, so a lock that no
+//! world has touched pays for one load when it is released.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::Picos;
+use crate::world::{Schedule, Subject, Wait, Woken};
+
+/// Takes a lock for the running simulated thread, which may have to wait. `None`: time ran out.
+pub(super) fn acquire<G>(
+    schedule: &Schedule,
+    waiting: &AtomicU32,
+    wait: Wait,
+    try_take: impl Fn() -> Option<G>,
+) -> Option<G> {
+    schedule.step(wait.place);
+    loop {
+        if let Some(guard) = try_take() {
+            schedule.hold(wait.subject, wait.place);
+            return Some(guard);
+        }
+        waiting.fetch_add(1, Relaxed);
+        let woken = schedule.wait(wait);
+        waiting.fetch_sub(1, Relaxed);
+        match woken {
+            Woken::Notified => {}
+            Woken::TimedOut => return None,
+            Woken::Cancelled => schedule.unwind(),
+        }
+    }
+}
+
+/// Takes a lock again after waiting for a condition. A thread that is to unwind takes it as well,
+/// because its destructors rely on the guard. True: it is to unwind.
+pub(super) fn reacquire<G>(
+    schedule: &Schedule,
+    waiting: &AtomicU32,
+    wait: Wait,
+    woken: Woken,
+    try_take: impl Fn() -> Option<G>,
+) -> (G, bool) {
+    let mut cancelled = woken == Woken::Cancelled;
+    loop {
+        if let Some(guard) = try_take() {
+            schedule.hold(wait.subject, wait.place);
+            return (guard, cancelled);
+        }
+        waiting.fetch_add(1, Relaxed);
+        if cancelled {
+            schedule.wait_regardless(wait);
+        } else {
+            cancelled = schedule.wait(wait) == Woken::Cancelled;
+        }
+        waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+/// After a lock was released: whoever waits for it may go on.
+pub(super) fn released(waiting: &AtomicU32, subject: Subject) {
+    let Some(schedule) = Schedule::current() else { return };
+    schedule.let_go(subject);
+    if waiting.load(Relaxed) == 0 {
+        return;
+    }
+    match subject {
+        Subject::Mutex(_) => {
+            schedule.wake_one(subject);
+        }
+        _ => schedule.wake_all(|waits| waits.lock().is_some() && waits.lock() == subject.lock()),
+    }
+}
+
+/// The instant so much later than now.
+pub(super) fn deadline(schedule: &Schedule, time: std::time::Duration) -> Option<Picos> {
+    Some(schedule.world().now().after(time.into()))
+}

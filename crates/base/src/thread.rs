@@ -1,0 +1,222 @@
+//! Threads: simulated ones inside a [`World`](crate::world::World), the system's outside.
+//!
+//! There are no scoped threads: a simulated thread outlives the call that starts it, and keeping
+//! what it borrows alive would need unsafe code. Share what is needed in an `Arc`.
+
+use std::cell::Cell;
+use std::io;
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+pub use crate::world::ThreadId;
+use crate::world::{Schedule, Subject, Wait, World};
+
+/// Starts a thread with this name.
+///
+/// # Panics
+/// When the system gives no thread; [`try_spawn`] returns the error instead.
+#[track_caller]
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    match try_spawn(name, work) {
+        Ok(handle) => handle,
+        Err(error) => panic!("the system gives no thread {name:?}: {error}"),
+    }
+}
+
+/// Starts a thread with this name.
+///
+/// # Errors
+/// When the system gives no thread.
+#[track_caller]
+pub fn try_spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let Some(schedule) = Schedule::current() else {
+        let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+        return spawned.map(|handle| JoinHandle(Kind::System(handle)));
+    };
+    let result = Arc::new(Mutex::new(None));
+    let slot = Arc::clone(&result);
+    let id = schedule.spawn(name, Box::new(move || *slot.lock() = Some(work())));
+    schedule.step(Location::caller());
+    Ok(JoinHandle(Kind::Simulated { thread: Simulated::of(&schedule, id), result }))
+}
+
+/// A thread to wait for. Dropping it lets the thread go on by itself.
+#[derive(Debug)]
+pub struct JoinHandle<T>(Kind<T>);
+
+#[derive(Debug)]
+enum Kind<T> {
+    System(std::thread::JoinHandle<T>),
+    Simulated { thread: Simulated, result: Arc<Mutex<Option<T>>> },
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits until the thread has ended, and takes what it returned.
+    ///
+    /// # Errors
+    /// What the thread panicked with. A panic of a simulated thread stops its world, so there an
+    /// error is seen by destructors only.
+    ///
+    /// # Panics
+    /// When it is a simulated thread and the caller is not of the same world.
+    #[track_caller]
+    pub fn join(self) -> std::thread::Result<T> {
+        match self.0 {
+            Kind::System(handle) => handle.join(),
+            Kind::Simulated { thread, result } => {
+                thread.wait_for_end(Location::caller());
+                let value = result.lock().take();
+                value.ok_or_else(|| Box::new("the thread ended with its world") as _)
+            }
+        }
+    }
+
+    /// Whether the thread has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        match &self.0 {
+            Kind::System(handle) => handle.is_finished(),
+            Kind::Simulated { thread, .. } => thread.schedule().has_ended(thread.id),
+        }
+    }
+
+    /// The thread, to be unparked.
+    #[must_use]
+    pub fn thread(&self) -> Thread {
+        Thread(match &self.0 {
+            Kind::System(handle) => ThreadKind::System(handle.thread().clone()),
+            Kind::Simulated { thread, .. } => ThreadKind::Simulated(thread.clone()),
+        })
+    }
+}
+
+/// A thread that can be unparked, by anybody inside the same world or outside all worlds.
+#[derive(Debug, Clone)]
+pub struct Thread(ThreadKind);
+
+#[derive(Debug, Clone)]
+enum ThreadKind {
+    System(std::thread::Thread),
+    Simulated(Simulated),
+}
+
+impl Thread {
+    /// Hands the thread its token, which ends its [`park`] now or the next one at once.
+    ///
+    /// # Panics
+    /// When it is a simulated thread and the caller is not of the same world.
+    pub fn unpark(&self) {
+        match &self.0 {
+            ThreadKind::System(thread) => thread.unpark(),
+            ThreadKind::Simulated(thread) => thread.schedule().unpark(thread.id),
+        }
+    }
+}
+
+/// A thread of a world.
+#[derive(Debug, Clone)]
+struct Simulated {
+    world: World,
+    id: ThreadId,
+}
+
+impl Simulated {
+    fn of(schedule: &Schedule, id: ThreadId) -> Simulated {
+        Simulated { world: schedule.world().clone(), id }
+    }
+
+    fn schedule(&self) -> std::rc::Rc<Schedule> {
+        self.world.schedule()
+    }
+
+    fn wait_for_end(&self, place: &'static Location<'static>) {
+        let schedule = self.schedule();
+        schedule.step(place);
+        if !schedule.has_ended(self.id) {
+            let subject = Subject::Thread(self.id);
+            schedule.wait_or_unwind(Wait { subject, place, until: None });
+        }
+    }
+}
+
+/// The calling thread.
+#[must_use]
+pub fn current() -> Thread {
+    Thread(match Schedule::current() {
+        Some(schedule) => ThreadKind::Simulated(Simulated::of(&schedule, schedule.me())),
+        None => ThreadKind::System(std::thread::current()),
+    })
+}
+
+/// The number of the calling thread.
+#[must_use]
+pub fn current_id() -> ThreadId {
+    match Schedule::current() {
+        Some(schedule) => schedule.me(),
+        None => system_id(),
+    }
+}
+
+fn system_id() -> ThreadId {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local! {
+        static ID: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+    let id = ID.get().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed));
+    ID.set(Some(id));
+    ThreadId(id)
+}
+
+/// Waits for so long, in virtual time inside a world.
+#[track_caller]
+pub fn sleep(time: Duration) {
+    match Schedule::current() {
+        Some(schedule) => {
+            let until = schedule.world().now().after(time.into());
+            schedule.wait_until(until, Location::caller());
+        }
+        None => std::thread::sleep(time),
+    }
+}
+
+/// Lets other threads go first. Inside a world, a thread that yields while all others sleep lets
+/// virtual time pass up to the first wake-up: polling takes time.
+#[track_caller]
+pub fn yield_now() {
+    match Schedule::current() {
+        Some(schedule) => schedule.yield_now(Location::caller()),
+        None => std::thread::yield_now(),
+    }
+}
+
+/// Waits for the token that [`Thread::unpark`] hands over. As with the system's threads, it may
+/// return without one.
+#[track_caller]
+pub fn park() {
+    match Schedule::current() {
+        Some(schedule) => schedule.park("an unpark", None, Location::caller()),
+        None => std::thread::park(),
+    }
+}
+
+/// As [`park`], but for so long at most.
+#[track_caller]
+pub fn park_timeout(time: Duration) {
+    match Schedule::current() {
+        Some(schedule) => {
+            let until = schedule.world().now().after(time.into());
+            schedule.park("an unpark", Some(until), Location::caller());
+        }
+        None => std::thread::park_timeout(time),
+    }
+}

@@ -1,0 +1,233 @@
+//! A world of simulated threads with a clock, locks and randomness of its own: one seed is one
+//! run, bit for bit, on any machine.
+//!
+//! Every simulated thread has a stack, and all of them share the one operating-system thread that
+//! called [`World::run`]. Exactly one runs at a time; a baton drawn from the seed says which.
+//! Virtual time passes only while every thread waits, and then at once, to the first wake-up:
+//! computing takes no time but what [`World::spend`] says. When nobody can go on and no timer is
+//! left, the world does not hang: it ends with a report of who waits for what.
+//!
+//! The code under test reaches the world through [`thread`](crate::thread) and
+//! [`sync`](crate::sync), which are the system's threads and locks outside. What it must not do:
+//!
+//! * rely on thread-locals: all threads of a world see the same ones;
+//! * wait by other means (`std::sync`, `parking_lot`, channels, sockets): the whole world stops;
+//! * share locks with operating-system threads outside, or depend on addresses or on the order of
+//!   a hash map with a random seed;
+//! * poll without end: a loop that waits for others must call
+//!   [`thread::yield_now`](crate::thread::yield_now).
+//!
+//! **Stopping.** [`World::crash`], a panic, a deadlock or a limit stops the world: every thread is
+//! resumed where it waits and its stack unwinds. Destructors may still lock and sleep; threads
+//! that unwind wait for one another as usual. One that waits for what can no longer come is given
+//! up: its stack is leaked and its remaining destructors do not run.
+//!
+//! **Nesting.** A simulated thread may run another world, which takes no time of the outer one.
+//!
+//! **Stacks** end in a page that cannot be touched, so an overflow corrupts nothing: the fault is
+//! caught and becomes [`WorldFailure::StackOverflow`]. (Rust touches every page of a large frame
+//! in order, so no frame jumps over the page.)
+
+mod coroutine;
+mod failure;
+mod options;
+mod report;
+mod run;
+mod schedule;
+mod shared;
+mod state;
+
+use std::panic::Location;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::clock::{Clock, Nanos, Picos, Seconds};
+use crate::rng::Rng;
+
+pub use failure::{Limit, WorldFailure};
+pub use options::{Preemption, STACK_BYTES, STEPS_MAX, WorldOptions};
+pub(crate) use schedule::Schedule;
+pub(crate) use state::{Place, Subject, Wait, Woken};
+
+use shared::Shared;
+
+/// The wall clock of a world when it begins: some time in November 2023.
+pub const EPOCH: Seconds = Seconds(1_700_000_000);
+
+/// The number of a simulated thread within its world, `main` being 0; outside, of a thread of the
+/// operating system, in the order in which they first asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadId(pub u32);
+
+/// A handle of a world, to be cloned freely.
+#[derive(Clone)]
+pub struct World(Arc<Shared>);
+
+impl World {
+    /// A world in which nothing happens yet.
+    #[must_use]
+    pub fn new(options: WorldOptions) -> World {
+        World(Arc::new(Shared::new(options)))
+    }
+
+    /// Runs `main` as thread 0 until it and every thread it starts have ended. A world can run
+    /// several times, one after the other, on one clock; one that crashed does not run again.
+    ///
+    /// # Errors
+    /// When the world stopped before: what stopped it.
+    ///
+    /// # Panics
+    /// When the world is running already.
+    pub fn run<T: 'static>(&self, main: impl FnOnce() -> T + 'static) -> Result<T, WorldFailure> {
+        if self.crashed() {
+            return Err(WorldFailure::Crashed);
+        }
+        run::run(self, main)
+    }
+
+    /// The world of the running simulated thread; none outside.
+    #[must_use]
+    pub fn current() -> Option<World> {
+        Schedule::current().map(|schedule| schedule.world.clone())
+    }
+
+    /// What it was made with.
+    #[must_use]
+    pub fn options(&self) -> &WorldOptions {
+        &self.0.options
+    }
+
+    /// Virtual time.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Picos {
+        self.0.now()
+    }
+
+    /// The calling thread waits until virtual time is there.
+    ///
+    /// # Panics
+    /// When the caller is not a thread of this world.
+    #[track_caller]
+    pub fn wait_until(&self, at: Picos) {
+        self.schedule().wait_until(at, Location::caller());
+    }
+
+    /// The calling thread is busy for so long: processor time, in virtual time.
+    ///
+    /// # Panics
+    /// When the caller is not a thread of this world.
+    #[track_caller]
+    pub fn spend(&self, time: Picos) {
+        self.schedule().wait_until(self.now().after(time), Location::caller());
+    }
+
+    /// A point where the seed may hand the baton on. Does nothing outside this world's threads.
+    #[inline]
+    #[track_caller]
+    pub fn step(&self) {
+        if self.0.step()
+            && let Some(schedule) = self.schedule_if_mine()
+        {
+            schedule.look_closer(Location::caller());
+        }
+    }
+
+    /// The crash clock: counts from 0 what happens to the media of this world, all together.
+    #[inline]
+    pub fn tick(&self) -> u64 {
+        self.0.tick()
+    }
+
+    /// The random stream of this name, from its start. Streams do not disturb one another.
+    #[must_use]
+    pub fn rng(&self, stream: &str) -> Rng {
+        Rng::named(self.0.options.seed, stream)
+    }
+
+    /// The calling thread waits for its token, which [`World::unpark`] hands it, and takes it. It
+    /// may be there already: a token is never lost, nor are there ever two.
+    ///
+    /// # Panics
+    /// When the caller is not a thread of this world.
+    #[track_caller]
+    pub fn park(&self, why: &'static str) {
+        self.schedule().park(why, None, Location::caller());
+    }
+
+    /// As [`World::park`], but not beyond that time.
+    ///
+    /// # Panics
+    /// When the caller is not a thread of this world.
+    #[track_caller]
+    pub fn park_until(&self, why: &'static str, until: Picos) {
+        self.schedule().park(why, Some(until), Location::caller());
+    }
+
+    /// Hands a thread of this world its token.
+    ///
+    /// # Panics
+    /// When the caller is not a thread of this world.
+    #[track_caller]
+    pub fn unpark(&self, thread: ThreadId) {
+        self.schedule().unpark(thread);
+    }
+
+    /// The machine stops here: [`World::crashed`] from now on, all threads unwind, and
+    /// [`World::run`] returns [`WorldFailure::Crashed`].
+    ///
+    /// # Panics
+    /// When the caller is not a thread of this world.
+    #[track_caller]
+    pub fn crash(&self) -> ! {
+        self.schedule().crash()
+    }
+
+    /// Whether the machine stopped: media keep what they hold and do nothing any more.
+    #[inline]
+    #[must_use]
+    pub fn crashed(&self) -> bool {
+        self.0.crashed()
+    }
+
+    /// Steps and waits so far.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.0.steps()
+    }
+
+    /// A hash of whose turn it was and when, from the start: equal for equal runs.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        self.0.fingerprint()
+    }
+
+    #[track_caller]
+    pub(crate) fn schedule(&self) -> Rc<Schedule> {
+        match self.schedule_if_mine() {
+            Some(schedule) => schedule,
+            None => panic!("only a running thread of this very world can do this"),
+        }
+    }
+
+    fn schedule_if_mine(&self) -> Option<Rc<Schedule>> {
+        Schedule::current().filter(|schedule| Arc::ptr_eq(&schedule.world.0, &self.0))
+    }
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("World").field("seed", &self.0.options.seed).finish_non_exhaustive()
+    }
+}
+
+impl Clock for World {
+    fn now(&self) -> Nanos {
+        World::now(self).into()
+    }
+
+    fn seconds(&self) -> Seconds {
+        let passed = World::now(self).as_nanos() / 1_000_000_000;
+        Seconds(EPOCH.0.saturating_add(u32::try_from(passed).unwrap_or(u32::MAX)))
+    }
+}

@@ -1,0 +1,85 @@
+//! Says of every thread of a world what it is doing: the body of a failure's report.
+
+use std::fmt::Write;
+
+use super::shared::Shared;
+use super::state::{Place, State, Status, Subject, Thread, Wait};
+use crate::Picos;
+
+/// One line for each thread that has not ended, and one for what it holds.
+pub(super) fn threads(state: &State, shared: &Shared) -> String {
+    let mut report = format!(
+        "at {} of virtual time, step {}, seed {}:",
+        shared.now(),
+        shared.steps(),
+        shared.options.seed
+    );
+    for (number, thread) in state.threads.iter().enumerate() {
+        let doing = match thread.status {
+            Status::Done => continue,
+            Status::Ready(_) => match thread.place {
+                Some(seen) => format!("can go on from {}", place(seen)),
+                None => "has not started".to_owned(),
+            },
+            Status::Waiting(wait) => waiting(state, wait),
+        };
+        let _ = write!(report, "\n  thread {number} {:?} {doing}", thread.name);
+        for (subject, place) in &thread.held {
+            let _ = write!(report, "\n    holds {}", held(*subject, place));
+        }
+    }
+    report
+}
+
+fn waiting(state: &State, wait: Wait) -> String {
+    let mut line = match wait.subject {
+        Subject::Time => "sleeps".to_owned(),
+        Subject::Nothing => "was given up".to_owned(),
+        Subject::Token(why) => format!("waits for {why}"),
+        Subject::Mutex(_) => format!("waits for a mutex {}", holders(state, wait.subject)),
+        Subject::Read(_) => {
+            format!("waits for a lock, to read, {}", holders(state, wait.subject))
+        }
+        Subject::Write(_) => {
+            format!("waits for a lock, to write, {}", holders(state, wait.subject))
+        }
+        Subject::Condvar(_) => "waits to be notified".to_owned(),
+        Subject::Thread(id) => match state.threads.get(id.0 as usize) {
+            Some(thread) => format!("waits for the end of thread {} {:?}", id.0, thread.name),
+            None => format!("waits for the end of thread {}", id.0),
+        },
+    };
+    let _ = write!(line, ", since {}", place(wait.place));
+    if let Some(until) = wait.until.filter(|until| *until != Picos::MAX) {
+        let _ = write!(line, ", until {until}");
+    }
+    line
+}
+
+/// Who has locked what is waited for.
+fn holders(state: &State, wanted: Subject) -> String {
+    let mut list = Vec::new();
+    for (number, thread) in state.threads.iter().enumerate() {
+        for (_, taken) in thread.held.iter().filter(|(held, _)| held.lock() == wanted.lock()) {
+            list.push(holder(number, thread, taken));
+        }
+    }
+    if list.is_empty() { "that nobody in this world holds".to_owned() } else { list.join(" and ") }
+}
+
+fn holder(number: usize, thread: &Thread, taken: Place) -> String {
+    format!("held by thread {number} {:?} since {}", thread.name, place(taken))
+}
+
+fn held(subject: Subject, taken: Place) -> String {
+    let kind = match subject {
+        Subject::Read(_) => "a lock for reading",
+        Subject::Write(_) => "a lock for writing",
+        _ => "a mutex",
+    };
+    format!("{kind} since {}", place(taken))
+}
+
+fn place(place: Place) -> String {
+    format!("{}:{}:{}", place.file(), place.line(), place.column())
+}

@@ -1,0 +1,289 @@
+//! The running world of an operating-system thread: how its simulated threads wait, switch and
+//! unwind.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::panic::{Location, resume_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::coroutine::{Job, suspend};
+use super::failure::{Limit, WorldFailure};
+use super::shared::Shared;
+use super::state::{Place, State, Status, Subject, Wait, Woken};
+use super::{ThreadId, World, report};
+use crate::Picos;
+
+/// A thread whose unwinding is caught by its own code so many times is given up.
+const UNWOUND_MAX: u32 = 1_000;
+
+thread_local! {
+    /// Whether `CURRENT` holds anything: this is what code outside worlds pays for.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    static CURRENT: RefCell<Option<Rc<Schedule>>> = const { RefCell::new(None) };
+}
+
+/// A world that runs, and the one around it.
+pub(crate) struct Schedule {
+    pub(super) world: World,
+    pub(super) state: RefCell<State>,
+    outer: Option<Rc<Schedule>>,
+    /// Whether the thread that called `run` was unwinding already.
+    unwinding_outside: bool,
+}
+
+/// While it lives, threads of the world are running; then what is around it is current again.
+pub(super) struct Inside {
+    pub(super) schedule: Rc<Schedule>,
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let outer = self.schedule.outer.clone();
+        INSIDE.set(outer.is_some());
+        CURRENT.set(outer);
+    }
+}
+
+/// What a stack that is cancelled unwinds with. No message is printed for it.
+pub(super) struct Cancelled;
+
+impl Schedule {
+    /// Enters a world: until the result is dropped, its threads are those that run.
+    pub(super) fn enter(world: World, state: State) -> Inside {
+        let outer = Schedule::current();
+        let unwinding_outside = std::thread::panicking();
+        let state = RefCell::new(state);
+        let schedule = Rc::new(Schedule { world, state, outer, unwinding_outside });
+        CURRENT.set(Some(Rc::clone(&schedule)));
+        INSIDE.set(true);
+        Inside { schedule }
+    }
+
+    /// The one whose thread is running, if any is.
+    #[inline]
+    pub(crate) fn current() -> Option<Rc<Schedule>> {
+        if INSIDE.get() { CURRENT.with_borrow(Clone::clone) } else { None }
+    }
+
+    /// The world that runs.
+    pub(crate) fn world(&self) -> &World {
+        &self.world
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.world.0
+    }
+
+    /// The running thread.
+    pub(crate) fn me(&self) -> ThreadId {
+        self.state.borrow().me()
+    }
+
+    /// Waits, and says why the wait ended. The caller raises [`Schedule::unwind`] if it was
+    /// cancelled, once it has put in order what it must.
+    pub(crate) fn wait(&self, wait: Wait) -> Woken {
+        let mut state = self.state.borrow_mut();
+        let me = state.me();
+        if self.shall_unwind(&state, me) {
+            return Woken::Cancelled;
+        }
+        state.begin_wait(me, wait);
+        self.switch(state, me)
+    }
+
+    /// Waits as a thread that is unwinding does: nothing but what it waits for ends it.
+    pub(crate) fn wait_regardless(&self, wait: Wait) {
+        let mut state = self.state.borrow_mut();
+        let me = state.me();
+        state.begin_wait(me, wait);
+        state.thread(me).unwinding = true;
+        self.hand_on(state, me);
+    }
+
+    /// As [`Schedule::wait`], but unwinds when cancelled. True: the time ran out.
+    pub(crate) fn wait_or_unwind(&self, wait: Wait) -> bool {
+        match self.wait(wait) {
+            Woken::Notified => false,
+            Woken::TimedOut => true,
+            Woken::Cancelled => self.unwind(),
+        }
+    }
+
+    fn switch<'a>(&'a self, mut state: RefMut<'a, State>, me: ThreadId) -> Woken {
+        let unwinding = self.is_unwinding(&state, me);
+        state.thread(me).unwinding = unwinding;
+        self.hand_on(state, me)
+    }
+
+    fn hand_on<'a>(&'a self, mut state: RefMut<'a, State>, me: ThreadId) -> Woken {
+        state.choose();
+        if state.running != Some(me) {
+            drop(state);
+            suspend();
+            state = self.state.borrow_mut();
+        }
+        state.resumed(me)
+    }
+
+    /// Lets others come first, if the seed says so.
+    fn take_turns<'a>(&'a self, mut state: RefMut<'a, State>, me: ThreadId, place: Place) {
+        state.begin_turn(me, place);
+        self.switch(state, me);
+        if self.shall_unwind(&self.state.borrow(), me) {
+            self.unwind();
+        }
+    }
+
+    /// Waits for the token of the running thread, and takes it.
+    pub(crate) fn park(&self, why: &'static str, until: Option<Picos>, place: Place) {
+        self.step(place);
+        let me = self.me();
+        if !self.state.borrow_mut().take_token(me) {
+            self.wait_or_unwind(Wait { subject: Subject::Token(why), place, until });
+        }
+    }
+
+    /// Hands a thread its token.
+    pub(crate) fn unpark(&self, thread: ThreadId) {
+        self.state.borrow_mut().unpark(thread);
+    }
+
+    /// A new thread; the caller goes on.
+    pub(crate) fn spawn(&self, name: &str, job: Job) -> ThreadId {
+        self.state.borrow_mut().add_thread(name.into(), job)
+    }
+
+    /// Whether the thread has ended.
+    pub(crate) fn has_ended(&self, thread: ThreadId) -> bool {
+        matches!(self.state.borrow_mut().thread(thread).status, Status::Done)
+    }
+
+    /// Remembers that the running thread has locked something, for reports.
+    pub(crate) fn hold(&self, subject: Subject, place: Place) {
+        let mut state = self.state.borrow_mut();
+        let me = state.me();
+        state.thread(me).held.push((subject, place));
+    }
+
+    /// Forgets it again. A guard may have been carried into a world within this one.
+    pub(crate) fn let_go(&self, subject: Subject) {
+        let found = self.state.borrow_mut().let_go(subject);
+        if let (false, Some(outer)) = (found, &self.outer) {
+            outer.let_go(subject);
+        }
+    }
+
+    /// Wakes one of those who wait for it, drawn by the seed, here or in the worlds around.
+    pub(crate) fn wake_one(&self, subject: Subject) -> bool {
+        self.state.borrow_mut().wake_one(|waiting| waiting == subject)
+            || self.outer.as_ref().is_some_and(|outer| outer.wake_one(subject))
+    }
+
+    /// Wakes all who wait for it, here and in the worlds around.
+    pub(crate) fn wake_all(&self, matches: impl Fn(Subject) -> bool + Copy) {
+        self.state.borrow_mut().wake_all(matches);
+        if let Some(outer) = &self.outer {
+            outer.wake_all(matches);
+        }
+    }
+
+    /// Waits until virtual time is there.
+    pub(crate) fn wait_until(&self, at: Picos, place: Place) {
+        self.step(place);
+        if at <= self.shared().now() || self.state.borrow_mut().skip_to(at) {
+            return;
+        }
+        self.wait_or_unwind(Wait { subject: Subject::Time, place, until: Some(at) });
+    }
+
+    /// A point where the seed may hand the baton on.
+    #[inline]
+    pub(crate) fn step(&self, place: Place) {
+        if self.shared().step() {
+            self.look_closer(place);
+        }
+    }
+
+    /// This step is preempted, reaches a limit, or belongs to a thread that is to unwind.
+    #[cold]
+    pub(super) fn look_closer(&self, place: Place) {
+        let mut state = self.state.borrow_mut();
+        let me = state.me();
+        if let Some(steps_max) = self.shared().steps_max_passed() {
+            state.thread(me).place = Some(place);
+            let report = report::threads(&state, self.shared());
+            state.stop(WorldFailure::Limit { limit: Limit::Steps(steps_max), report });
+        }
+        if self.shall_unwind(&state, me) {
+            drop(state);
+            self.unwind();
+        }
+        if state.failure.is_none() {
+            state.draw_preemption();
+            self.take_turns(state, me, place);
+        }
+    }
+
+    /// Gives others the turn; while all others sleep, polling takes time.
+    pub(crate) fn yield_now(&self, place: Place) {
+        let mut state = self.state.borrow_mut();
+        let me = state.me();
+        state.pass_time_if_alone();
+        if self.shall_unwind(&state, me) {
+            drop(state);
+            self.unwind();
+        }
+        self.take_turns(state, me, place);
+    }
+
+    /// Stops the world at a crash, and unwinds the caller.
+    pub(super) fn crash(&self) -> ! {
+        self.shared().set_crashed();
+        let mut state = self.state.borrow_mut();
+        state.stop(WorldFailure::Crashed);
+        let me = state.me();
+        if self.is_unwinding(&state, me) {
+            drop(state);
+            self.give_up();
+        }
+        drop(state);
+        self.unwind();
+    }
+
+    /// Whether the thread was cancelled and is not unwinding yet, or no longer because its own
+    /// code caught it.
+    fn shall_unwind(&self, state: &State, me: ThreadId) -> bool {
+        state.threads[me.0 as usize].cancelled && !self.is_unwinding(state, me)
+    }
+
+    /// Whether the stack of the running thread is unwinding. The standard library counts for the
+    /// whole operating-system thread: exact while no other stack, here or outside, stands still
+    /// in the middle of unwinding; else a thread that was told to unwind is taken to do so.
+    fn is_unwinding(&self, state: &State, me: ThreadId) -> bool {
+        if !std::thread::panicking() {
+            return false;
+        }
+        let others = self.unwinding_outside || state.is_another_unwinding(me);
+        !others || state.threads[me.0 as usize].unwound > 0
+    }
+
+    /// Unwinds the stack of the running thread, which must not be unwinding already.
+    pub(crate) fn unwind(&self) -> ! {
+        let unwound = self.state.borrow_mut().count_unwound();
+        if unwound > UNWOUND_MAX {
+            self.give_up();
+        }
+        resume_unwind(Box::new(Cancelled));
+    }
+
+    /// Never goes on with the running thread.
+    fn give_up(&self) -> ! {
+        let place = Location::caller();
+        loop {
+            let mut state = self.state.borrow_mut();
+            let me = state.me();
+            state.begin_wait(me, Wait { subject: Subject::Nothing, place, until: None });
+            self.switch(state, me);
+        }
+    }
+}
