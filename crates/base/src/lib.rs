@@ -1,7 +1,7 @@
 //! Sizes, durations, checksums, hashes, histograms and clocks that every other crate speaks in.
 //!
-//! Time, threads, locks and randomness come from here as well: the system's, or those of a simulated
-//! [`world`], whichever the caller runs in.
+//! Time, threads, locks and randomness come from here as well: the system's, or those of a
+//! simulated [`world`], whichever the caller runs in.
 //!
 //! Deliberately absent: any I/O, any unsafe code, any knowledge of media, caches or protocols.
 #![forbid(unsafe_code)]

@@ -4,8 +4,8 @@
 //! within it the private folder `raw` is the only home of `unsafe` code. It knows nothing of
 //! caches, stores or protocols.
 //!
-//! - Memory: the trait [`Region`], and [`Direct`], anonymous or over a file, as persistent memory or
-//!   ordinarily mapped.
+//! - Memory: the trait [`Region`], and [`Direct`], anonymous or over a file, as persistent memory
+//!   or ordinarily mapped.
 //! - Disks: [`BlockFile`] and [`IoQueue`], through io_uring or over threads.
 //! - Shares: [`Account`] and [`CostTable`]; every access that serves a tenant is charged there.
 //! - Files beside the data: [`Directory`] and [`files`].

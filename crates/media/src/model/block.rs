@@ -1,8 +1,8 @@
 //! A drive in virtual time: when would this request complete?
 //!
 //! ```text
-//!  command --> controller --> link --> write buffer --> channel --> die     (write: done when buffered)
-//!                         `---------------------------> die --> channel --> link          (read)
+//!  command --> controller --> link --> write buffer --> channel --> die  (writes)
+//!                         `---------------------------> die --> channel --> link  (reads)
 //! ```
 //!
 //! A read takes its die, unless the die is just programming or erasing: then it waits, and that is

@@ -98,8 +98,8 @@ impl BlockParameters {
         super::tables::of(name)
     }
 
-    /// Reads of a die that gather a unit of data worth moving. Of the pages of a block that is given
-    /// up only the share 1 - 1/amplification is still wanted.
+    /// Reads of a die that gather a unit of data worth moving. Of the pages of a block that is
+    /// given up only the share 1 - 1/amplification is still wanted.
     pub(super) fn relocation_reads(&self) -> u64 {
         let amplification = u64::from(self.amplification_percent).max(101);
         let pages = self.program_bytes.div_ceil(self.page_bytes);

@@ -1,3 +1,5 @@
+//! The drives' models give their data sheets' figures back, and the same ones every time.
+
 use super::*;
 
 const DRIVES: [ModelName; 6] = [
