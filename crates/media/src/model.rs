@@ -4,6 +4,7 @@
 //! its source beside it. Nothing in it depends on the machine that runs it.
 
 pub mod block;
+pub mod memory;
 mod name;
 
 pub use block::{BlockModel, BlockParameters};

@@ -1,0 +1,279 @@
+//! Byte-addressable memory: one engine for every module, from DRAM to 3D `XPoint`.
+//!
+//! A model is a device that any number of threads share. It is told what each of them does, in
+//! the order of virtual time, and answers when it is done. What it knows:
+//!
+//! - Lines of 64 bytes, units of the medium (256 bytes for 3D `XPoint`), a processor's cache, two
+//!   small buffers in the module: one keeps the units that were read last, one combines stored
+//!   lines into units. A part of a unit costs the whole; a part that is written is read first.
+//! - One thread's successive units overlap, so that they take a pace and not a latency each; large
+//!   copies run further ahead, and those that outgrow the cache read part of it again.
+//! - Reads and writes share the medium's time, see [`channel`]; a read that finds a unit being
+//!   written waits until that is done; a write waits when the combining buffer is full of work.
+//! - Large copies without fences send a line late now and then, which tears its unit.
+//!
+//! All numbers are [`Parameters`]; all arithmetic is on whole numbers.
+
+use std::collections::VecDeque;
+
+use entresol_base::clock::Picos;
+
+mod buffer;
+mod cache;
+mod channel;
+mod devices;
+mod parameters;
+mod read;
+mod write;
+
+use buffer::{CombiningBuffer, ReadBuffer, Written};
+use cache::LineCache;
+use channel::{Channel, Kind};
+pub use devices::{AEP, DRAM};
+pub use parameters::{Interleave, Module, Parameters, Prefetch, Processor};
+
+/// The processor's line.
+pub const LINE_BYTES: u64 = 64;
+
+/// Accesses are simulated in pieces that end at multiples of this, so that threads which copy
+/// large blocks take turns. An interleave is a multiple of it.
+const PIECE_BYTES: u64 = 4096;
+
+/// How a thread accesses memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MemoryOp {
+    /// Loads through the processor's cache.
+    Load,
+    /// Loads past it, one line after the other.
+    NtLoad,
+    /// Stores into the processor's cache.
+    Store,
+    /// Stores into it and writes the lines back.
+    StoreFlush,
+    /// Stores past it.
+    NtStore,
+}
+
+/// Whether the thread waits until what it stored is safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fence {
+    /// It does not.
+    None,
+    /// It does, at the end of the access.
+    AtEnd,
+}
+
+/// One access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MemoryAccess {
+    /// How.
+    pub op: MemoryOp,
+    /// From where on.
+    pub offset: u64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// Whether it ends with a fence.
+    pub fence: Fence,
+}
+
+/// A simulated thread, as the model tells them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Accessor(pub u32);
+
+/// What the medium did so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MediumCounts {
+    /// Units read for loads.
+    pub units_read: u64,
+    /// Units written.
+    pub units_written: u64,
+    /// Units that had to be read before they could be written.
+    pub units_read_to_write: u64,
+    /// Fences.
+    pub fences: u64,
+}
+
+/// An access under way.
+#[derive(Debug, Clone, Copy)]
+pub struct Transfer {
+    accessor: Accessor,
+    access: MemoryAccess,
+    done: u64,
+    over: bool,
+}
+
+/// A device of which there is a model, shared by threads in virtual time.
+#[derive(Debug, Clone)]
+pub struct MemoryModel {
+    parameters: Parameters,
+    modules: Vec<ModuleState>,
+    cache: LineCache,
+    threads: Vec<ThreadState>,
+    counts: MediumCounts,
+}
+
+#[derive(Debug, Clone)]
+struct ModuleState {
+    channel: Channel,
+    read: ReadBuffer,
+    combining: CombiningBuffer,
+}
+
+/// What one thread has under way.
+#[derive(Debug, Clone, Default)]
+struct ThreadState {
+    /// When everything that it stored past the cache or flushed is safe.
+    safe: Picos,
+    /// Lines that it stored late and the count of its stored units at which they leave.
+    late: VecDeque<(u64, u64)>,
+    units_stored: u64,
+    /// What is left over from dividing, so that shares come out exactly over time.
+    refetch_rest: u64,
+    late_rest: u64,
+}
+
+impl MemoryModel {
+    /// The device that `parameters` describe, idle.
+    #[must_use]
+    pub fn new(parameters: Parameters) -> MemoryModel {
+        let module = &parameters.module;
+        assert!(module.unit_bytes.is_multiple_of(LINE_BYTES), "a unit is made of lines");
+        assert!(PIECE_BYTES.is_multiple_of(module.unit_bytes), "a piece is made of units");
+        let interleave = parameters.interleave;
+        assert!(interleave.is_none_or(|i| i.bytes.is_multiple_of(PIECE_BYTES) && i.modules > 0));
+        let state = ModuleState {
+            channel: Channel::new(module.read_share_milli),
+            read: ReadBuffer::new(module.buffer_units),
+            combining: CombiningBuffer::new(module.buffer_units, module.unit_bytes / LINE_BYTES),
+        };
+        MemoryModel {
+            parameters,
+            modules: vec![state; interleave.map_or(1, |i| i.modules)],
+            cache: LineCache::new(parameters.processor.cache_bytes / LINE_BYTES),
+            threads: Vec::new(),
+            counts: MediumCounts::default(),
+        }
+    }
+
+    /// The numbers that it runs on.
+    #[must_use]
+    pub fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// What the medium did so far.
+    #[must_use]
+    pub fn counts(&self) -> MediumCounts {
+        self.counts
+    }
+
+    /// When an access that begins at `at` is done, nobody else coming in between: for accesses of
+    /// at most a page. Accesses come in the order of `at`.
+    pub fn access(&mut self, at: Picos, accessor: Accessor, access: MemoryAccess) -> Picos {
+        let (mut transfer, mut now) = (self.begin(accessor, access), at);
+        while let Some(later) = self.advance(now, &mut transfer) {
+            now = later;
+        }
+        now
+    }
+
+    /// Begins an access that [`MemoryModel::advance`] carries on piece by piece.
+    pub fn begin(&mut self, accessor: Accessor, access: MemoryAccess) -> Transfer {
+        self.know(accessor);
+        Transfer { accessor, access, done: 0, over: false }
+    }
+
+    /// Does the next piece at `at`, which is when the last one was done; the answer is when this
+    /// one is, or none if there is no more to do.
+    pub fn advance(&mut self, at: Picos, transfer: &mut Transfer) -> Option<Picos> {
+        let access = transfer.access;
+        if transfer.done < access.bytes {
+            let offset = access.offset + transfer.done;
+            let bytes = (PIECE_BYTES - offset % PIECE_BYTES).min(access.bytes - transfer.done);
+            let piece = Piece {
+                op: access.op,
+                offset,
+                bytes,
+                whole_bytes: access.bytes,
+                first: transfer.done == 0,
+                last: transfer.done + bytes == access.bytes,
+            };
+            transfer.done += bytes;
+            return Some(self.piece(at, transfer.accessor, &piece));
+        }
+        if access.fence == Fence::AtEnd && !transfer.over {
+            transfer.over = true;
+            return Some(self.fence(at, transfer.accessor));
+        }
+        None
+    }
+
+    /// The thread waits until everything that it stored past the cache or flushed is safe.
+    pub fn fence(&mut self, at: Picos, accessor: Accessor) -> Picos {
+        self.counts.fences += 1;
+        self.send_late_lines(at, accessor, true);
+        self.threads.get(accessor.0 as usize).map_or(at, |thread| thread.safe.max(at))
+    }
+
+    fn piece(&mut self, at: Picos, accessor: Accessor, piece: &Piece) -> Picos {
+        match piece.op {
+            MemoryOp::Load => self.load(at, accessor, piece),
+            MemoryOp::NtLoad => self.nt_load(at, piece),
+            MemoryOp::NtStore => self.nt_store(at, accessor, piece),
+            MemoryOp::Store => self.store(at, accessor, piece),
+            MemoryOp::StoreFlush => {
+                let stored = self.store(at, accessor, piece);
+                self.flush(stored, accessor, piece.offset, piece.bytes as usize)
+            }
+        }
+    }
+
+    fn module_of(&self, offset: u64) -> usize {
+        self.parameters.interleave.map_or(0, |interleave| {
+            (offset / interleave.bytes % interleave.modules as u64) as usize
+        })
+    }
+
+    fn lines_per_unit(&self) -> u64 {
+        self.parameters.module.unit_bytes / LINE_BYTES
+    }
+
+    /// The unit that holds a line, and its place in it.
+    fn unit_of(&self, line: u64) -> (u64, u64) {
+        (line / self.lines_per_unit(), line % self.lines_per_unit())
+    }
+
+    fn know(&mut self, accessor: Accessor) {
+        let index = accessor.0 as usize;
+        if index >= self.threads.len() {
+            self.threads.resize_with(index + 1, ThreadState::default);
+        }
+    }
+}
+
+/// A part of an access that lies within one page.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    op: MemoryOp,
+    offset: u64,
+    bytes: u64,
+    /// Of the whole access.
+    whole_bytes: u64,
+    first: bool,
+    last: bool,
+}
+
+impl Piece {
+    /// First line, and the one behind the last.
+    fn lines(&self) -> std::ops::Range<u64> {
+        self.offset / LINE_BYTES..(self.offset + self.bytes).div_ceil(LINE_BYTES)
+    }
+}
+
+/// The share, in millionths, of a block of `bytes` that does not stay in a cache.
+fn outgrown_millionths(bytes: u64, cache_bytes: u64) -> u64 {
+    bytes.saturating_sub(cache_bytes) * 1_000_000 / bytes.max(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! Loads.
+
+use super::{Accessor, Kind, LINE_BYTES, MemoryModel, Picos, Piece, Prefetch, outgrown_millionths};
+
+/// What a load finds where.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    /// Lines that come out of the module.
+    lines: u64,
+    /// Units that the medium has to be read for.
+    missing: u64,
+    /// Whether the first line's unit is one of them.
+    first_missing: bool,
+    /// Whether that unit follows one that was just read.
+    first_adjacent: bool,
+}
+
+impl MemoryModel {
+    pub(super) fn load(&mut self, at: Picos, accessor: Accessor, piece: &Piece) -> Picos {
+        let processor = self.parameters.processor;
+        let module = self.parameters.module;
+        // A copy that runs ahead streams through the cache: it neither finds nor keeps anything.
+        let ahead = piece.whole_bytes >= processor.read_ahead_from;
+        let found = self.find(at, piece, !ahead);
+        if found.lines == 0 {
+            let line = processor.cached_copy;
+            return at.after(if piece.bytes <= 8 { processor.cached_word } else { line });
+        }
+        let awake = self.parameters.prefetch.filter(|p| found.lines >= p.from_lines);
+        let pace = match awake {
+            Some(prefetch) => prefetch.unit_pace,
+            None if ahead => module.unit_read_ahead,
+            None => module.unit_read,
+        };
+        let extra = awake.map_or(0, |prefetch| self.prefetch(at, piece, prefetch));
+        let again = self.refetched(accessor, piece.whole_bytes, found.missing);
+        let own = Picos(pace.0 * (found.missing + again)).max(self.latency(&found, piece.first));
+        let waited = self.read_medium(at, piece.offset, found.missing + extra + again);
+        at.after(own).after(waited)
+    }
+
+    /// Loads past the cache do not overlap: each line is a journey of its own.
+    pub(super) fn nt_load(&mut self, at: Picos, piece: &Piece) -> Picos {
+        let mut now = at;
+        for line in piece.lines() {
+            let one = Piece { offset: line * LINE_BYTES, bytes: LINE_BYTES, ..*piece };
+            let found = self.find(now, &one, false);
+            let waited = self.read_medium(now, one.offset, found.missing);
+            now = now.after(self.latency(&found, true)).after(waited);
+        }
+        now
+    }
+
+    /// The time until a piece's last line is there, if nobody else is.
+    fn latency(&self, found: &Found, first: bool) -> Picos {
+        let module = &self.parameters.module;
+        let begun = match (found.first_missing, found.first_adjacent) {
+            _ if !first => Picos::ZERO,
+            (true, true) => module.unit_read,
+            (true, false) => module.unit_read.after(module.jump),
+            (false, _) => module.buffered_line,
+        };
+        let further = found.lines.saturating_sub(u64::from(first));
+        begun.after(Picos(module.line_read.0 * further))
+    }
+
+    /// Looks where a piece's lines are, and puts them into the buffers on the way.
+    fn find(&mut self, at: Picos, piece: &Piece, cached: bool) -> Found {
+        let mut found = Found::default();
+        let (index, mut last) = (self.module_of(piece.offset), None);
+        for line in piece.lines() {
+            if cached && self.cached(at, line) {
+                continue;
+            }
+            let (unit, _) = self.unit_of(line);
+            found.lines += 1;
+            if last == Some(unit) {
+                continue;
+            }
+            last = Some(unit);
+            let state = &mut self.modules[index];
+            if state.read.has(unit) || state.combining.has(unit) {
+                continue;
+            }
+            if found.lines == 1 {
+                found.first_missing = true;
+                found.first_adjacent = unit > 0 && state.read.has(unit - 1);
+            }
+            state.read.insert(unit);
+            found.missing += 1;
+        }
+        found
+    }
+
+    /// Whether the processor has a line; if not, it has from now on.
+    pub(super) fn cached(&mut self, at: Picos, line: u64) -> bool {
+        if self.cache.touch(line) {
+            return true;
+        }
+        if let Some(changed) = self.cache.insert(line) {
+            self.write_back(at, changed);
+        }
+        false
+    }
+
+    /// Units of a block of which lines were lost from the cache before they were used.
+    fn refetched(&mut self, accessor: Accessor, block_bytes: u64, missing: u64) -> u64 {
+        let processor = &self.parameters.processor;
+        // A copy needs room for its source and its target.
+        let outgrown = outgrown_millionths(2 * block_bytes, processor.cache_bytes);
+        let thread = &mut self.threads[accessor.0 as usize];
+        let billionths = thread.refetch_rest + missing * processor.refetch_milli * outgrown;
+        thread.refetch_rest = billionths % 1_000_000_000;
+        billionths / 1_000_000_000
+    }
+
+    /// Lines behind a load's end that the processor fetches unasked; units that this costs.
+    fn prefetch(&mut self, at: Picos, piece: &Piece, prefetch: Prefetch) -> u64 {
+        let end = piece.offset + piece.bytes;
+        if !piece.last {
+            return 0;
+        }
+        let behind = Piece {
+            offset: end.next_multiple_of(LINE_BYTES),
+            bytes: prefetch.lines * LINE_BYTES,
+            ..*piece
+        };
+        self.find(at, &behind, true).missing
+    }
+
+    /// Takes the medium's time for reading units; what a thread waits because others do as well.
+    pub(super) fn read_medium(&mut self, at: Picos, offset: u64, units: u64) -> Picos {
+        if units == 0 {
+            return Picos::ZERO;
+        }
+        self.counts.units_read += units;
+        let module = &self.parameters.module;
+        let demand = Picos(module.read_demand().0 * units);
+        let index = self.module_of(offset);
+        let channel = &mut self.modules[index].channel;
+        // A write in progress is not interrupted.
+        let write = channel.backlog(Kind::Write, at).0 % module.write_demand().0;
+        let served = channel.serve(Kind::Read, at, demand);
+        served.since(at.after(demand)).after(Picos(write))
+    }
+}

@@ -1,0 +1,126 @@
+//! Stores, flushes, and what becomes of them in the module.
+
+use super::{Accessor, Kind, LINE_BYTES, MemoryModel, Picos, Piece, Written, outgrown_millionths};
+
+impl MemoryModel {
+    pub(super) fn nt_store(&mut self, at: Picos, accessor: Accessor, piece: &Piece) -> Picos {
+        let lines = piece.lines();
+        let (mut line, mut waited) = (lines.start, Picos::ZERO);
+        while line < lines.end {
+            let (unit, first) = self.unit_of(line);
+            let count = (self.lines_per_unit() - first).min(lines.end - line);
+            (line..line + count).for_each(|line| self.cache.drop_line(line));
+            let bits = ((1 << count) - 1) << first;
+            let bits = self.hold_back(accessor, piece.whole_bytes, line, bits);
+            waited = waited.max(self.combine(at, unit, bits));
+            self.threads[accessor.0 as usize].units_stored += 1;
+            waited = waited.max(self.send_late_lines(at, accessor, false));
+            line += count;
+        }
+        let (processor, module) = (&self.parameters.processor, &self.parameters.module);
+        let count = lines.end - lines.start;
+        let stored = Picos(processor.store_line.0 * count);
+        let paced = Picos(processor.store_pace.0 * count);
+        let partly = Picos(module.partial_line.0 * partial_lines(piece));
+        let safe = module.store_latency.after(stored).after(partly).max(paced);
+        self.safe_at(accessor, at.after(safe).after(waited));
+        at.after(stored.max(paced)).after(waited)
+    }
+
+    pub(super) fn store(&mut self, at: Picos, accessor: Accessor, piece: &Piece) -> Picos {
+        // The line comes into the cache before a part of it is changed.
+        let fetched = self.load(at, accessor, piece);
+        for line in piece.lines() {
+            self.cached(at, line);
+            self.cache.dirty(line);
+        }
+        fetched
+    }
+
+    /// The lines of `bytes` at `offset` that the processor has changed are on their way back; the
+    /// answer is when the thread can go on, and a fence waits for the rest.
+    pub fn flush(&mut self, at: Picos, accessor: Accessor, offset: u64, bytes: usize) -> Picos {
+        let (mut count, mut waited) = (0, Picos::ZERO);
+        for line in offset / LINE_BYTES..(offset + bytes as u64).div_ceil(LINE_BYTES) {
+            count += 1;
+            if self.cache.clean(line) {
+                let (unit, place) = self.unit_of(line);
+                waited = waited.max(self.combine(at, unit, 1 << place));
+            }
+        }
+        let gone = at.after(Picos(self.parameters.processor.store_line.0 * count)).after(waited);
+        self.know(accessor);
+        self.safe_at(accessor, gone.after(self.parameters.module.store_latency));
+        gone
+    }
+
+    /// A changed line that had to leave the cache; nobody waits for it.
+    pub(super) fn write_back(&mut self, at: Picos, line: u64) {
+        let (unit, place) = self.unit_of(line);
+        self.combine(at, unit, 1 << place);
+    }
+
+    fn safe_at(&mut self, accessor: Accessor, at: Picos) {
+        let thread = &mut self.threads[accessor.0 as usize];
+        thread.safe = thread.safe.max(at);
+    }
+
+    /// Lines, one bit each, arrive in the combining buffer; how long they wait for room.
+    fn combine(&mut self, at: Picos, unit: u64, lines: u64) -> Picos {
+        let module = &self.parameters.module;
+        let (read, write) = (module.read_demand().0, module.write_demand().0);
+        let room = Picos(write * module.buffer_units as u64);
+        let index = self.module_of(unit * module.unit_bytes);
+        let state = &mut self.modules[index];
+        state.read.forget(unit);
+        let Written { whole, partial } = state.combining.add(unit, lines);
+        if whole + partial == 0 {
+            return Picos::ZERO;
+        }
+        self.counts.units_written += whole + partial;
+        self.counts.units_read_to_write += partial;
+        let demand = Picos(write * (whole + partial) + read * partial);
+        state.channel.serve(Kind::Write, at, demand);
+        state.channel.backlog(Kind::Write, at).since(room)
+    }
+
+    /// Takes the line that will be late, if one of this unit will be, out of its bits.
+    fn hold_back(&mut self, accessor: Accessor, block_bytes: u64, line: u64, bits: u64) -> u64 {
+        let processor = &self.parameters.processor;
+        // Only the source of such a copy goes through the cache.
+        let outgrown = outgrown_millionths(block_bytes, processor.cache_bytes);
+        let thread = &mut self.threads[accessor.0 as usize];
+        thread.late_rest += processor.late_milli * outgrown;
+        if thread.late_rest < 1_000_000_000 || bits.count_ones() < 2 {
+            return bits;
+        }
+        thread.late_rest -= 1_000_000_000;
+        let due = thread.units_stored + self.parameters.module.buffer_units as u64;
+        thread.late.push_back((line, due));
+        bits & (bits - 1)
+    }
+
+    /// Lines that were held back leave once the thread has gone on by as much as the combining
+    /// buffer holds, or all of them because of a fence.
+    pub(super) fn send_late_lines(&mut self, at: Picos, accessor: Accessor, all: bool) -> Picos {
+        let mut waited = Picos::ZERO;
+        while let Some(thread) = self.threads.get_mut(accessor.0 as usize)
+            && let Some(&(line, due)) = thread.late.front()
+            && (all || due < thread.units_stored)
+        {
+            thread.late.pop_front();
+            let (unit, place) = self.unit_of(line);
+            waited = waited.max(self.combine(at, unit, 1 << place));
+        }
+        waited
+    }
+}
+
+/// How many lines a piece stores a part of only.
+fn partial_lines(piece: &Piece) -> u64 {
+    let (begin, end) = (piece.offset, piece.offset + piece.bytes);
+    let head = !begin.is_multiple_of(LINE_BYTES);
+    let tail = !end.is_multiple_of(LINE_BYTES);
+    let one_line = piece.lines().end - piece.lines().start == 1;
+    if one_line { u64::from(head || tail) } else { u64::from(head) + u64::from(tail) }
+}
