@@ -66,6 +66,7 @@ impl FileValues {
             (block::Backend::IoUring, false) => "io-uring, page cache",
             (block::Backend::ThreadPool, true) => "threads, direct",
             (block::Backend::ThreadPool, false) => "threads, page cache",
+            (block::Backend::Simulated, _) => "simulated",
         }
     }
 

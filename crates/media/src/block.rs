@@ -19,17 +19,20 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::cost::Access;
-use crate::directory::Place;
+use crate::crash::Place;
 use crate::model::ModelName;
 use crate::placement::{FileError, Placement};
 pub use crate::raw::buffer::IoBuffer;
 use crate::raw::ring::Ring;
 
-mod disk;
+mod local;
+mod slow;
 mod threads;
 
-use disk::Disk;
-pub(crate) use disk::OpenFile;
+use local::LocalFile;
+pub(crate) use local::OpenFile;
+pub(crate) use slow::Drive;
+use slow::SlowFile;
 
 /// The most that one request moves. The kernel's limit is just below 2 GiB.
 pub const REQUEST_BYTES_MAX: usize = 1 << 30;
@@ -97,6 +100,8 @@ pub enum Backend {
     IoUring,
     /// Positioned reads and writes by a few threads.
     ThreadPool,
+    /// A simulated disk ([`crate::disk`]), in virtual time.
+    Simulated,
 }
 
 impl Backend {
@@ -106,6 +111,7 @@ impl Backend {
         match self {
             Backend::IoUring => "io-uring",
             Backend::ThreadPool => "threads",
+            Backend::Simulated => "simulated",
         }
     }
 }
@@ -140,7 +146,7 @@ pub struct BlockOptions {
     pub magic: Option<[u8; 8]>,
     /// Which kind of queue serves it.
     pub backend: BackendChoice,
-    /// The device that it is slowed to, in real time.
+    /// The drive that it is slowed to, in real time. A simulated disk has one of its own.
     pub model: Option<ModelName>,
 }
 
@@ -289,7 +295,7 @@ pub trait IoQueue: Send {
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
     /// A descriptor that becomes readable when there is something to reap, and stays so until it is
-    /// reaped.
+    /// reaped. (Not on a simulated disk: nobody can wait for a descriptor in virtual time.)
     fn event(&self) -> BorrowedFd<'_>;
 
     /// The number of that descriptor; it belongs to the queue.
@@ -304,6 +310,52 @@ pub trait IoQueue: Send {
     fn buffer(&self, len: usize) -> IoBuffer;
 }
 
+/// Refuses a request that no file of this length and alignment serves.
+pub(crate) fn check_request(
+    alignment: Alignment,
+    file_bytes: u64,
+    access: Access,
+    offset: u64,
+    bytes: usize,
+) -> io::Result<()> {
+    if bytes == 0 || bytes > REQUEST_BYTES_MAX {
+        return Err(invalid(format!("a request for {bytes} bytes")));
+    }
+    check_range(alignment, file_bytes, access, offset, bytes as u64)
+}
+
+/// Refuses a range that is not of whole blocks, or lies behind the end where it must not.
+pub(crate) fn check_range(
+    alignment: Alignment,
+    file_bytes: u64,
+    access: Access,
+    offset: u64,
+    bytes: u64,
+) -> io::Result<()> {
+    let block = alignment.offset;
+    if !offset.is_multiple_of(block) || !bytes.is_multiple_of(block) {
+        return Err(invalid(format!("{bytes} bytes at {offset} are no blocks of {block}")));
+    }
+    let end = offset.saturating_add(bytes);
+    if access == Access::Write && end > file_bytes {
+        return Err(invalid(format!("a write up to {end} in a file of {file_bytes} bytes")));
+    }
+    Ok(())
+}
+
+/// Refuses a queue that is too deep, or has no depth.
+pub(crate) fn check_depth(depth: usize) -> io::Result<()> {
+    if depth == 0 || depth > QUEUE_DEPTH_MAX {
+        let most = QUEUE_DEPTH_MAX;
+        return Err(invalid(format!("a queue of {depth} requests; 1 to {most} are possible")));
+    }
+    Ok(())
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
 /// Opens or makes a block file, locked against other processes for as long as it is open.
 ///
 /// # Errors
@@ -312,11 +364,17 @@ pub fn open_block_file(
     path: &Path,
     options: &BlockOptions,
 ) -> Result<Arc<dyn BlockFile>, FileError> {
-    if let Some(model) = options.model {
-        let text = format!("files are not slowed to {model} yet");
-        let cause = io::Error::new(io::ErrorKind::Unsupported, text);
-        return Err(FileError::Io { doing: "slow down", path: path.into(), cause });
-    }
+    let slow = |cause| FileError::Io { doing: "slow down", path: path.into(), cause };
+    let drive = options.model.map(Drive::new).transpose().map_err(slow)?;
+    open_on(path, options, drive.as_ref())
+}
+
+/// Opens or makes a block file, slowed to a drive that it may share with others.
+pub(crate) fn open_on(
+    path: &Path,
+    options: &BlockOptions,
+    drive: Option<&Arc<Drive>>,
+) -> Result<Arc<dyn BlockFile>, FileError> {
     let placement = Placement {
         create: options.create,
         grow: options.grow,
@@ -328,7 +386,11 @@ pub fn open_block_file(
     let file = OpenFile::new(path, &prepared, &mut remarks)?;
     let backend = choose(&file, options.backend, &mut remarks)?;
     let file = Arc::new(file.kept(prepared.keep()?));
-    Ok(Arc::new(Disk::new(file, backend, remarks)))
+    let file: Arc<dyn BlockFile> = Arc::new(LocalFile::new(file, backend, remarks));
+    Ok(match drive {
+        None => file,
+        Some(drive) => Arc::new(SlowFile::new(file, Arc::clone(drive))),
+    })
 }
 
 /// Finds out by a real read whether io_uring serves this file: rings can often be made where

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::block::{BlockFile, BlockOptions};
+use crate::crash::Place;
 use crate::placement::FileError;
 
 mod local;
@@ -34,9 +35,6 @@ pub const SMALL_FILE_BYTES_MAX: u64 = 16 << 20;
 pub const NAME_BYTES_MAX: usize = 200;
 /// How the names of replacements begin that are not yet complete. No other file may be called so.
 const UNFINISHED: &str = ".unfinished-";
-
-/// The line of code that asked for something: which of a program's syncs this is.
-pub type Place = &'static Location<'static>;
 
 /// What a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

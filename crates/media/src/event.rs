@@ -5,8 +5,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 /// A descriptor that is readable from [`Event::signal`] to [`Event::clear`].
 #[derive(Debug)]
@@ -29,13 +32,17 @@ impl Event {
 
     /// Waits until it is signalled, at most for `timeout`.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        let mut watched = [PollFd::new(&self.0, PollFlags::IN)];
-        match poll(&mut watched, timeout.as_ref()) {
-            // Interrupted by a signal: callers look and wait again in any case.
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
+        wait_readable(&self.0, timeout)
+    }
+}
+
+fn wait_readable(descriptor: &OwnedFd, timeout: Option<Duration>) -> io::Result<()> {
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    let mut watched = [PollFd::new(descriptor, PollFlags::IN)];
+    match poll(&mut watched, timeout.as_ref()) {
+        // Interrupted by a signal: callers look and wait again in any case.
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno.into()),
     }
 }
 
@@ -48,5 +55,56 @@ impl AsRawFd for Event {
 impl AsFd for Event {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// A descriptor that is readable once a time has come, and, if so wished, when another is.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    watches_other: bool,
+}
+
+impl Alarm {
+    /// An alarm that is not set, beside a descriptor that is not looked at yet.
+    pub(crate) fn new(other: BorrowedFd<'_>) -> io::Result<Alarm> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        epoll::add(&epoll, &timer, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, other, epoll::EventData::new_u64(1), epoll::EventFlags::empty())?;
+        Ok(Alarm { epoll, timer, watches_other: false })
+    }
+
+    /// Wakes after `next`, if given, and, if `watch`, when the descriptor is readable that it was
+    /// made with. What it was set to before does not count any more.
+    pub(crate) fn set(
+        &mut self,
+        next: Option<Duration>,
+        other: BorrowedFd<'_>,
+        watch: bool,
+    ) -> io::Result<()> {
+        // A timer that is set to zero is off.
+        let next = next.map(|next| next.max(Duration::from_nanos(1))).unwrap_or_default();
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let it_value = Timespec::try_from(next).unwrap_or(zero);
+        let value = Itimerspec { it_interval: zero, it_value };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value)?;
+        if watch != self.watches_other {
+            let flags = if watch { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+            epoll::modify(&self.epoll, other, epoll::EventData::new_u64(1), flags)?;
+            self.watches_other = watch;
+        }
+        Ok(())
+    }
+
+    /// Waits until it is readable, at most for `timeout`.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
+        wait_readable(&self.epoll, timeout)
+    }
+
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }

@@ -19,6 +19,11 @@ fn everywhere(test: impl Fn(Arc<dyn BlockFile>)) {
         for backend in backends() {
             let file = open(directory, &format!("{backend}"), backend);
             test(file);
+            let path = directory.path().join(format!("slow-{backend}"));
+            let model = Some(ModelName::OptaneSsd);
+            let create = Some(FILE_BYTES);
+            let options = BlockOptions { create, backend, model, ..BlockOptions::default() };
+            test(open_block_file(&path, &options).expect("opens"));
         }
     }
 }
@@ -30,7 +35,7 @@ fn backends() -> Vec<BackendChoice> {
     let options = BlockOptions { create: Some(FILE_BYTES), ..BlockOptions::default() };
     match open_block_file(&path, &options).expect("opens").backend() {
         Backend::IoUring => vec![BackendChoice::IoUring, BackendChoice::Threads],
-        Backend::ThreadPool => vec![BackendChoice::Threads],
+        _ => vec![BackendChoice::Threads],
     }
 }
 
@@ -255,7 +260,7 @@ fn what_the_kernel_says_comes_back() {
         let other = file.path().with_extension("other");
         let prepared = placement.prepare(&other).expect("made");
         let open = OpenFile::new(&other, &prepared, &mut remarks).expect("opens").kept(reader);
-        let read_only = Arc::new(Disk::new(Arc::new(open), file.backend(), remarks));
+        let read_only = Arc::new(LocalFile::new(Arc::new(open), file.backend(), remarks));
         let mut queue = read_only.clone().queue(2).expect("queue");
         let write = request(Access::Write, 0, filled(queue.buffer(BLOCK), 6), 9);
         let done = one(&mut *queue, write);

@@ -7,10 +7,12 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Directory, DirectoryLock, Entry, EntryKind, Place};
+use super::{Directory, DirectoryLock, Entry, EntryKind};
 use super::{check_small, is_unfinished, path_of, unfinished};
-use crate::block::{self, BlockFile, BlockOptions};
+use crate::block::{self, BlockFile, BlockOptions, Drive};
+use crate::crash::Place;
 use crate::files;
+use crate::model::ModelName;
 use crate::placement::{self, FileError};
 
 /// A directory of this machine's file system, held open.
@@ -18,6 +20,8 @@ use crate::placement::{self, FileError};
 pub struct LocalDirectory {
     path: PathBuf,
     handle: File,
+    /// What all block files in it are slowed to.
+    drive: Option<Arc<Drive>>,
 }
 
 impl LocalDirectory {
@@ -51,7 +55,17 @@ impl LocalDirectory {
             let (found, wanted) = ("no directory", "another place");
             return Err(FileError::WrongType { path: path.into(), found, wanted });
         }
-        Ok(LocalDirectory { path: path.into(), handle })
+        Ok(LocalDirectory { path: path.into(), handle, drive: None })
+    }
+
+    /// Slows all block files that are opened in it, and in directories in it, to one drive, in
+    /// real time. Small files stay as fast as they are.
+    ///
+    /// # Errors
+    /// If the model is one of memory.
+    pub fn slowed(mut self, model: ModelName) -> Result<LocalDirectory, FileError> {
+        self.drive = Some(Drive::new(model).map_err(failed("slow down", &self.path))?);
+        Ok(self)
     }
 
     fn write_and_rename(&self, unfinished: &Path, to: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -81,11 +95,16 @@ impl Directory for LocalDirectory {
         name: &str,
         options: &BlockOptions,
     ) -> Result<Arc<dyn BlockFile>, FileError> {
-        block::open_block_file(&path_of(&self.path, name)?, options)
+        let path = path_of(&self.path, name)?;
+        match &self.drive {
+            Some(drive) => block::open_on(&path, options, Some(drive)),
+            None => block::open_block_file(&path, options),
+        }
     }
 
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Directory>, FileError> {
-        Ok(Arc::new(LocalDirectory::open(&path_of(&self.path, name)?)?))
+        let inner = LocalDirectory::open(&path_of(&self.path, name)?)?;
+        Ok(Arc::new(LocalDirectory { drive: self.drive.clone(), ..inner }))
     }
 
     fn list(&self) -> Result<Vec<Entry>, FileError> {

@@ -12,10 +12,11 @@ use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags, fcntl_getfl, fcntl
 
 use super::threads::{Pool, ThreadQueue};
 use super::{
-    Alignment, Backend, BlockFile, IoBuffer, IoQueue, IoRequest, QUEUE_DEPTH_MAX, REQUEST_BYTES_MAX,
+    Alignment, Backend, BlockFile, IoBuffer, IoQueue, IoRequest, check_depth, check_range,
+    check_request,
 };
 use crate::cost::Access;
-use crate::directory::Place;
+use crate::crash::Place;
 use crate::placement::{self, FileError, PAGE_BYTES, Prepared};
 use crate::raw::buffer::BUFFER_ALIGNMENT;
 use crate::raw::ring::Ring;
@@ -95,22 +96,11 @@ impl OpenFile {
     }
 
     fn check_call(&self, access: Access, offset: u64, buffer: &IoBuffer) -> io::Result<()> {
-        if buffer.is_empty() || buffer.len() > REQUEST_BYTES_MAX {
-            return invalid(format!("a request for {} bytes", buffer.len()));
-        }
-        self.check_range(access, offset, buffer.len() as u64)
+        check_request(self.alignment, self.len(), access, offset, buffer.len())
     }
 
     fn check_range(&self, access: Access, offset: u64, bytes: u64) -> io::Result<()> {
-        let block = self.alignment.offset;
-        if !offset.is_multiple_of(block) || !bytes.is_multiple_of(block) {
-            return invalid(format!("{bytes} bytes at {offset} are no blocks of {block}"));
-        }
-        let end = offset.saturating_add(bytes);
-        if access == Access::Write && end > self.len() {
-            return invalid(format!("a write up to {end} in a file of {} bytes", self.len()));
-        }
-        Ok(())
+        check_range(self.alignment, self.len(), access, offset, bytes)
     }
 
     /// Carries out one request, blocking the thread.
@@ -137,10 +127,6 @@ impl AsRawFd for OpenFile {
     fn as_raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
-}
-
-fn invalid(text: String) -> io::Result<()> {
-    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 fn set_direct(file: &File) -> io::Result<()> {
@@ -172,7 +158,7 @@ fn alignment(file: &File, direct: bool) -> io::Result<Alignment> {
 
 /// A block file on a disk of this machine.
 #[derive(Debug)]
-pub(super) struct Disk {
+pub(super) struct LocalFile {
     file: Arc<OpenFile>,
     backend: Backend,
     remarks: Vec<String>,
@@ -180,9 +166,9 @@ pub(super) struct Disk {
     pool: Mutex<Option<Arc<Pool>>>,
 }
 
-impl Disk {
-    pub(super) fn new(file: Arc<OpenFile>, backend: Backend, remarks: Vec<String>) -> Disk {
-        Disk { file, backend, remarks, pool: Mutex::new(None) }
+impl LocalFile {
+    pub(super) fn new(file: Arc<OpenFile>, backend: Backend, remarks: Vec<String>) -> LocalFile {
+        LocalFile { file, backend, remarks, pool: Mutex::new(None) }
     }
 
     fn pool(&self) -> io::Result<Arc<Pool>> {
@@ -194,7 +180,7 @@ impl Disk {
     }
 }
 
-impl BlockFile for Disk {
+impl BlockFile for LocalFile {
     fn read_at(&self, offset: u64, buffer: &mut IoBuffer) -> io::Result<usize> {
         self.file.perform(Access::Read, offset, buffer)
     }
@@ -285,13 +271,10 @@ impl BlockFile for Disk {
     }
 
     fn queue(self: Arc<Self>, depth: usize) -> io::Result<Box<dyn IoQueue>> {
-        if depth == 0 || depth > QUEUE_DEPTH_MAX {
-            let text = format!("a queue of {depth} requests; 1 to {QUEUE_DEPTH_MAX} are possible");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
+        check_depth(depth)?;
         match self.backend {
             Backend::IoUring => Ok(Box::new(Ring::new(Arc::clone(&self.file), depth)?)),
-            Backend::ThreadPool => Ok(Box::new(ThreadQueue::new(self.pool()?, depth)?)),
+            _ => Ok(Box::new(ThreadQueue::new(self.pool()?, depth)?)),
         }
     }
 }

@@ -1,0 +1,372 @@
+//! Block files in real time that are no faster than a drive that is not here: every request
+//! completes when the file has served it and the drive's model would have.
+//!
+//! A slower tier can be had so on any disk that is faster. The bytes are where they are; only the
+//! completions are held back.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use entresol_base::clock::{Clock, Nanos, Picos, SystemClock};
+
+use super::{
+    Alignment, Backend, BlockFile, IoBuffer, IoCompletion, IoQueue, IoRequest, check_request,
+};
+use crate::cost::Access;
+use crate::crash::Place;
+use crate::event::Alarm;
+use crate::model::ModelName;
+use crate::model::block::BlockModel;
+use crate::placement::FileError;
+
+/// How long a model goes on before it begins anew, idle: its clock lasts for 213 days.
+const MODEL_LIFE: Duration = Duration::from_secs(100 * 24 * 3600);
+/// How far apart files begin on the drive.
+const FILE_STEP: u64 = 1 << 30;
+
+/// A drive that files are slowed to; all of them share it.
+pub(crate) struct Drive {
+    name: ModelName,
+    clock: SystemClock,
+    state: Mutex<State>,
+}
+
+struct State {
+    model: BlockModel,
+    /// When the model's time began.
+    epoch: Nanos,
+    /// When the drive has done all that it was given.
+    busy_until: Nanos,
+    /// Where the next file begins.
+    end: u64,
+}
+
+impl Drive {
+    /// A drive of this name that is idle.
+    pub(crate) fn new(name: ModelName) -> io::Result<Arc<Drive>> {
+        let model = BlockModel::of(name).ok_or_else(|| {
+            let text = format!("{name} is a model of memory, not of a disk");
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
+        let clock = SystemClock::new();
+        let epoch = clock.now();
+        let state = State { model, epoch, busy_until: epoch, end: 0 };
+        Ok(Arc::new(Drive { name, clock, state: Mutex::new(state) }))
+    }
+
+    fn place(&self, bytes: u64) -> u64 {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = state.end;
+        state.end += bytes.max(1).next_multiple_of(FILE_STEP);
+        place
+    }
+
+    /// When a request that comes now would complete.
+    fn due(&self, access: Access, offset: u64, bytes: usize) -> Nanos {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        if now.since(state.epoch) > MODEL_LIFE
+            && let Some(model) = BlockModel::of(self.name)
+        {
+            (state.model, state.epoch) = (model, now);
+        }
+        let at = Picos::from(now.since(state.epoch));
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let done = state.model.submit(at, access, offset, bytes);
+        // Rounded up: never earlier than the model says.
+        let due = Nanos(state.epoch.0 + done.0.div_ceil(1_000));
+        state.busy_until = state.busy_until.max(due);
+        due
+    }
+
+    fn busy_until(&self) -> Nanos {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).busy_until
+    }
+
+    /// Blocks the thread until it is that time.
+    fn sleep(&self, until: Nanos) {
+        let left = until.since(self.clock.now());
+        if !left.is_zero() {
+            std::thread::sleep(left);
+        }
+    }
+}
+
+impl fmt::Debug for Drive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Drive").field("name", &self.name).finish()
+    }
+}
+
+/// A block file that is no faster than a drive.
+#[derive(Debug)]
+pub(super) struct SlowFile {
+    inner: Arc<dyn BlockFile>,
+    drive: Arc<Drive>,
+    /// Where on the drive the file begins.
+    base: u64,
+    remarks: Vec<String>,
+}
+
+impl SlowFile {
+    pub(super) fn new(inner: Arc<dyn BlockFile>, drive: Arc<Drive>) -> SlowFile {
+        let mut remarks = inner.remarks().to_vec();
+        let name = drive.name;
+        remarks.push(format!(
+            "slowed to model {name}: requests take the model's time, or this disk's if it is longer"
+        ));
+        let base = drive.place(inner.len());
+        SlowFile { inner, drive, base, remarks }
+    }
+
+    /// When a request that comes now would complete; at once if it is to be refused.
+    fn due(&self, access: Access, offset: u64, bytes: usize) -> Nanos {
+        match check_request(self.alignment(), self.len(), access, offset, bytes) {
+            Ok(()) => self.drive.due(access, self.base + offset, bytes),
+            Err(_) => Nanos(0),
+        }
+    }
+}
+
+impl BlockFile for SlowFile {
+    fn read_at(&self, offset: u64, buffer: &mut IoBuffer) -> io::Result<usize> {
+        let due = self.due(Access::Read, offset, buffer.len());
+        let read = self.inner.read_at(offset, buffer)?;
+        self.drive.sleep(due);
+        Ok(read)
+    }
+
+    fn write_at(&self, offset: u64, buffer: &IoBuffer) -> io::Result<()> {
+        let due = self.due(Access::Write, offset, buffer.len());
+        self.inner.write_at(offset, buffer)?;
+        self.drive.sleep(due);
+        Ok(())
+    }
+
+    /// A sync ends when the drive has done all that it was given before.
+    fn sync_at(&self, place: Place) -> io::Result<()> {
+        let busy_until = self.drive.busy_until();
+        self.inner.sync_at(place)?;
+        self.drive.sleep(busy_until);
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<(), FileError> {
+        self.inner.set_len(bytes)
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        self.inner.discard(offset, bytes)
+    }
+
+    fn allocate(&self, offset: u64, bytes: u64) -> Result<(), FileError> {
+        self.inner.allocate(offset, bytes)
+    }
+
+    fn alignment(&self) -> Alignment {
+        self.inner.alignment()
+    }
+
+    fn is_direct(&self) -> bool {
+        self.inner.is_direct()
+    }
+
+    fn backend(&self) -> Backend {
+        self.inner.backend()
+    }
+
+    fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+
+    fn buffer(&self, len: usize) -> IoBuffer {
+        self.inner.buffer(len)
+    }
+
+    fn queue(self: Arc<Self>, depth: usize) -> io::Result<Box<dyn IoQueue>> {
+        let inner = Arc::clone(&self.inner).queue(depth)?;
+        Ok(Box::new(SlowQueue {
+            alarm: Alarm::new(inner.event())?,
+            inner,
+            file: self,
+            depth,
+            seats: Vec::new(),
+            free: Vec::new(),
+            fresh: Vec::new(),
+            held: BinaryHeap::new(),
+            done: Vec::new(),
+        }))
+    }
+}
+
+/// One thread's requests to a slowed file. The file's own queue works under it, with numbers of
+/// seats for tokens.
+struct SlowQueue {
+    alarm: Alarm,
+    inner: Box<dyn IoQueue>,
+    file: Arc<SlowFile>,
+    depth: usize,
+    seats: Vec<Seat>,
+    free: Vec<usize>,
+    /// Submitted and not kicked.
+    fresh: Vec<Fresh>,
+    /// Served by the file, and not due yet.
+    held: BinaryHeap<Reverse<Held>>,
+    done: Vec<IoCompletion>,
+}
+
+/// A request that the file's own queue has.
+#[derive(Clone, Copy)]
+struct Seat {
+    token: u64,
+    /// None before it is kicked, and when nobody sits here.
+    due: Option<Nanos>,
+}
+
+struct Fresh {
+    seat: usize,
+    access: Access,
+    offset: u64,
+    bytes: usize,
+}
+
+/// A completion that is held back. Ordered by when it is due.
+struct Held {
+    due: Nanos,
+    completion: IoCompletion,
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Held) -> bool {
+        self.due == other.due
+    }
+}
+
+impl Eq for Held {}
+
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Held) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Held {
+    fn cmp(&self, other: &Held) -> std::cmp::Ordering {
+        self.due.cmp(&other.due)
+    }
+}
+
+impl SlowQueue {
+    /// Asks the model about what is about to start.
+    fn assign(&mut self) {
+        for Fresh { seat, access, offset, bytes } in std::mem::take(&mut self.fresh) {
+            self.seats[seat].due = Some(self.file.due(access, offset, bytes));
+        }
+    }
+
+    /// Takes over what the file's own queue has completed.
+    fn collect(&mut self) {
+        self.inner.reap(&mut self.done);
+        for mut completion in self.done.drain(..) {
+            let number = completion.token as usize;
+            let seat = &mut self.seats[number];
+            completion.token = seat.token;
+            let due = seat.due.take().unwrap_or_default();
+            self.free.push(number);
+            self.held.push(Reverse(Held { due, completion }));
+        }
+    }
+
+    /// Lets the descriptor wake at the first due time to come; and, if something is due that the
+    /// file has not served yet, when it has.
+    fn arm(&mut self, now: Nanos) -> io::Result<()> {
+        let waiting = self.seats.iter().filter_map(|seat| seat.due);
+        let late = waiting.clone().any(|due| due <= now);
+        let held = self.held.peek().map(|held| held.0.due);
+        let next = waiting.filter(|&due| due > now).chain(held).min();
+        self.alarm.set(next.map(|due| due.since(now)), self.inner.event(), late)
+    }
+
+    fn is_something_due(&self, now: Nanos) -> bool {
+        self.held.peek().is_some_and(|held| held.0.due <= now)
+    }
+}
+
+impl IoQueue for SlowQueue {
+    fn submit(&mut self, request: IoRequest) -> Result<(), IoRequest> {
+        let IoRequest { access, offset, token, .. } = request;
+        let bytes = request.buffer.len();
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.seats.push(Seat { token: 0, due: None });
+            self.seats.len() - 1
+        });
+        let inner = IoRequest { token: number as u64, ..request };
+        // What is held back counts for the depth as well, of which the queue below knows nothing.
+        let full = self.in_flight() >= self.depth;
+        let refused = if full { Err(inner) } else { self.inner.submit(inner) };
+        if let Err(inner) = refused {
+            self.free.push(number);
+            return Err(IoRequest { token, ..inner });
+        }
+        self.seats[number].token = token;
+        self.fresh.push(Fresh { seat: number, access, offset, bytes });
+        Ok(())
+    }
+
+    fn kick(&mut self) -> io::Result<()> {
+        self.assign();
+        self.inner.kick()?;
+        self.arm(self.file.drive.clock.now())
+    }
+
+    fn reap(&mut self, out: &mut Vec<IoCompletion>) {
+        self.collect();
+        let now = self.file.drive.clock.now();
+        while self.is_something_due(now)
+            && let Some(Reverse(held)) = self.held.pop()
+        {
+            out.push(held.completion);
+        }
+        // Without an alarm nobody would wake: then all is given out early.
+        if self.arm(now).is_err() {
+            out.extend(self.held.drain().map(|held| held.0.completion));
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.kick()?;
+        if self.is_something_due(self.file.drive.clock.now()) || self.in_flight() == 0 {
+            return Ok(());
+        }
+        self.alarm.wait(timeout)
+    }
+
+    fn event(&self) -> BorrowedFd<'_> {
+        self.alarm.event()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight() + self.held.len()
+    }
+
+    fn buffer(&self, len: usize) -> IoBuffer {
+        self.inner.buffer(len)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! What is particular to files that are slowed; that they behave like others is the business of the
+//! suite for all.
+
+use super::super::{BlockOptions, open_block_file};
+use super::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+const FILE_BYTES: u64 = 1 << 20;
+const BLOCK: usize = 4096;
+
+/// A file in memory, so that what takes time is the model.
+fn open(model: ModelName) -> (tempfile::TempDir, Arc<dyn BlockFile>) {
+    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let directory = directory.expect("directory");
+    let options =
+        BlockOptions { create: Some(FILE_BYTES), model: Some(model), ..BlockOptions::default() };
+    let file = open_block_file(&directory.path().join("a"), &options).expect("opens");
+    (directory, file)
+}
+
+/// What the model says of these requests, all at once after an idle time.
+fn model_says(model: ModelName, requests: &[(Access, u64)]) -> Vec<Duration> {
+    let mut model = BlockModel::of(model).expect("a drive");
+    let at = Picos::from_secs(1);
+    let submit = |&(access, offset)| model.submit(at, access, offset, BLOCK as u32).since(at);
+    requests.iter().map(submit).map(Duration::from).collect()
+}
+
+fn read(queue: &dyn IoQueue, number: u64) -> IoRequest {
+    let buffer = queue.buffer(BLOCK);
+    IoRequest { access: Access::Read, offset: number * BLOCK as u64, buffer, token: number }
+}
+
+fn is_readable(queue: &dyn IoQueue, timeout: Duration) -> bool {
+    let timeout = Timespec::try_from(timeout).expect("short");
+    let mut watched = [PollFd::from_borrowed_fd(queue.event(), PollFlags::IN)];
+    poll(&mut watched, Some(&timeout)).expect("polls") == 1
+}
+
+#[test]
+fn no_call_is_faster_than_the_model() {
+    for model in ModelName::ALL.into_iter().filter(|model| !model.is_memory()) {
+        let (_directory, file) = open(model);
+        let clock = SystemClock::new();
+        let mut buffer = file.buffer(BLOCK);
+        let least = model_says(model, &[(Access::Read, 0)])[0];
+        let before = clock.now();
+        file.read_at(0, &mut buffer).expect("reads");
+        let took = clock.now().since(before);
+        assert!(took >= least, "{model}: {took:?} < {least:?}");
+        let least = model_says(model, &[(Access::Write, 0)])[0];
+        let before = clock.now();
+        file.write_at(0, &buffer).expect("writes");
+        file.sync().expect("syncs");
+        assert!(clock.now().since(before) >= least, "{model}");
+    }
+}
+
+#[test]
+fn completions_of_many_requests_are_held_back_until_they_are_due() {
+    let model = ModelName::Qlc5210;
+    let (_directory, file) = open(model);
+    let requests: Vec<_> = (0..64).map(|number| (Access::Read, number * BLOCK as u64)).collect();
+    let least = model_says(model, &requests);
+    let clock = SystemClock::new();
+    let mut queue = file.clone().queue(64).expect("queue");
+    for number in 0..64 {
+        let request = read(&*queue, number);
+        queue.submit(request).expect("room");
+    }
+    let one_more = read(&*queue, 64);
+    assert!(queue.submit(one_more).is_err(), "full");
+    let before = clock.now();
+    queue.kick().expect("starts");
+    let mut done = Vec::new();
+    while queue.in_flight() > 0 {
+        assert!(is_readable(&*queue, Duration::from_secs(10)), "wakes");
+        let from = done.len();
+        queue.reap(&mut done);
+        let took = clock.now().since(before);
+        for completion in &done[from..] {
+            assert_eq!(completion.result.as_ref().ok(), Some(&BLOCK));
+            // The file begins somewhere on the drive; which dies serve it may differ from the
+            // trial's, so that single requests may be faster, all together hardly.
+            let soonest = least.iter().min().expect("some");
+            assert!(took >= *soonest, "{took:?}");
+        }
+    }
+    let (took, longest) = (clock.now().since(before), least.iter().max().expect("some"));
+    assert!(took >= *longest / 2, "{took:?} of {longest:?}");
+    let mut tokens: Vec<u64> = done.iter().map(|completion| completion.token).collect();
+    tokens.sort_unstable();
+    assert_eq!(tokens, (0..64).collect::<Vec<_>>());
+    assert!(!is_readable(&*queue, Duration::ZERO), "nothing is left to be reaped");
+}
+
+#[test]
+fn two_queues_share_the_drive() {
+    let model = ModelName::Qlc5210;
+    let (_directory, file) = open(model);
+    let clock = SystemClock::new();
+    let timed = |queues: usize| {
+        let mut queues: Vec<_> =
+            (0..queues).map(|_| file.clone().queue(128).expect("queue")).collect();
+        for queue in &mut queues {
+            for number in 0..128 {
+                let request = read(&**queue, number);
+                queue.submit(request).expect("room");
+            }
+        }
+        let before = clock.now();
+        queues.iter_mut().for_each(|queue| queue.kick().expect("starts"));
+        let mut done = Vec::new();
+        for queue in &mut queues {
+            while queue.in_flight() > 0 {
+                queue.wait(None).expect("waits");
+                queue.reap(&mut done);
+            }
+        }
+        clock.now().since(before)
+    };
+    let (alone, together) = (timed(1), timed(4));
+    assert!(together > alone * 2, "{together:?} for four, {alone:?} for one");
+}
+
+#[test]
+fn it_is_said_that_the_file_is_slowed() {
+    let (_directory, file) = open(ModelName::Qlc5210);
+    assert!(file.remarks().iter().any(|remark| remark.starts_with("slowed to model qlc-5210")));
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a");
+    let options = BlockOptions {
+        create: Some(FILE_BYTES),
+        model: Some(ModelName::Aep),
+        ..BlockOptions::default()
+    };
+    let error = open_block_file(&path, &options).expect_err("is memory").to_string();
+    assert!(error.contains("aep is a model of memory"), "{error}");
+}
