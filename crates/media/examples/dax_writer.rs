@@ -1,18 +1,20 @@
 //! Writes records to a region and says on standard output which are durable; after a power cut it
 //! checks that they are. `.ci/dax-vm` runs it in a machine that has persistent memory.
 //!
-//! `dax_writer write FILE` appends records for ever and prints `ack N.` once the N-th is durable.
-//! `dax_writer check FILE ACKED` fails unless the first ACKED records are there, none is torn, and
-//! nothing lies behind the one that was being written. `dax_writer careless FILE` is the control:
-//! it maps the file without `MAP_SYNC`, makes nothing durable, and says that it did.
+//! `dax_writer write FILE` appends records for ever, to FILE and to others that it numbers, and
+//! prints `ack N.` once the N-th is durable. `dax_writer check FILE ACKED` fails unless the first
+//! ACKED records are there, none is torn, and nothing lies behind the one that was being written.
+//! `dax_writer careless FILE` is the control: it maps the file without `MAP_SYNC`, makes nothing
+//! durable, and says that it did; `dax_writer doubt FILE ACKED` is its check.
 //!
-//! Every byte of record N follows from N, so that the whole file follows from the number of the
-//! last record. A record is its number, stored after everything else, and then its bytes. They are
-//! packed without regard to cache lines or pages, and the file grows in small steps: what makes
-//! trouble after a cut is the new page, the new block, and the new length.
+//! Every byte of record N follows from N, so that all files follow from the number of the last
+//! record. A record is its number, stored after everything else, and then its bytes. They are
+//! packed without regard to cache lines or pages, a file grows in small steps, and there are many
+//! files: what makes trouble after a cut is the new page, the new block, the new length, and the new
+//! name.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
@@ -21,9 +23,10 @@ use entresol_media::{Direct, PmemMode, RegionKind, RegionOptions};
 const MAGIC: [u8; 8] = *b"daxtrial";
 /// Where the first record lies.
 const START: u64 = 64;
-/// By how much the file grows.
-const STEP_BYTES: u64 = 1 << 20;
-/// How long the control's file is. It never grows, since growing makes everything durable.
+/// By how much a file grows, and when the next one begins.
+const STEP_BYTES: u64 = 128 << 10;
+const FILE_BYTES: u64 = 4 * STEP_BYTES;
+/// How long the control's only file is. It never grows, since growing makes everything durable.
 const CARELESS_BYTES: u64 = 128 << 20;
 const RECORD_BYTES_MAX: u64 = 6000;
 
@@ -32,14 +35,16 @@ type Error = Box<dyn std::error::Error>;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let check = |file, acked: &str, file_bytes| match acked.parse() {
+        Ok(acked) => check(Path::new(file), acked, file_bytes),
+        Err(_) => Err(format!("{acked} is not the number of a record").into()),
+    };
     let result = match arguments[..] {
         ["write", file] => write(Path::new(file)),
+        ["check", file, acked] => check(file, acked, FILE_BYTES),
         ["careless", file] => careless(Path::new(file)),
-        ["check", file, acked] => acked
-            .parse()
-            .map_err(|_| format!("{acked} is not the number of a record").into())
-            .and_then(|acked| check(Path::new(file), acked)),
-        _ => Err("usage: dax_writer write FILE | check FILE ACKED | careless FILE".into()),
+        ["doubt", file, acked] => check(file, acked, CARELESS_BYTES),
+        _ => Err("usage: dax_writer write|careless FILE, dax_writer check|doubt FILE ACKED".into()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -77,6 +82,11 @@ fn behind(offset: u64, bytes: &[u8]) -> u64 {
     (offset + 8 + bytes.len() as u64).next_multiple_of(8)
 }
 
+/// The `index`-th file: the first has the name that was given.
+fn file_of(first: &Path, index: u64) -> PathBuf {
+    if index == 0 { first.into() } else { first.with_extension(index.to_string()) }
+}
+
 fn open(path: &Path, bytes: u64) -> Result<Direct, Error> {
     let options = RegionOptions {
         create: Some(bytes),
@@ -91,36 +101,91 @@ fn open(path: &Path, bytes: u64) -> Result<Direct, Error> {
     Ok(region)
 }
 
-/// The number of the last whole record, and where the next one goes.
-fn find_end(region: &Direct) -> Result<(u64, u64), Error> {
-    let (mut number, mut offset) = (0, START);
-    while offset + 8 <= region.len() {
-        let found = region.load_u64(offset, Ordering::Relaxed);
-        if found == 0 {
-            break;
-        }
-        number += 1;
-        let bytes = bytes_of(number);
-        let whole = behind(offset, &bytes) <= region.len() && region.equals(offset + 8, &bytes);
-        if found != number || !whole {
-            let what = format!("record {number} at {offset} is torn; its number is {found}");
-            return Err(what.into());
-        }
-        offset = behind(offset, &bytes);
-    }
-    Ok((number, offset))
+/// Where the records end.
+struct End {
+    /// The number of the last whole record.
+    last: u64,
+    /// The file in which the next one goes, and where in it.
+    index: u64,
+    offset: u64,
 }
 
-fn write(path: &Path) -> Result<(), Error> {
-    let mut region = open(path, STEP_BYTES)?;
-    let (last, mut offset) = find_end(&region)?;
-    say(&format!("write: {last} records in {} bytes, {:?}", region.len(), region.flush_kind()));
+impl End {
+    /// Goes over the records of a file; says whether the file is full.
+    fn pass(&mut self, region: &Direct, file_bytes: u64) -> Result<bool, Error> {
+        loop {
+            let number = self.last + 1;
+            let bytes = bytes_of(number);
+            let next = behind(self.offset, &bytes);
+            if next > file_bytes {
+                return Ok(true);
+            }
+            if next > region.len() {
+                return Ok(false);
+            }
+            let found = region.load_u64(self.offset, Ordering::Relaxed);
+            if found == 0 {
+                return Ok(false);
+            }
+            if found != number || !region.equals(self.offset + 8, &bytes) {
+                let place = format!("at {} of file {}", self.offset, self.index);
+                return Err(
+                    format!("record {number} {place} is torn; its number is {found}").into()
+                );
+            }
+            (self.last, self.offset) = (number, next);
+        }
+    }
+
+    /// Fails unless behind the end, where any part of the next record may be, is nothing else.
+    fn nothing_follows(&self, region: &Direct) -> Result<(), Error> {
+        let next = bytes_of(self.last + 1);
+        let mut rest = vec![0; (region.len() - self.offset) as usize];
+        region.read(self.offset, &mut rest);
+        let expected = [0; 8].iter().chain(&next).copied().chain(std::iter::repeat(0));
+        match rest.iter().zip(expected).position(|(&is, may)| is != 0 && is != may) {
+            Some(at) => {
+                let (at, index) = (self.offset + at as u64, self.index);
+                Err(format!("byte {at} of file {index}, behind the last record, is nobody's")
+                    .into())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Goes over all files, the last of which may be missing.
+fn find_end(first: &Path, file_bytes: u64) -> Result<End, Error> {
+    let mut end = End { last: 0, index: 0, offset: START };
+    while file_of(first, end.index).exists() {
+        let options = RegionOptions { magic: Some(MAGIC), ..RegionOptions::default() };
+        let region = Direct::open(&file_of(first, end.index), &options)?;
+        if !end.pass(&region, file_bytes)? {
+            end.nothing_follows(&region)?;
+            break;
+        }
+        (end.index, end.offset) = (end.index + 1, START);
+    }
+    match file_of(first, end.index + 1) {
+        stray if stray.exists() => Err(format!("{} should not be there", stray.display()).into()),
+        _ => Ok(end),
+    }
+}
+
+fn write(first: &Path) -> Result<(), Error> {
+    let End { last, mut index, mut offset } = find_end(first, FILE_BYTES)?;
+    let mut region = open(&file_of(first, index), STEP_BYTES)?;
+    say(&format!("write: {last} records in {index} full files, {:?}", region.flush_kind()));
     for number in last + 1.. {
         let bytes = bytes_of(number);
+        if behind(offset, &bytes) > FILE_BYTES {
+            (index, offset) = (index + 1, START);
+            region = open(&file_of(first, index), STEP_BYTES)?;
+        }
         if behind(offset, &bytes) > region.len() {
             let grown = region.len() + STEP_BYTES;
             drop(region);
-            region = open(path, grown)?;
+            region = open(&file_of(first, index), grown)?;
         }
         put(&region, offset, number, &bytes);
         offset = behind(offset, &bytes);
@@ -160,23 +225,12 @@ fn careless(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn check(path: &Path, acked: u64) -> Result<(), Error> {
-    let region = Direct::open(path, &RegionOptions { magic: Some(MAGIC), ..Default::default() })?;
-    let (last, end) = find_end(&region)?;
+fn check(first: &Path, acked: u64, file_bytes: u64) -> Result<(), Error> {
+    let End { last, index, offset } = find_end(first, file_bytes)?;
     if last < acked {
         let lost = acked - last;
         return Err(format!("{lost} of {acked} acknowledged records are lost").into());
     }
-    // Of the record that was being written any part may be there, but nothing else.
-    let next = bytes_of(last + 1);
-    let mut rest = vec![0; (region.len() - end) as usize];
-    region.read(end, &mut rest);
-    let expected = [0; 8].iter().chain(&next).copied().chain(std::iter::repeat(0));
-    let foreign = rest.iter().zip(expected).position(|(&is, may)| is != 0 && is != may);
-    if let Some(at) = foreign {
-        let at = end + at as u64;
-        return Err(format!("byte {at}, behind the last record {last}, is nobody's").into());
-    }
-    say(&format!("check: {last} records whole, {acked} were acknowledged; {end} bytes"));
+    say(&format!("check: {last} records whole, {acked} were acknowledged; file {index}, {offset}"));
     Ok(())
 }
