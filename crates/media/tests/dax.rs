@@ -44,13 +44,15 @@ fn open(path: &Path, bytes: u64) -> Direct {
 /// What the kernel says of this process's mappings of the file: the flags of each.
 fn mapping_flags(path: &Path) -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("a kernel that tells");
-    // By its number, since the kernel goes on calling the file what it was called at first.
-    let number = path.metadata().expect("the file").ino().to_string();
+    // By its numbers, since the kernel goes on calling the file what it was called at first.
+    let file = path.metadata().expect("the file");
+    let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+    let numbers = [format!("{major:02x}:{minor:02x}"), file.ino().to_string()];
     let mut of_this_file = false;
     let mut flags = Vec::new();
     for line in maps.lines() {
         if line.split_once('-').is_some_and(|(start, _)| u64::from_str_radix(start, 16).is_ok()) {
-            of_this_file = line.split_whitespace().nth(4) == Some(&number);
+            of_this_file = line.split_whitespace().skip(3).take(2).eq(&numbers);
         } else if let (true, Some(found)) = (of_this_file, line.strip_prefix("VmFlags:")) {
             flags.push(found.to_owned());
         }
