@@ -11,6 +11,22 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+mod choices;
+mod cuts;
+mod explorer;
+mod faults;
+mod image;
+mod journal;
+mod lines;
+mod places;
+mod recorder;
+mod streams;
+
+pub use explorer::{Crash, ExploreOptions, Explorer, Failure, Nested, Report, Subject};
+pub use image::RegionImage;
+pub use places::{PlaceCounts, Places};
+pub use recorder::{Domain, Misuse, RecordedRegion, Recorder, RecorderOptions};
+
 /// A place in the source code.
 pub type Place = &'static Location<'static>;
 
@@ -39,6 +55,11 @@ pub trait Unsettled: Send + Sync {
 
     /// Which units were looked at in the images since the last call; none if it is not known.
     fn looked_at(&self) -> Option<Vec<bool>> {
+        None
+    }
+
+    /// What a program did to it that it must never do, if it did.
+    fn misuse(&self) -> Option<String> {
         None
     }
 
@@ -75,6 +96,9 @@ pub struct Point {
     pub place: Place,
     /// How many points came before it.
     pub number: u64,
+    /// Whether nothing takes effect there: a drain of a thread that has flushed nothing. Who only
+    /// looks for crash states need not look here.
+    pub is_empty: bool,
 }
 
 impl fmt::Display for Point {
@@ -84,10 +108,10 @@ impl fmt::Display for Point {
 }
 
 /// The media that hang on a [`Power`].
-pub type Media = Arc<Vec<Arc<dyn Unsettled>>>;
+pub type Media = Vec<Arc<dyn Unsettled>>;
 
 /// Who looks on at crash points. Nothing else of the machine runs meanwhile.
-pub type Watch = Box<dyn FnMut(&Point, &Media) + Send>;
+pub type Watch = Box<dyn FnMut(&Point, &[Arc<dyn Unsettled>]) + Send>;
 
 /// What the media of one machine hang on: when it fails, it fails for all of them at once.
 #[derive(Clone, Default)]
@@ -115,13 +139,21 @@ impl Power {
 
     /// Hangs a medium on it.
     pub fn attach(&self, medium: Arc<dyn Unsettled>) {
-        Arc::make_mut(&mut self.state().media).push(medium);
+        self.state().media.push(medium);
     }
 
     /// The media in the order in which they were attached.
     #[must_use]
     pub fn media(&self) -> Media {
         self.state().media.clone()
+    }
+
+    /// Takes all media off it, and lets nobody look on any more. Media know their power and powers
+    /// their media: what is over must be cleared, or both stay in memory for ever.
+    pub fn clear(&self) {
+        self.unwatch();
+        let media = std::mem::take(&mut self.state().media);
+        drop(media);
     }
 
     /// Whether anybody looks on.
@@ -152,19 +184,28 @@ impl Power {
 
     /// Said by a medium just before something takes effect there, with no lock of its own held.
     pub fn point(&self, kind: PointKind, place: Place) {
+        self.pass_with(kind, place, false);
+        self.media().iter().for_each(|medium| medium.passed());
+    }
+
+    /// Said by a medium where a point would be, if anything took effect.
+    pub fn pass(&self, kind: PointKind, place: Place) {
+        self.pass_with(kind, place, true);
+    }
+
+    fn pass_with(&self, kind: PointKind, place: Place, is_empty: bool) {
         let number = self.0.points.fetch_add(1, Ordering::Relaxed);
-        let (watch, media) = {
-            let mut state = self.state();
-            (state.watch.take(), state.media.clone())
-        };
+        if !self.is_watched() {
+            return;
+        }
+        let watch = self.state().watch.take();
         if let Some(mut watch) = watch {
-            watch(&Point { kind, place, number }, &media);
+            watch(&Point { kind, place, number, is_empty }, &self.media());
             let mut state = self.state();
             if self.is_watched() && state.watch.is_none() {
                 state.watch = Some(watch);
             }
         }
-        media.iter().for_each(|medium| medium.passed());
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -214,5 +255,7 @@ mod tests {
         power.point(PointKind::End, Location::caller());
         assert_eq!(*seen.lock().expect("alive"), [(1, 2, Some(1)), (2, 2, Some(1))]);
         assert_eq!(power.points(), 4);
+        power.clear();
+        assert!(power.media().is_empty());
     }
 }

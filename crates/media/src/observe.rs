@@ -10,6 +10,8 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use entresol_base::world::World;
+
 use crate::crash::Place;
 use crate::region::{Direct, FlushKind, Region, RegionError};
 
@@ -166,6 +168,8 @@ pub struct Observed<O> {
     bytes: Arc<Direct>,
     flush_kind: FlushKind,
     observer: O,
+    /// Whose threads access it, if it was made inside of one.
+    world: Option<World>,
 }
 
 impl<O: Observer> Observed<O> {
@@ -179,10 +183,11 @@ impl<O: Observer> Observed<O> {
         Ok(Observed::over(bytes, FlushKind::Clwb, observer))
     }
 
-    /// A region over bytes that are there already.
+    /// A region over bytes that are there already. Made within a world, it belongs to that world:
+    /// each access is a step, and once the world has crashed nothing changes any more.
     #[must_use]
     pub fn over(bytes: Arc<Direct>, flush_kind: FlushKind, observer: O) -> Observed<O> {
-        Observed { bytes, flush_kind, observer }
+        Observed { bytes, flush_kind, observer, world: World::current() }
     }
 
     /// Who observes.
@@ -197,42 +202,69 @@ impl<O: Observer> Observed<O> {
         &self.bytes
     }
 
+    /// False: the machine has crashed, and the access has no effect.
     #[inline]
-    fn before(&self, step: &Step) {
+    #[track_caller]
+    fn before(&self, step: &Step) -> bool {
+        if let Some(world) = &self.world {
+            world.step();
+            if world.crashed() {
+                return false;
+            }
+        }
         self.observer.wait(step);
-    }
-
-    #[inline]
-    fn loading(&self, offset: u64, len: usize) {
-        self.before(&Step::Load { offset, len });
-        self.observer.load(offset, len);
+        true
     }
 
     #[inline]
     #[track_caller]
-    fn storing(&self, offset: u64, bytes: &[u8], kind: StoreKind) {
+    fn loading(&self, offset: u64, len: usize) {
+        if self.before(&Step::Load { offset, len }) {
+            self.observer.load(offset, len);
+        }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn storing(&self, offset: u64, bytes: &[u8], kind: StoreKind) -> bool {
         self.assert_inside(offset, bytes.len());
-        self.before(&Step::Store { offset, len: bytes.len(), kind });
-        self.observer.store(offset, bytes, kind, Location::caller());
+        let alive = self.before(&Step::Store { offset, len: bytes.len(), kind });
+        if alive {
+            self.observer.store(offset, bytes, kind, Location::caller());
+        }
+        alive
     }
 
     /// A word is about to be read and perhaps written, in one step.
     #[inline]
     #[track_caller]
-    fn locking(&self, offset: u64, len: usize) {
+    fn locking(&self, offset: u64, len: usize) -> bool {
         self.assert_inside(offset, len);
-        self.before(&Step::Locked { offset, len });
-        self.observer.load(offset, len);
-        self.observer.fence(FenceKind::Locked, Location::caller());
+        let alive = self.before(&Step::Locked { offset, len });
+        if alive {
+            self.observer.load(offset, len);
+            self.observer.fence(FenceKind::Locked, Location::caller());
+        }
+        alive
     }
 
+    /// Changes a word by `change`, which does it, to `new` of what was there.
     #[inline]
     #[track_caller]
-    fn locked_u64(&self, offset: u64, new: impl FnOnce(u64) -> u64) {
-        self.locking(offset, 8);
-        let new = new(self.bytes.load_u64(offset, Ordering::Relaxed));
-        let place = Location::caller();
-        self.observer.store(offset, &new.to_le_bytes(), StoreKind::Cached, place);
+    fn locked_u64(
+        &self,
+        offset: u64,
+        new: impl FnOnce(u64) -> u64,
+        change: impl FnOnce(&Direct) -> u64,
+    ) -> u64 {
+        let alive = self.locking(offset, 8);
+        let old = self.bytes.load_u64(offset, Ordering::Relaxed);
+        if !alive {
+            return old;
+        }
+        let (new, place) = (new(old).to_le_bytes(), Location::caller());
+        self.observer.store(offset, &new, StoreKind::Cached, place);
+        change(&self.bytes)
     }
 
     #[inline]
@@ -291,18 +323,21 @@ impl<O: Observer> Region for Observed<O> {
     }
 
     fn store_u8(&self, offset: u64, value: u8, order: Ordering) {
-        self.storing(offset, &[value], StoreKind::Cached);
-        self.bytes.store_u8(offset, value, order);
+        if self.storing(offset, &[value], StoreKind::Cached) {
+            self.bytes.store_u8(offset, value, order);
+        }
     }
 
     fn store_u32(&self, offset: u64, value: u32, order: Ordering) {
-        self.storing(offset, &value.to_le_bytes(), StoreKind::Cached);
-        self.bytes.store_u32(offset, value, order);
+        if self.storing(offset, &value.to_le_bytes(), StoreKind::Cached) {
+            self.bytes.store_u32(offset, value, order);
+        }
     }
 
     fn store_u64(&self, offset: u64, value: u64, order: Ordering) {
-        self.storing(offset, &value.to_le_bytes(), StoreKind::Cached);
-        self.bytes.store_u64(offset, value, order);
+        if self.storing(offset, &value.to_le_bytes(), StoreKind::Cached) {
+            self.bytes.store_u64(offset, value, order);
+        }
     }
 
     fn compare_exchange_u32(
@@ -313,8 +348,12 @@ impl<O: Observer> Region for Observed<O> {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u32, u32> {
-        self.locking(offset, 4);
-        if self.bytes.load_u32(offset, Ordering::Relaxed) == current {
+        let alive = self.locking(offset, 4);
+        let found = self.bytes.load_u32(offset, Ordering::Relaxed);
+        if !alive {
+            return Err(found);
+        }
+        if found == current {
             let place = Location::caller();
             self.observer.store(offset, &new.to_le_bytes(), StoreKind::Cached, place);
         }
@@ -329,8 +368,12 @@ impl<O: Observer> Region for Observed<O> {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64> {
-        self.locking(offset, 8);
-        if self.bytes.load_u64(offset, Ordering::Relaxed) == current {
+        let alive = self.locking(offset, 8);
+        let found = self.bytes.load_u64(offset, Ordering::Relaxed);
+        if !alive {
+            return Err(found);
+        }
+        if found == current {
             let place = Location::caller();
             self.observer.store(offset, &new.to_le_bytes(), StoreKind::Cached, place);
         }
@@ -338,28 +381,27 @@ impl<O: Observer> Region for Observed<O> {
     }
 
     fn swap_u64(&self, offset: u64, new: u64, order: Ordering) -> u64 {
-        self.locked_u64(offset, |_| new);
-        self.bytes.swap_u64(offset, new, order)
+        self.locked_u64(offset, |_| new, |bytes| bytes.swap_u64(offset, new, order))
     }
 
     fn fetch_add_u64(&self, offset: u64, value: u64, order: Ordering) -> u64 {
-        self.locked_u64(offset, |old| old.wrapping_add(value));
-        self.bytes.fetch_add_u64(offset, value, order)
+        self.locked_u64(
+            offset,
+            |old| old.wrapping_add(value),
+            |bytes| bytes.fetch_add_u64(offset, value, order),
+        )
     }
 
     fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
-        self.locked_u64(offset, |old| old | bits);
-        self.bytes.fetch_or_u64(offset, bits, order)
+        self.locked_u64(offset, |old| old | bits, |bytes| bytes.fetch_or_u64(offset, bits, order))
     }
 
     fn fetch_and_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
-        self.locked_u64(offset, |old| old & bits);
-        self.bytes.fetch_and_u64(offset, bits, order)
+        self.locked_u64(offset, |old| old & bits, |bytes| bytes.fetch_and_u64(offset, bits, order))
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {
-        if !bytes.is_empty() {
-            self.storing(offset, bytes, StoreKind::Cached);
+        if !bytes.is_empty() && self.storing(offset, bytes, StoreKind::Cached) {
             self.bytes.write(offset, bytes);
         }
     }
@@ -369,8 +411,7 @@ impl<O: Observer> Region for Observed<O> {
         let (lines, tail) = rest.split_at(rest.len() / LINE_BYTES as usize * LINE_BYTES as usize);
         self.write_and_flush(offset, head);
         let offset = offset + head.len() as u64;
-        if !lines.is_empty() {
-            self.storing(offset, lines, StoreKind::Streaming);
+        if !lines.is_empty() && self.storing(offset, lines, StoreKind::Streaming) {
             self.bytes.write(offset, lines);
         }
         self.write_and_flush(offset + lines.len() as u64, tail);
@@ -382,15 +423,15 @@ impl<O: Observer> Region for Observed<O> {
 
     fn flush(&self, offset: u64, len: usize) {
         self.assert_inside(offset, len);
-        if len > 0 {
-            self.before(&Step::Flush { offset, len });
+        if len > 0 && self.before(&Step::Flush { offset, len }) {
             self.observer.flush(offset, len, self.flush_kind, Location::caller());
         }
     }
 
     fn drain(&self) {
-        self.before(&Step::Drain);
-        self.observer.fence(FenceKind::Drain, Location::caller());
+        if self.before(&Step::Drain) {
+            self.observer.fence(FenceKind::Drain, Location::caller());
+        }
     }
 }
 

@@ -217,6 +217,11 @@ impl Direct {
         self.mapping.atomic_u64(offset).fetch_add(value, order)
     }
 
+    /// Turns bits of the word at `offset`, a multiple of 8, round.
+    pub(crate) fn fetch_xor_u64(&self, offset: u64, bits: u64) {
+        self.mapping.atomic_u64(offset).fetch_xor(bits, Ordering::Relaxed);
+    }
+
     /// The cache line at `offset`, a multiple of 64.
     #[inline]
     #[must_use]

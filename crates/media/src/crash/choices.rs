@@ -1,0 +1,251 @@
+//! Which of the states of all media are looked at: all where they are few, else the extremes, each
+//! unit alone and missing, cuts within units, and samples.
+
+use entresol_base::rng::Rng;
+
+/// How many states are looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Budget {
+    /// So many states are all looked at.
+    pub(super) exhaustive_max: u64,
+    /// Of more, at most so many.
+    pub(super) images_max: u64,
+}
+
+/// The states to look at, one after the other. Some may come twice.
+#[derive(Debug)]
+pub(super) struct Choices {
+    units: Vec<u16>,
+    /// The units that are varied.
+    varied: Vec<usize>,
+    current: Vec<u16>,
+    budget: Budget,
+    stage: Stage,
+    /// How many were given.
+    given: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Begin,
+    Everything,
+    /// Counting through all of them.
+    Exhaustive,
+    /// One unit apart from the others.
+    Extremes {
+        index: usize,
+    },
+    /// One unit in between.
+    Inner {
+        index: usize,
+    },
+    Samples,
+    Over,
+}
+
+impl Choices {
+    pub(super) fn new(units: Vec<u16>, budget: Budget) -> Choices {
+        let varied = (0..units.len()).collect();
+        let current = vec![0; units.len()];
+        let mut choices = Choices { units, varied, current, budget, stage: Stage::Begin, given: 0 };
+        if choices.are_few() {
+            choices.stage = Stage::Exhaustive;
+        }
+        choices
+    }
+
+    /// Whether every state is looked at.
+    pub(super) fn is_exhaustive(&self) -> bool {
+        self.stage == Stage::Exhaustive
+    }
+
+    /// Whether it is time to tell which units matter: the extremes were looked at.
+    pub(super) fn may_restrict(&self) -> bool {
+        self.given == 2 && self.stage == Stage::Extremes { index: 0 }
+    }
+
+    /// Varies only some units from now on.
+    pub(super) fn restrict(&mut self, matters: &[bool]) {
+        self.varied.retain(|&unit| matters[unit]);
+        if self.are_few() {
+            self.current.fill(0);
+            self.stage = Stage::Exhaustive;
+        }
+    }
+
+    fn are_few(&self) -> bool {
+        let states = self.varied.iter().map(|&unit| u64::from(self.units[unit]) + 1);
+        let product = states.fold(1_u64, |product, states| product.saturating_mul(states));
+        product <= self.budget.exhaustive_max
+    }
+
+    /// The next state: a choice for each unit.
+    pub(super) fn next(&mut self, rng: &mut Rng) -> Option<&[u16]> {
+        self.given += 1;
+        loop {
+            let found = match self.stage {
+                Stage::Begin => {
+                    self.stage = Stage::Everything;
+                    true
+                }
+                Stage::Everything => {
+                    self.current.copy_from_slice(&self.units);
+                    self.stage = Stage::Extremes { index: 0 };
+                    true
+                }
+                Stage::Exhaustive => {
+                    if self.given > 1 && !self.count_on() {
+                        self.stage = Stage::Over;
+                    }
+                    true
+                }
+                Stage::Extremes { index } => self.extreme(index, rng),
+                Stage::Inner { index } => self.inner(index, rng),
+                // Some will be doubles of others.
+                Stage::Samples if self.given > 2 * self.budget.images_max => {
+                    self.stage = Stage::Over;
+                    false
+                }
+                Stage::Samples => {
+                    self.sample(rng);
+                    true
+                }
+                Stage::Over => return None,
+            };
+            match self.stage {
+                Stage::Over => return None,
+                _ if found => return Some(&self.current),
+                _ => {}
+            }
+        }
+    }
+
+    /// The next of all states, like a counter; false when it has come round.
+    fn count_on(&mut self) -> bool {
+        for &unit in &self.varied {
+            if self.current[unit] < self.units[unit] {
+                self.current[unit] += 1;
+                return true;
+            }
+            self.current[unit] = 0;
+        }
+        false
+    }
+
+    /// The first `index` extremes are done: each unit alone, each missing; half of the budget.
+    fn extreme(&mut self, index: usize, rng: &mut Rng) -> bool {
+        let count = self.varied.len();
+        let share = (self.budget.images_max / 4) as usize;
+        if index == 0 && count > share {
+            // Not all of them have room: others every time.
+            rng.shuffle(&mut self.varied);
+        }
+        if index / 2 >= count.min(share) {
+            self.stage = Stage::Inner { index: 0 };
+            return false;
+        }
+        self.stage = Stage::Extremes { index: index + 1 };
+        let unit = self.varied[index / 2];
+        if index.is_multiple_of(2) {
+            self.current.fill(0);
+            self.current[unit] = self.units[unit];
+        } else {
+            self.current.copy_from_slice(&self.units);
+            self.current[unit] = 0;
+        }
+        true
+    }
+
+    /// A state within a unit, the others old or new; a quarter of the budget.
+    fn inner(&mut self, index: usize, rng: &mut Rng) -> bool {
+        let share = (self.budget.images_max / 4) as usize;
+        let Some(&unit) = self.varied.get(index).filter(|_| index < share) else {
+            self.stage = if self.varied.is_empty() { Stage::Over } else { Stage::Samples };
+            return false;
+        };
+        self.stage = Stage::Inner { index: index + 1 };
+        if self.units[unit] < 2 {
+            return false;
+        }
+        if rng.one_in(2) {
+            self.current.fill(0);
+        } else {
+            self.current.copy_from_slice(&self.units);
+        }
+        self.current[unit] = rng.range(1..self.units[unit].into()) as u16;
+        true
+    }
+
+    fn sample(&mut self, rng: &mut Rng) {
+        let others = rng.one_in(2);
+        for (choice, &states) in self.current.iter_mut().zip(&self.units) {
+            *choice = if others { states } else { 0 };
+        }
+        for &unit in &self.varied {
+            self.current[unit] = match rng.below(3) {
+                0 => 0,
+                1 => self.units[unit],
+                _ => rng.below(u64::from(self.units[unit]) + 1) as u16,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const BUDGET: Budget = Budget { exhaustive_max: 64, images_max: 64 };
+
+    fn all(units: &[u16], matters: Option<&[bool]>) -> Vec<Vec<u16>> {
+        let mut choices = Choices::new(units.to_vec(), BUDGET);
+        let mut rng = Rng::new(1);
+        let mut found = Vec::new();
+        loop {
+            if let (true, Some(matters)) = (choices.may_restrict(), matters) {
+                choices.restrict(matters);
+            }
+            match choices.next(&mut rng) {
+                Some(choice) => found.push(choice.to_vec()),
+                None => return found,
+            }
+        }
+    }
+
+    #[test]
+    fn few_states_are_all_looked_at_once() {
+        for (units, count) in [(&[][..], 1), (&[3], 4), (&[1, 3, 7], 64), (&[1; 6], 64)] {
+            let found = all(units, None);
+            assert_eq!(found.len(), count, "{units:?}");
+            assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), count, "{units:?}");
+        }
+    }
+
+    #[test]
+    fn of_many_the_extremes_come_first_and_every_unit_is_alone_and_missing() {
+        let units = [1, 2, 9, 1, 1, 1, 30];
+        let found = all(&units, None);
+        assert_eq!((&found[0][..], &found[1][..]), (&[0; 7][..], &units[..]));
+        for unit in 0..units.len() {
+            let (mut alone, mut missing) = (vec![0; 7], units.to_vec());
+            (alone[unit], missing[unit]) = (units[unit], 0);
+            assert!(found.contains(&alone) && found.contains(&missing), "{unit}");
+        }
+        let distinct: BTreeSet<_> = found.iter().collect();
+        assert!(distinct.len() >= 64 && found.len() <= 128, "{} {}", distinct.len(), found.len());
+        assert!(found.iter().any(|choice| (1..30).contains(&choice[6])), "cuts within a unit");
+    }
+
+    #[test]
+    fn what_nobody_looks_at_is_not_varied() {
+        let mut matters = [false; 40];
+        (matters[7], matters[30]) = (true, true);
+        let found = all(&[1; 40], Some(&matters));
+        let seen: BTreeSet<_> = found.iter().map(|choice| (choice[7], choice[30])).collect();
+        // Nothing and everything, and then all but nothing.
+        assert_eq!((found.len(), seen.len()), (2 + 3, 4));
+        assert_eq!(all(&[1; 40], Some(&[false; 40])).len(), 2);
+    }
+}

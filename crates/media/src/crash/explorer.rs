@@ -1,0 +1,377 @@
+//! The explorer: at every crash point it opens media as a crash there could leave them, and asks
+//! whether what recovery finds is allowed.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use entresol_base::rng::Rng;
+use entresol_base::world::{World, WorldOptions};
+
+use super::choices::{Budget, Choices};
+use super::places::Places;
+use super::{Point, PointKind, Power, RecordedRegion, RegionImage, Unsettled};
+
+/// What is tried: how it recovers, and what is right after a crash.
+pub trait Subject: Send + Sync + 'static {
+    /// What recovery yields.
+    type Opened;
+
+    /// Opens what a crash left.
+    ///
+    /// # Errors
+    /// Why it cannot be opened, which is a failure unless a fault was planted.
+    fn recover(&self, crash: &Crash<'_>) -> Result<Self::Opened, String>;
+
+    /// Holds what was opened against what the history allows at the outermost crash point. Here no
+    /// crashes are tried.
+    ///
+    /// # Errors
+    /// What is not allowed.
+    fn check(&self, opened: Self::Opened, crash: &Crash<'_>) -> Result<(), String>;
+}
+
+/// A crash that has just happened.
+#[derive(Debug)]
+pub struct Crash<'a> {
+    /// Where the history was cut off.
+    pub point: &'a Point,
+    /// The media as they were left, in the order in which they were attached.
+    pub images: &'a [Box<dyn Any>],
+    /// How many recoveries were cut off before.
+    pub depth: u32,
+}
+
+impl Crash<'_> {
+    /// The image of a medium that is a region.
+    ///
+    /// # Panics
+    /// If it is none.
+    #[must_use]
+    pub fn region(&self, medium: usize) -> &Arc<RecordedRegion> {
+        let image = self.images.get(medium).and_then(|image| image.downcast_ref::<RegionImage>());
+        match image {
+            Some(image) => image.region(),
+            None => panic!("medium {medium} is no region"),
+        }
+    }
+}
+
+/// How much is tried.
+#[derive(Debug, Clone, Copy)]
+pub struct ExploreOptions {
+    /// Chooses among the images.
+    pub seed: u64,
+    /// Where there are at most so many states, all of them are looked at.
+    pub exhaustive_max: u32,
+    /// Elsewhere at most so many.
+    pub images_max: u32,
+    /// Crashes in recovery.
+    pub nested: Nested,
+}
+
+/// How often recovery itself is cut off.
+#[derive(Debug, Clone, Copy)]
+pub struct Nested {
+    /// One in so many recoveries is watched; 0 is never.
+    pub one_in: u32,
+    /// How deep: 2 is a crash in the recovery from a crash in recovery.
+    pub depth_max: u32,
+    /// The images looked at, at each point of a recovery.
+    pub images_max: u32,
+}
+
+impl Default for ExploreOptions {
+    fn default() -> ExploreOptions {
+        let nested = Nested { one_in: 8, depth_max: 2, images_max: 8 };
+        ExploreOptions { seed: 0, exhaustive_max: 64, images_max: 64, nested }
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Points of the history that were looked at.
+    pub points: u64,
+    /// Of these, those where every state was.
+    pub points_exhaustive: u64,
+    /// Images opened and checked, nested ones included.
+    pub images: u64,
+    /// Images of crashes in recovery.
+    pub images_nested: u64,
+    /// Where points were, with counts.
+    pub places: Places,
+    /// The first thing that was not allowed. Nothing is looked at after it.
+    pub failure: Option<Failure>,
+}
+
+/// Something that must not be found after a crash.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// Where the history, then recoveries from it, were cut off.
+    pub points: Vec<Point>,
+    /// The choices made at the last of these, for all media.
+    pub choices: Vec<u16>,
+    /// How many images had been looked at before.
+    pub image: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (depth, point) in self.points.iter().enumerate() {
+            let cut = if depth == 0 { "a crash at" } else { ", then one in recovery at" };
+            write!(f, "{cut} {point}")?;
+        }
+        write!(f, ", image {}: {}", self.image, self.what)
+    }
+}
+
+/// Tries crashes of one history.
+pub struct Explorer<S>(Arc<Core<S>>);
+
+struct Core<S> {
+    subject: Arc<S>,
+    options: ExploreOptions,
+    /// Nobody watches it.
+    quiet: Power,
+    state: Mutex<State>,
+}
+
+struct State {
+    rng: Rng,
+    report: Report,
+}
+
+impl<S: Subject> Explorer<S> {
+    /// An explorer that has seen nothing yet.
+    #[must_use]
+    pub fn new(subject: Arc<S>, options: ExploreOptions) -> Explorer<S> {
+        let state = State { rng: Rng::named(options.seed, "images"), report: Report::default() };
+        let quiet = Power::new();
+        Explorer(Arc::new(Core { subject, options, quiet, state: Mutex::new(state) }))
+    }
+
+    /// Looks on at every crash point of `power` from now on.
+    pub fn watch(&self, power: &Power) {
+        let core = self.0.clone();
+        power.watch(Box::new(move |point, media| core.look_on(vec![*point], media)));
+    }
+
+    /// Looks at the states after the history's end, and no further; clears `power`.
+    #[track_caller]
+    #[must_use]
+    pub fn finish(&self, power: &Power) -> Report {
+        power.point(PointKind::End, Location::caller());
+        power.clear();
+        self.report()
+    }
+
+    /// What has come of it so far.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.0.state().report.clone()
+    }
+
+    /// Whether something was found that is not allowed.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.0.state().report.failure.is_some()
+    }
+}
+
+impl<S: Subject> Core<S> {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Within a world the images have one of their own: nothing of the one that crashed goes on
+    /// meanwhile, and a recovery that waits for ever is told.
+    fn look_on(self: &Arc<Self>, points: Vec<Point>, media: &[Arc<dyn Unsettled>]) {
+        if let Some(point) = points.last() {
+            self.state().report.places.reach(point);
+        }
+        if World::current().is_none() {
+            return self.explore(&points, media);
+        }
+        if self.is_over(&points) {
+            return;
+        }
+        let (core, media) = (self.clone(), media.to_vec());
+        let within = points.clone();
+        let world = World::new(WorldOptions::seeded(self.options.seed));
+        if let Err(failure) = world.run(move || core.explore(&within, &media)) {
+            self.fail(&points, &[], format!("recovery: {failure}"));
+        }
+    }
+
+    /// Whether there is nothing to look at.
+    fn is_over(&self, points: &[Point]) -> bool {
+        self.state().report.failure.is_some() || points.last().is_none_or(|point| point.is_empty)
+    }
+
+    /// Looks at states in which the last of `points` may leave the media.
+    fn explore(self: &Arc<Self>, points: &[Point], media: &[Arc<dyn Unsettled>]) {
+        let [.., point] = points else { return };
+        let mut rng = {
+            let state = &mut *self.state();
+            if point.is_empty || state.report.failure.is_some() {
+                return;
+            }
+            Rng::new(state.rng.next_u64())
+        };
+        if let Some(what) = media.iter().find_map(|medium| medium.misuse()) {
+            return self.fail(points, &[], what);
+        }
+        let of_media: Vec<Vec<u16>> = media.iter().map(|medium| medium.units()).collect();
+        let mut choices = Choices::new(of_media.concat(), self.budget(points));
+        let is_exhaustive = choices.is_exhaustive();
+        let images = self.look(points, media, &of_media, &mut choices, &mut rng);
+        let report = &mut self.state().report;
+        report.places.look(point, images);
+        if points.len() == 1 {
+            report.points += 1;
+            report.points_exhaustive += u64::from(is_exhaustive);
+        }
+    }
+
+    fn budget(&self, points: &[Point]) -> Budget {
+        let ExploreOptions { exhaustive_max, images_max, nested, .. } = self.options;
+        let of_history = points.len() == 1;
+        let images_max = if of_history { images_max } else { nested.images_max };
+        let exhaustive_max = if of_history { exhaustive_max } else { nested.images_max };
+        Budget { exhaustive_max: exhaustive_max.into(), images_max: images_max.into() }
+    }
+
+    /// Answers how many images there were.
+    fn look(
+        self: &Arc<Self>,
+        points: &[Point],
+        media: &[Arc<dyn Unsettled>],
+        of_media: &[Vec<u16>],
+        choices: &mut Choices,
+        rng: &mut Rng,
+    ) -> u64 {
+        let mut known = HashSet::new();
+        let limit = self.budget(points);
+        let limit = limit.images_max.max(limit.exhaustive_max);
+        while (known.len() as u64) < limit {
+            if choices.may_restrict() {
+                choices.restrict(&looked_at(media, of_media));
+            }
+            let Some(choice) = choices.next(rng) else { break };
+            let mut choice = choice.to_vec();
+            for (medium, range) in media.iter().zip(ranges(of_media)) {
+                medium.settle(&mut choice[range]);
+            }
+            if known.contains(&choice) {
+                continue;
+            }
+            let is_nested = self.is_nested(points, rng);
+            if let Err(what) = self.crash(points, media, of_media, &choice, is_nested) {
+                self.fail(points, &choice, what);
+            }
+            known.insert(choice);
+            if self.state().report.failure.is_some() {
+                break;
+            }
+        }
+        known.len() as u64
+    }
+
+    fn is_nested(&self, points: &[Point], rng: &mut Rng) -> bool {
+        let Nested { one_in, depth_max, .. } = self.options.nested;
+        one_in != 0 && points.len() <= depth_max as usize && rng.one_in(one_in)
+    }
+
+    /// Opens one image and checks it.
+    fn crash(
+        self: &Arc<Self>,
+        points: &[Point],
+        media: &[Arc<dyn Unsettled>],
+        of_media: &[Vec<u16>],
+        choice: &[u16],
+        is_nested: bool,
+    ) -> Result<(), String> {
+        let watched = is_nested.then(|| self.watched(points));
+        let power = watched.as_ref().unwrap_or(&self.quiet);
+        {
+            let report = &mut self.state().report;
+            report.images += 1;
+            report.images_nested += u64::from(points.len() > 1);
+        }
+        let images = media.iter().zip(ranges(of_media));
+        let images = images.map(|(medium, range)| medium.image(&choice[range], power));
+        let images: Vec<Box<dyn Any>> = images.collect();
+        let depth = points.len() as u32 - 1;
+        let crash = Crash { point: &points[0], images: &images, depth };
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let opened = self.subject.recover(&crash)?;
+            if let Some(power) = &watched {
+                power.point(PointKind::End, Location::caller());
+                power.unwatch();
+            }
+            self.subject.check(opened, &crash)
+        }));
+        drop(images);
+        if let Some(power) = watched {
+            power.clear();
+        }
+        outcome.unwrap_or_else(|panic| match message(&*panic) {
+            Some(message) => Err(format!("panic: {message}")),
+            // Not a panic: the world stops, and unwinds its threads.
+            None => resume_unwind(panic),
+        })
+    }
+
+    /// A power at whose points recovery is cut off.
+    fn watched(self: &Arc<Self>, points: &[Point]) -> Power {
+        let (power, core, before) = (Power::new(), self.clone(), points.to_vec());
+        power.watch(Box::new(move |point, media| {
+            core.look_on([&before[..], &[*point]].concat(), media);
+        }));
+        power
+    }
+
+    fn fail(&self, points: &[Point], choices: &[u16], what: String) {
+        let report = &mut self.state().report;
+        if report.failure.is_none() {
+            let (points, choices) = (points.to_vec(), choices.to_vec());
+            report.failure = Some(Failure { points, choices, image: report.images, what });
+        }
+    }
+}
+
+/// Where each medium's units lie among all.
+fn ranges(of_media: &[Vec<u16>]) -> impl Iterator<Item = std::ops::Range<usize>> {
+    of_media.iter().scan(0, |begin, units| {
+        let end = *begin + units.len();
+        Some(std::mem::replace(begin, end)..end)
+    })
+}
+
+fn looked_at(media: &[Arc<dyn Unsettled>], of_media: &[Vec<u16>]) -> Vec<bool> {
+    let of_each = media.iter().zip(of_media);
+    let of_each = of_each.map(|(medium, units)| match medium.looked_at() {
+        Some(looked) if looked.len() == units.len() => looked,
+        _ => vec![true; units.len()],
+    });
+    of_each.collect::<Vec<_>>().concat()
+}
+
+fn message(panic: &(dyn Any + Send)) -> Option<&str> {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+}
+
+impl<S> fmt::Debug for Explorer<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Explorer").field("options", &self.0.options).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

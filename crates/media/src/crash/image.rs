@@ -1,0 +1,103 @@
+//! Images: a region as a crash may leave it, over the region's own bytes, and back again.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Power;
+use super::journal::{Journal, put_line};
+use super::recorder::{Core, Pending, RecordedRegion, Recorder, Scratch, State};
+use super::recorder::{Pool, UNITS_UNWATCHED_MAX};
+use crate::observe::{LINE_BYTES, Observed};
+use crate::region::Direct;
+
+/// A region as a crash may have left it, ready to be recovered from. It lies in the bytes of the
+/// region that crashed, and gives them back as they were when it is dropped.
+pub struct RegionImage {
+    region: Arc<RecordedRegion>,
+    core: Arc<Core>,
+}
+
+impl RegionImage {
+    pub(super) fn new(parent: &Core, choices: &[u16], power: &Power) -> RegionImage {
+        let (bytes, records) = (&parent.bytes, power.is_watched());
+        let mut scratch = pool(&parent.pool).pop().unwrap_or_default();
+        scratch.journal.reset(bytes.len());
+        if records {
+            scratch.pending.reset(bytes.len());
+        }
+        let poison = {
+            let state = parent.state();
+            if let Some(of_parent) = &state.scratch {
+                apply(&of_parent.pending, choices, bytes, &mut scratch.journal);
+            }
+            state.poison.clone()
+        };
+        let watches = choices.len() > UNITS_UNWATCHED_MAX;
+        if watches {
+            parent.looked.begin(bytes.len());
+        }
+        let core = Arc::new(Core {
+            bytes: bytes.clone(),
+            options: parent.options,
+            power: power.clone(),
+            loads: AtomicBool::new(watches || !poison.is_empty()),
+            looks: watches.then(|| parent.looked.clone()),
+            looked: Arc::default(),
+            state: Mutex::new(State::of_image(scratch, records, poison)),
+            pool: parent.pool.clone(),
+        });
+        if records {
+            power.attach(core.clone());
+        }
+        let observed =
+            Observed::over(bytes.clone(), parent.options.flush, Recorder::of(core.clone()));
+        RegionImage { region: Arc::new(observed), core }
+    }
+
+    /// The region to open.
+    #[must_use]
+    pub fn region(&self) -> &Arc<RecordedRegion> {
+        &self.region
+    }
+}
+
+/// Brings the bytes into a state.
+fn apply(pending: &Pending, choices: &[u16], bytes: &Direct, journal: &mut Journal) {
+    let Pending { lines, streams, cuts } = pending;
+    let (of_lines, rest) = choices.split_at(lines.len());
+    let (of_words, of_cuts) = rest.split_at(streams.len());
+    if let [choice] = of_cuts {
+        cuts.apply(*choice, bytes, journal);
+    }
+    for (unit, &choice) in of_lines.iter().enumerate() {
+        let (line, words) = (lines.number(unit), lines.words(unit, choice));
+        journal.note(bytes, line);
+        put_line(bytes, line, &words);
+    }
+    for (unit, &choice) in of_words.iter().enumerate() {
+        let number = streams.number(unit);
+        journal.note(bytes, number * 8 / LINE_BYTES);
+        bytes.store_u64(number * 8, streams.value(unit, choice), Ordering::Relaxed);
+    }
+}
+
+fn pool(pool: &Pool) -> MutexGuard<'_, Vec<Scratch>> {
+    pool.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for RegionImage {
+    fn drop(&mut self) {
+        let core = &*self.core;
+        if let Some(mut scratch) = core.state().scratch.take() {
+            scratch.journal.undo(&core.bytes);
+            pool(&core.pool).push(scratch);
+        }
+    }
+}
+
+impl fmt::Debug for RegionImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RegionImage").field(&self.region).finish()
+    }
+}

@@ -1,0 +1,434 @@
+//! The recorder: an observer that knows what of a region is durable, on x86.
+//!
+//! The model: an aligned word of eight bytes is durable whole or not at all, and a longer store is
+//! several words in no order. Of a line some first stores are durable, whichever thread made them;
+//! lines know nothing of each other. A flush covers the stores that the line has at that moment,
+//! and counts once the same thread drains (or does a locked instruction). A `clflush` also keeps
+//! the thread's later stores behind it. Stores past the caches arrive word by word, in no order,
+//! until the thread drains. With [`Domain::Caches`] what is visible is durable, and only stores
+//! past the caches wait for a drain.
+//!
+//! Where the processor promises more than [`Region`](crate::region::Region) does (fences within a
+//! streaming copy, a `clflush` that other threads have seen the end of), less is taken for granted.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::cuts::Cuts;
+use super::faults::{Looked, Poison};
+use super::image::RegionImage;
+use super::journal::Journal;
+use super::lines::{Atom, Lines};
+use super::streams::Streams;
+use super::{Place, PointKind, Power, Unsettled};
+use crate::observe::{FenceKind, LINE_BYTES, Observed, Observer, StoreKind};
+use crate::region::{Direct, FlushKind, RegionError};
+
+/// More units than this, and what recovery looks at is noted.
+pub(super) const UNITS_UNWATCHED_MAX: usize = 16;
+
+/// What keeps its contents when the power fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Domain {
+    /// The memory and what has reached its controller (ADR).
+    #[default]
+    Memory,
+    /// The caches as well (eADR, CXL with a global flush). A crash point is taken at every so many
+    /// words stored.
+    Caches {
+        /// At least one, at most 65,535.
+        every: u16,
+    },
+}
+
+/// How a [`Recorder`] models its machine.
+#[derive(Debug, Clone, Copy)]
+pub struct RecorderOptions {
+    /// What keeps its contents.
+    pub domain: Domain,
+    /// How lines are flushed.
+    pub flush: FlushKind,
+    /// Whether an instruction that reads and writes in one step also waits for this thread's
+    /// flushes, as x86's do. Without it a program is tried that relies on drains alone.
+    pub locked_fences: bool,
+}
+
+impl Default for RecorderOptions {
+    fn default() -> RecorderOptions {
+        RecorderOptions { domain: Domain::Memory, flush: FlushKind::Clwb, locked_fences: true }
+    }
+}
+
+/// Something that a program must not do to persistent memory, whatever comes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Misuse {
+    /// Where in the program.
+    pub place: Place,
+    /// The line in which ordinary stores and stores past the caches met without a drain between.
+    pub offset: u64,
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Misuse { place, offset } = self;
+        write!(f, "{place}: ordinary and streaming stores to the line at {offset} without a drain")
+    }
+}
+
+/// An observer that knows what of its region is durable.
+#[derive(Clone)]
+pub struct Recorder(Arc<Core>);
+
+/// A region under a recorder: what crash suites run on, and what they are given to recover from.
+pub type RecordedRegion = Observed<Recorder>;
+
+pub(super) struct Core {
+    pub(super) bytes: Arc<Direct>,
+    pub(super) options: RecorderOptions,
+    pub(super) power: Power,
+    /// Whether loads are of interest.
+    pub(super) loads: AtomicBool,
+    /// Where it is noted what is loaded here.
+    pub(super) looks: Option<Arc<Looked>>,
+    /// What was loaded from images of this.
+    pub(super) looked: Arc<Looked>,
+    pub(super) state: Mutex<State>,
+    pub(super) pool: Pool,
+}
+
+/// What is used again from image to image.
+pub(super) type Pool = Arc<Mutex<Vec<Scratch>>>;
+
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub(super) journal: Journal,
+    pub(super) pending: Pending,
+}
+
+/// What is not durable.
+#[derive(Default)]
+pub(super) struct Pending {
+    pub(super) lines: Lines,
+    pub(super) streams: Streams,
+    pub(super) cuts: Cuts,
+}
+
+pub(super) struct State {
+    /// Gone once an image is.
+    pub(super) scratch: Option<Scratch>,
+    /// Whether changes are to be taken back: on images.
+    pub(super) undoes: bool,
+    /// Whether it is noted what is durable.
+    pub(super) records: bool,
+    pub(super) poison: Poison,
+    misuses: Vec<Misuse>,
+}
+
+impl Recorder {
+    /// A region of `len` zero bytes that are durable, on `power`.
+    ///
+    /// # Errors
+    /// If the system refuses the memory.
+    pub fn region(
+        len: u64,
+        options: RecorderOptions,
+        power: &Power,
+    ) -> Result<RecordedRegion, RegionError> {
+        let bytes = Arc::new(Direct::anonymous(len, false)?);
+        Ok(Recorder::over(bytes, options, power))
+    }
+
+    /// A region over bytes that are there already, and durable.
+    #[must_use]
+    pub fn over(bytes: Arc<Direct>, options: RecorderOptions, power: &Power) -> RecordedRegion {
+        let mut scratch = Scratch::default();
+        scratch.pending.reset(bytes.len());
+        let recorder = Recorder(Arc::new(Core {
+            power: power.clone(),
+            options,
+            loads: AtomicBool::new(false),
+            looks: None,
+            looked: Arc::default(),
+            state: Mutex::new(State::new(scratch)),
+            pool: Pool::default(),
+            bytes: bytes.clone(),
+        }));
+        power.attach(recorder.0.clone());
+        Observed::over(bytes, options.flush, recorder)
+    }
+
+    pub(super) fn of(core: Arc<Core>) -> Recorder {
+        Recorder(core)
+    }
+
+    /// What the program did that it must not do, until now.
+    #[must_use]
+    pub fn misuses(&self) -> Vec<Misuse> {
+        self.0.state().misuses.clone()
+    }
+
+    /// Lets loads of the 256 bytes around `offset` fault until they have all been written.
+    pub fn poison(&self, offset: u64) {
+        self.0.state().poison.add(offset);
+        self.0.loads.store(true, Ordering::Relaxed);
+    }
+
+    /// The beginnings of the ranges of 256 bytes that cannot be loaded, as a kernel reports them.
+    #[must_use]
+    pub fn poisoned(&self) -> Vec<u64> {
+        self.0.state().poison.ranges()
+    }
+
+    /// Changes a bit that lies at rest, past every store that is on its way.
+    pub fn flip(&self, offset: u64, bit: u8) {
+        let (word, shift) = (offset / 8, offset % 8 * 8 + u64::from(bit % 8));
+        let (line, bits) = (offset / LINE_BYTES, 1 << shift);
+        let mut state = self.0.state();
+        state.change(&self.0.bytes, line);
+        self.0.bytes.fetch_xor_u64(word * 8, bits);
+        let State { scratch: Some(scratch), records: true, .. } = &mut *state else { return };
+        scratch.pending.lines.flip(line, (word % 8) as u8, bits);
+        scratch.pending.streams.flip(word, bits);
+        scratch.pending.cuts.flip(word, bits);
+    }
+}
+
+impl Pending {
+    pub(super) fn reset(&mut self, region_bytes: u64) {
+        self.lines.reset(region_bytes);
+        self.streams.reset();
+        self.cuts.reset();
+    }
+}
+
+impl State {
+    fn new(scratch: Scratch) -> State {
+        State {
+            scratch: Some(scratch),
+            undoes: false,
+            records: true,
+            poison: Poison::default(),
+            misuses: Vec::new(),
+        }
+    }
+
+    pub(super) fn of_image(scratch: Scratch, records: bool, poison: Poison) -> State {
+        State { undoes: true, records, poison, ..State::new(scratch) }
+    }
+
+    /// A line is about to be changed.
+    fn change(&mut self, bytes: &Direct, line: u64) {
+        let scratch = self.scratch.as_mut();
+        assert!(scratch.is_some(), "a store to an image that is gone");
+        if let (true, Some(scratch)) = (self.undoes, scratch) {
+            scratch.journal.note(bytes, line);
+        }
+    }
+
+    /// Notes the part of a store that lies in one line.
+    fn store(&mut self, core: &Core, at: u64, bytes: &[u8], kind: StoreKind, place: Place) {
+        let (line, thread) = (at / LINE_BYTES, thread_now());
+        self.change(&core.bytes, line);
+        let State { scratch: Some(scratch), records: true, .. } = self else { return };
+        let Pending { lines, streams, cuts } = &mut scratch.pending;
+        let mixed = match kind {
+            StoreKind::Cached => streams.touches(line),
+            StoreKind::Streaming => lines.is_dirty(line),
+        };
+        if mixed {
+            self.misuses.push(Misuse { place, offset: line * LINE_BYTES });
+        }
+        let words = merged_words(&core.bytes, at, bytes);
+        match (kind, core.options.domain) {
+            (StoreKind::Streaming, _) => words.for_each(|(number, before, after)| {
+                streams.store(number, before, after, thread);
+            }),
+            (StoreKind::Cached, Domain::Memory) => {
+                let mut atoms = [Atom { word: 0, value: 0 }; 8];
+                let changed = words.filter(|(_, before, after)| before != after);
+                let count = changed.zip(&mut atoms).fold(0, |count, ((number, _, value), atom)| {
+                    *atom = Atom { word: (number % 8) as u8, value };
+                    count + 1
+                });
+                lines.store(&core.bytes, line, &atoms[..count], thread);
+            }
+            (StoreKind::Cached, Domain::Caches { .. }) => words
+                .filter(|(_, before, after)| before != after)
+                .for_each(|(number, before, _)| cuts.store(number, before)),
+        }
+    }
+}
+
+/// The words that `bytes` at `at`, inside of one line, touch: number, before, after.
+fn merged_words<'a>(
+    region: &'a Direct,
+    at: u64,
+    bytes: &'a [u8],
+) -> impl Iterator<Item = (u64, u64, u64)> + 'a {
+    let end = at + bytes.len() as u64;
+    (at / 8..end.div_ceil(8)).map(move |number| {
+        let before = region.load_u64(number * 8, Ordering::Relaxed);
+        let mut word = before.to_le_bytes();
+        let (first, last) = (at.max(number * 8), end.min(number * 8 + 8));
+        word[(first - number * 8) as usize..(last - number * 8) as usize]
+            .copy_from_slice(&bytes[(first - at) as usize..(last - at) as usize]);
+        (number, before, u64::from_le_bytes(word))
+    })
+}
+
+/// `bytes` at `offset`, cut where lines end.
+fn by_line(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    let head = ((offset.wrapping_neg() % LINE_BYTES) as usize).min(bytes.len());
+    let (head, rest) = bytes.split_at(head);
+    let after = offset + head.len() as u64;
+    let lines = rest.chunks(LINE_BYTES as usize).enumerate();
+    let lines = lines.map(move |(index, line)| (after + index as u64 * LINE_BYTES, line));
+    std::iter::once((offset, head)).filter(|(_, head)| !head.is_empty()).chain(lines)
+}
+
+impl Core {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether enough has been stored for a crash point, where what is stored is durable.
+    fn is_full(&self) -> bool {
+        let Domain::Caches { every } = self.options.domain else { return false };
+        let state = self.state();
+        let cuts = state.scratch.as_ref().map_or(0, |scratch| scratch.pending.cuts.len());
+        // A store has up to eight words.
+        cuts + 8 > usize::from(every.max(8))
+    }
+}
+
+impl Observer for Recorder {
+    #[inline]
+    fn load(&self, offset: u64, len: usize) {
+        let core = &*self.0;
+        if len == 0 || !core.loads.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(looks) = &core.looks {
+            looks.note(offset, len);
+        }
+        // The lock is free again by the time of a fault.
+        let poison = core.state().poison.clone();
+        poison.check(offset, len);
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8], kind: StoreKind, place: Place) {
+        let core = &*self.0;
+        for (at, bytes) in by_line(offset, bytes) {
+            if core.options.domain != Domain::Memory && core.is_full() {
+                core.power.point(PointKind::Stores, place);
+            }
+            let mut state = core.state();
+            state.store(core, at, bytes, kind, place);
+            state.poison.written(at, bytes.len());
+        }
+    }
+
+    fn flush(&self, offset: u64, len: usize, kind: FlushKind, _place: Place) {
+        let mut state = self.0.state();
+        let State { scratch: Some(scratch), records: true, .. } = &mut *state else { return };
+        if self.0.options.domain != Domain::Memory {
+            return;
+        }
+        for line in offset / LINE_BYTES..(offset + len as u64).div_ceil(LINE_BYTES) {
+            let ordered = kind == FlushKind::Clflush;
+            scratch.pending.lines.flush(line, thread_now(), ordered);
+        }
+    }
+
+    fn fence(&self, kind: FenceKind, place: Place) {
+        let core = &*self.0;
+        if kind == FenceKind::Locked && !core.options.locked_fences {
+            return;
+        }
+        let thread = thread_now();
+        let effect = {
+            let state = core.state();
+            let State { scratch: Some(scratch), records: true, .. } = &*state else { return };
+            let Pending { lines, streams, .. } = &scratch.pending;
+            lines.has_flushed(thread) || streams.has_stored(thread)
+        };
+        match (effect, kind) {
+            (true, _) => core.power.point(PointKind::Drain, place),
+            (false, FenceKind::Drain) => core.power.pass(PointKind::Drain, place),
+            (false, FenceKind::Locked) => {}
+        }
+        if effect && let Some(scratch) = &mut core.state().scratch {
+            scratch.pending.lines.fence(thread);
+            scratch.pending.streams.fence(thread);
+        }
+    }
+}
+
+impl Unsettled for Core {
+    fn units(&self) -> Vec<u16> {
+        let state = self.state();
+        let mut units = Vec::new();
+        if let Some(scratch) = &state.scratch {
+            let Pending { lines, streams, cuts } = &scratch.pending;
+            lines.units(&mut units);
+            streams.units(&mut units);
+            units.extend((cuts.len() > 0).then_some(cuts.len() as u16));
+        }
+        units
+    }
+
+    fn settle(&self, choices: &mut [u16]) {
+        let state = self.state();
+        let Some(scratch) = &state.scratch else { return };
+        let Pending { lines, streams, .. } = &scratch.pending;
+        let (of_lines, rest) = choices.split_at_mut(lines.len());
+        lines.settle(of_lines);
+        streams.settle(&mut rest[..streams.len()]);
+    }
+
+    fn image(&self, choices: &[u16], power: &Power) -> Box<dyn Any> {
+        Box::new(RegionImage::new(self, choices, power))
+    }
+
+    fn looked_at(&self) -> Option<Vec<bool>> {
+        let state = self.state();
+        let Pending { lines, streams, cuts } = &state.scratch.as_ref()?.pending;
+        let looked = &self.looked;
+        let of_lines = (0..lines.len()).map(|unit| looked.has(lines.number(unit)));
+        let of_words = (0..streams.len()).map(|unit| looked.has(streams.number(unit) / 8));
+        let of_cuts = (cuts.len() > 0).then_some(true);
+        let seen = of_lines.chain(of_words).chain(of_cuts).collect();
+        looked.forget().then_some(seen)
+    }
+
+    fn misuse(&self) -> Option<String> {
+        self.state().misuses.first().map(Misuse::to_string)
+    }
+
+    fn passed(&self) {
+        if let Some(scratch) = &mut self.state().scratch {
+            scratch.pending.cuts.reset();
+        }
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = self.0.units().len();
+        f.debug_struct("Recorder").field("options", &self.0.options).field("units", &units).finish()
+    }
+}
+
+/// The thread that this is.
+pub(super) fn thread_now() -> u32 {
+    #[cfg(test)]
+    if let Some(thread) = tests::THREAD.get() {
+        return thread;
+    }
+    entresol_base::thread::current_id().0
+}
+
+#[cfg(test)]
+mod tests;

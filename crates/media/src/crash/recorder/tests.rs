@@ -1,0 +1,448 @@
+//! The recorder's images are those of a machine that does, step by step, whatever its caches like.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
+
+use entresol_base::rng::Rng;
+
+use super::*;
+use crate::region::Region;
+
+thread_local! {
+    /// Whom accesses of this test count for.
+    pub(super) static THREAD: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+const LINES: usize = 3;
+const WORDS: usize = LINES * 8;
+
+type Content = [u8; WORDS];
+
+/// Something that a thread does. Words hold small numbers; places are in words.
+#[derive(Debug, Clone)]
+enum Op {
+    Store {
+        thread: u32,
+        word: usize,
+        value: u8,
+    },
+    /// Some words of one line by one copy.
+    Copy {
+        thread: u32,
+        word: usize,
+        values: Vec<u8>,
+    },
+    /// A whole line past the caches, of whose words only these change.
+    Stream {
+        thread: u32,
+        line: usize,
+        values: Vec<(usize, u8)>,
+    },
+    Flush {
+        thread: u32,
+        line: usize,
+        ordered: bool,
+    },
+    Drain {
+        thread: u32,
+    },
+    Swap {
+        thread: u32,
+        word: usize,
+        value: u8,
+    },
+}
+
+fn recorded(options: RecorderOptions) -> (Power, RecordedRegion) {
+    let power = Power::new();
+    let region = Recorder::region(4096, options, &power).expect("memory");
+    (power, region)
+}
+
+fn word_bytes(values: &[u8]) -> Vec<u8> {
+    values.iter().flat_map(|&value| u64::from(value).to_le_bytes()).collect()
+}
+
+fn perform(region: &RecordedRegion, op: &Op) {
+    let at = |word: usize| word as u64 * 8;
+    match op {
+        Op::Store { thread, word, value } => {
+            THREAD.set(Some(*thread));
+            region.store_u64(at(*word), (*value).into(), Relaxed);
+        }
+        Op::Copy { thread, word, values } => {
+            THREAD.set(Some(*thread));
+            region.write(at(*word), &word_bytes(values));
+        }
+        Op::Stream { thread, line, values } => {
+            THREAD.set(Some(*thread));
+            let mut words = [0; 8];
+            for (word, target) in words.iter_mut().enumerate() {
+                *target = region.bytes().load_u64(at(line * 8 + word), Relaxed) as u8;
+            }
+            values.iter().for_each(|&(word, value)| words[word] = value);
+            region.write_streaming(at(line * 8), &word_bytes(&words));
+        }
+        Op::Flush { thread, line, ordered } => {
+            THREAD.set(Some(*thread));
+            let kind = if *ordered { FlushKind::Clflush } else { FlushKind::Clwb };
+            region.observer().flush(at(line * 8), 64, kind, std::panic::Location::caller());
+        }
+        Op::Drain { thread } => {
+            THREAD.set(Some(*thread));
+            region.drain();
+        }
+        Op::Swap { thread, word, value } => {
+            THREAD.set(Some(*thread));
+            region.swap_u64(at(*word), (*value).into(), Relaxed);
+        }
+    }
+}
+
+fn content(region: &impl Region) -> Content {
+    std::array::from_fn(|word| region.load_u64(word as u64 * 8, Relaxed) as u8)
+}
+
+/// Every image, by going through all choices; none twice once settled.
+fn images(power: &Power) -> Vec<Content> {
+    let medium = power.media().pop().expect("attached");
+    let units = medium.units();
+    let mut choices = vec![0; units.len()];
+    let (mut settled, mut found) = (BTreeSet::new(), Vec::new());
+    loop {
+        let mut these = choices.clone();
+        medium.settle(&mut these);
+        let mut again = these.clone();
+        medium.settle(&mut again);
+        assert_eq!(these, again, "settling twice changes nothing more");
+        if settled.insert(these.clone()) {
+            let image = medium.image(&these, &Power::new());
+            let image = image.downcast_ref::<RegionImage>().expect("a region");
+            found.push(content(&**image.region()));
+        }
+        let Some(unit) = (0..units.len()).find(|&unit| choices[unit] < units[unit]) else {
+            return found;
+        };
+        choices[..unit].fill(0);
+        choices[unit] += 1;
+    }
+}
+
+/// The machine, done by brute force: everything that it might be in at a time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+struct Machine {
+    visible: Content,
+    durable: Content,
+    /// For each line how many stores it has seen, and how many of them are durable.
+    stores: [u32; LINES],
+    arrived: [u32; LINES],
+    /// Who stored what in each line, in order: (thread, time).
+    authors: [Vec<(u32, u32)>; LINES],
+    time: u32,
+    /// (thread, line, stores of the line): must be durable at the thread's fence.
+    flushed: Vec<(u32, usize, u32)>,
+    /// (thread, time, line, stores of the line): must be durable before the thread's later stores.
+    ordered: Vec<(u32, u32, usize, u32)>,
+    /// Words past the caches on their way: (thread, word, value).
+    streams: Vec<(u32, usize, u8)>,
+}
+
+impl Machine {
+    fn store(&mut self, thread: u32, word: usize, value: u8) {
+        self.time += 1;
+        self.visible[word] = value;
+        self.stores[word / 8] += 1;
+        self.authors[word / 8].push((thread, self.time));
+    }
+
+    /// Whether the cache may write this line back now.
+    fn may_write_back(&self, line: usize) -> bool {
+        self.ordered.iter().all(|&(thread, time, before, stores)| {
+            let later = |&(who, when): &(u32, u32)| who == thread && when > time;
+            self.arrived[before] >= stores
+                || before == line
+                || !self.authors[line].iter().any(later)
+        })
+    }
+
+    fn write_back(&mut self, line: usize) {
+        let words = line * 8..line * 8 + 8;
+        self.durable[words.clone()].copy_from_slice(&self.visible[words]);
+        self.arrived[line] = self.stores[line];
+    }
+
+    fn fence(&self, thread: u32) -> Option<Machine> {
+        let mine = |who: u32| who == thread;
+        let late = self
+            .flushed
+            .iter()
+            .any(|&(who, line, stores)| mine(who) && self.arrived[line] < stores);
+        let late = late || self.streams.iter().any(|&(who, ..)| mine(who));
+        let mut next = self.clone();
+        next.flushed.retain(|&(who, ..)| !mine(who));
+        (!late).then_some(next)
+    }
+
+    /// What it may do by itself, in one step.
+    fn whims(&self) -> Vec<Machine> {
+        let lines = (0..LINES).filter(|&line| self.may_write_back(line));
+        let written = lines.map(|line| {
+            let mut next = self.clone();
+            next.write_back(line);
+            next
+        });
+        // Stores of one word arrive in order.
+        let first = |index: usize| {
+            let (_, word, _) = self.streams[index];
+            !self.streams[..index].iter().any(|&(_, other, _)| other == word)
+        };
+        let arrived = (0..self.streams.len()).filter(|&index| first(index)).map(|index| {
+            let mut next = self.clone();
+            let (_, word, value) = next.streams.remove(index);
+            next.durable[word] = value;
+            next
+        });
+        written.chain(arrived).collect()
+    }
+}
+
+type Machines = BTreeSet<Machine>;
+
+/// All that the machines may have become by themselves.
+fn wander(machines: Machines) -> Machines {
+    let mut known = machines.clone();
+    let mut fresh: Vec<Machine> = machines.into_iter().collect();
+    while let Some(machine) = fresh.pop() {
+        fresh.extend(machine.whims().into_iter().filter(|next| known.insert(next.clone())));
+    }
+    known
+}
+
+fn each(machines: &Machines, mut change: impl FnMut(&mut Machine)) -> Machines {
+    let changed = machines.iter().map(|machine| {
+        let mut next = machine.clone();
+        change(&mut next);
+        next
+    });
+    wander(changed.collect())
+}
+
+/// The words of a copy, one after the other, in every order.
+fn copied(machines: &Machines, thread: u32, missing: &[(usize, u8)]) -> Machines {
+    if missing.is_empty() {
+        return machines.clone();
+    }
+    let mut all = Machines::new();
+    for index in 0..missing.len() {
+        let (word, value) = missing[index];
+        let next = each(machines, |machine| machine.store(thread, word, value));
+        let rest = [&missing[..index], &missing[index + 1..]].concat();
+        all.extend(copied(&next, thread, &rest));
+    }
+    // In which order a copy was made is forgotten once it is whole, but for what is durable.
+    all
+}
+
+fn step(machines: &Machines, op: &Op) -> Machines {
+    let fence = |thread: u32| machines.iter().filter_map(|m| m.fence(thread)).collect();
+    match op {
+        Op::Store { thread, word, value } => each(machines, |m| m.store(*thread, *word, *value)),
+        Op::Copy { thread, word, values } => {
+            let words = values.iter().enumerate().map(|(i, &value)| (word + i, value));
+            copied(machines, *thread, &words.collect::<Vec<_>>())
+        }
+        Op::Stream { thread, line, values } => each(machines, |machine| {
+            for &(word, value) in values {
+                machine.visible[line * 8 + word] = value;
+                machine.streams.push((*thread, line * 8 + word, value));
+            }
+        }),
+        Op::Flush { thread, line, ordered } => each(machines, |machine| {
+            let stores = machine.stores[*line];
+            machine.flushed.push((*thread, *line, stores));
+            if *ordered {
+                machine.ordered.push((*thread, machine.time, *line, stores));
+            }
+        }),
+        Op::Drain { thread } => fence(*thread),
+        Op::Swap { thread, word, value } => {
+            each(&fence(*thread), |m| m.store(*thread, *word, *value))
+        }
+    }
+}
+
+fn brute_force(ops: &[Op]) -> BTreeSet<Content> {
+    let start = Machines::from([Machine::default()]);
+    let end = ops.iter().fold(start, |machines, op| step(&machines, op));
+    end.into_iter().map(|machine| machine.durable).collect()
+}
+
+fn compare(ops: &[Op]) -> usize {
+    let (power, region) = recorded(RecorderOptions::default());
+    ops.iter().for_each(|op| perform(&region, op));
+    let before = content(&**region.bytes());
+    let found = images(&power);
+    assert_eq!(before, content(&**region.bytes()), "images leave no trace");
+    let distinct: BTreeSet<Content> = found.iter().copied().collect();
+    let expected = brute_force(ops);
+    assert_eq!(distinct, expected, "{ops:?}");
+    assert_eq!(found.len(), expected.len(), "no doubles: {ops:?}");
+    found.len()
+}
+
+/// A short random program; stores past the caches keep to a line of their own.
+fn program(rng: &mut Rng) -> Vec<Op> {
+    let mut value = 0;
+    (0..rng.range(1..8)).map(|_| random_op(rng, &mut value)).collect()
+}
+
+fn random_op(rng: &mut Rng, value: &mut u8) -> Op {
+    let thread = rng.below(2) as u32;
+    let word = rng.index(2) * 8 + rng.index(3);
+    // Sometimes a value comes back, so that states look the same.
+    let mut fresh = |rng: &mut Rng| {
+        *value += 1;
+        if rng.one_in(2) { *value } else { rng.below(3) as u8 }
+    };
+    match rng.below(12) {
+        0..=3 => Op::Store { thread, word, value: fresh(rng) },
+        4 => {
+            let word = rng.index(2) * 8;
+            let values = (0..rng.range(2..4)).map(|_| fresh(rng) | 0x40).collect();
+            Op::Copy { thread, word, values }
+        }
+        5 => {
+            let first = rng.index(2);
+            let values = (first..first + 1 + rng.index(2)).map(|word| (word, fresh(rng)));
+            Op::Stream { thread, line: 2, values: values.collect() }
+        }
+        6..=8 => Op::Flush { thread, line: rng.index(2), ordered: rng.one_in(3) },
+        9..=10 => Op::Drain { thread },
+        _ => Op::Swap { thread, word, value: fresh(rng) },
+    }
+}
+
+#[test]
+fn images_are_those_that_brute_force_finds() {
+    let mut rng = Rng::new(3);
+    let counts: Vec<usize> = (0..400).map(|_| compare(&program(&mut rng))).collect();
+    assert!(counts.iter().any(|&count| count > 20), "{counts:?}");
+}
+
+#[test]
+fn a_copy_across_words_and_lines_may_be_torn_between_them() {
+    let (power, region) = recorded(RecorderOptions::default());
+    region.write(60, &[1; 8]);
+    assert_eq!(images(&power).len(), 4, "one atom in each line");
+    region.persist(60, 8);
+    assert_eq!(images(&power).len(), 1);
+    region.write(4, &[1; 8]);
+    assert_eq!(images(&power).len(), 4, "two atoms in one line, in no order");
+    region.write(4, &[1; 8]);
+    assert_eq!(images(&power).len(), 4, "what changes nothing is no state");
+}
+
+#[test]
+fn locked_instructions_wait_for_flushes_unless_told_not_to() {
+    for (locked_fences, count) in [(true, 2), (false, 4)] {
+        let (power, region) = recorded(RecorderOptions { locked_fences, ..Default::default() });
+        region.store_u64(0, 1, Relaxed);
+        region.flush(0, 8);
+        assert_eq!(region.compare_exchange_u64(64, 0, 1, Relaxed, Relaxed), Ok(0));
+        assert_eq!(images(&power).len(), count);
+    }
+}
+
+#[test]
+fn a_flush_covers_what_the_line_had_and_only_for_its_own_thread() {
+    let (power, region) = recorded(RecorderOptions::default());
+    THREAD.set(Some(1));
+    region.store_u64(0, 1, Relaxed);
+    region.flush(0, 8);
+    region.store_u64(8, 2, Relaxed);
+    THREAD.set(Some(2));
+    region.drain();
+    assert_eq!(images(&power).len(), 3, "the other thread has not drained");
+    THREAD.set(Some(1));
+    region.drain();
+    let found = images(&power);
+    assert!(found.len() == 2 && found.iter().all(|words| words[0] == 1), "{found:?}");
+}
+
+#[test]
+fn where_caches_survive_images_are_cuts_of_one_order() {
+    let domain = Domain::Caches { every: 100 };
+    let (power, region) = recorded(RecorderOptions { domain, ..Default::default() });
+    for (at, value) in [(0, 1), (64, 2), (8, 3), (0, 4)] {
+        region.store_u64(at, value, Relaxed);
+    }
+    let expected = [(0, 0, 0), (1, 0, 0), (1, 2, 0), (1, 2, 3), (4, 2, 3)];
+    let seen = images(&power).into_iter().map(|words| (words[0], words[8], words[1]));
+    assert_eq!(seen.collect::<Vec<_>>(), expected);
+    power.point(PointKind::Write, std::panic::Location::caller());
+    assert_eq!(images(&power).len(), 1, "what was visible at a crash point is durable");
+    region.write_streaming(128, &word_bytes(&[1, 1, 0, 0, 0, 0, 0, 0]));
+    assert_eq!(images(&power).len(), 4, "past the caches, and waiting for a drain");
+    region.drain();
+    assert_eq!(images(&power).len(), 1);
+}
+
+#[test]
+fn where_caches_survive_a_point_is_taken_every_few_stores() {
+    let domain = Domain::Caches { every: 16 };
+    let (power, region) = recorded(RecorderOptions { domain, ..Default::default() });
+    (0..100).for_each(|word| region.store_u64(word * 8, 1, Relaxed));
+    assert!((5..=12).contains(&power.points()), "{}", power.points());
+}
+
+#[test]
+fn poisoned_memory_faults_until_it_is_written() {
+    let (power, region) = recorded(RecorderOptions::default());
+    region.observer().poison(300);
+    assert_eq!(region.observer().poisoned(), [256]);
+    let faults = |region: &RecordedRegion, at: u64| {
+        catch_unwind(AssertUnwindSafe(|| region.load_u64(at, Relaxed))).is_err()
+    };
+    assert!(faults(&region, 256) && faults(&region, 504));
+    assert!(!faults(&region, 248) && !faults(&region, 512));
+    let medium = power.media().pop().expect("attached");
+    let image = medium.image(&[], &Power::new());
+    let image = image.downcast_ref::<RegionImage>().expect("a region").region().clone();
+    assert!(faults(&image, 256), "so does the image");
+    image.write(256, &[0; 255]);
+    assert!(faults(&image, 256));
+    image.write(504, &[0; 8]);
+    assert!(!faults(&image, 256) && faults(&region, 256));
+}
+
+#[test]
+fn a_flipped_bit_is_there_in_every_state_and_gone_with_its_image() {
+    let (power, region) = recorded(RecorderOptions::default());
+    region.store_u64(8, 4, Relaxed);
+    region.observer().flip(9, 3);
+    assert_eq!(region.load_u64(8, Relaxed), 4 | 1 << 11);
+    let medium = power.media().pop().expect("attached");
+    for (choice, value) in [(0, 1 << 11), (1, 4 | 1 << 11)] {
+        let image = medium.image(&[choice], &Power::new());
+        let image = image.downcast_ref::<RegionImage>().expect("a region").region();
+        assert_eq!(image.load_u64(8, Relaxed), value);
+        image.observer().flip(0, 0);
+        assert_eq!(image.load_u64(0, Relaxed), 1);
+    }
+    assert_eq!(region.load_u64(0, Relaxed), 0);
+}
+
+#[test]
+fn a_line_with_too_many_states_is_seen_more_coarsely() {
+    let (power, region) = recorded(RecorderOptions::default());
+    for round in 1..=20_000_u64 {
+        region.write(0, &round.to_le_bytes().repeat(8));
+    }
+    let medium = power.media().pop().expect("attached");
+    assert_eq!(medium.units(), [u16::MAX]);
+    let image = medium.image(&[u16::MAX], &Power::new());
+    let image = image.downcast_ref::<RegionImage>().expect("a region").region();
+    assert_eq!(image.load_line(0), [20_000; 8]);
+}

@@ -1,0 +1,115 @@
+//! Stores that went past the caches: each word of eight bytes arrives by itself, in no order, until
+//! the thread that stored it has a fence.
+
+use std::collections::HashMap;
+
+use crate::observe::LINE_BYTES;
+
+/// Words on their way.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    slots: HashMap<u64, usize>,
+    words: Vec<Word>,
+}
+
+#[derive(Debug)]
+struct Word {
+    /// Where it is, in words.
+    number: u64,
+    durable: u64,
+    /// What was stored in it, and by which thread.
+    values: Vec<(u32, u64)>,
+}
+
+impl Streams {
+    pub(super) fn reset(&mut self) {
+        self.slots.clear();
+        self.words.clear();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// Whether some word of the line is on its way.
+    pub(super) fn touches(&self, line: u64) -> bool {
+        let per_line = LINE_BYTES / 8;
+        let mut words = line * per_line..(line + 1) * per_line;
+        !self.is_empty() && words.any(|word| self.slots.contains_key(&word))
+    }
+
+    /// Notes that a word which holds `before` is about to be stored.
+    pub(super) fn store(&mut self, number: u64, before: u64, value: u64, thread: u32) {
+        let known = self.slots.get(&number).copied();
+        if known.is_none() && before == value {
+            return;
+        }
+        let slot = known.unwrap_or_else(|| {
+            self.words.push(Word { number, durable: before, values: Vec::new() });
+            self.slots.insert(number, self.words.len() - 1);
+            self.words.len() - 1
+        });
+        self.words[slot].values.push((thread, value));
+    }
+
+    /// Whether a fence of this thread makes anything durable.
+    pub(super) fn has_stored(&self, thread: u32) -> bool {
+        self.words.iter().any(|word| word.values.iter().any(|&(who, _)| who == thread))
+    }
+
+    /// Makes durable what this thread has stored.
+    pub(super) fn fence(&mut self, thread: u32) {
+        if self.is_empty() {
+            return;
+        }
+        self.words.retain_mut(|word| {
+            if let Some(last) = word.values.iter().rposition(|&(who, _)| who == thread) {
+                word.durable = word.values[last].1;
+                word.values.drain(..=last);
+            }
+            !word.values.is_empty()
+        });
+        self.slots.clear();
+        self.slots.extend(self.words.iter().enumerate().map(|(slot, word)| (word.number, slot)));
+    }
+
+    pub(super) fn flip(&mut self, number: u64, bit: u64) {
+        if let Some(&slot) = self.slots.get(&number) {
+            let word = &mut self.words[slot];
+            word.durable ^= bit;
+            word.values.iter_mut().for_each(|(_, value)| *value ^= bit);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// The number of the word that is a unit.
+    pub(super) fn number(&self, unit: usize) -> u64 {
+        self.words[unit].number
+    }
+
+    pub(super) fn units(&self, units: &mut Vec<u16>) {
+        let states = |word: &Word| word.values.len().min(usize::from(u16::MAX)) as u16;
+        units.extend(self.words.iter().map(states));
+    }
+
+    /// What a word holds in a state.
+    pub(super) fn value(&self, unit: usize, choice: u16) -> u64 {
+        let word = &self.words[unit];
+        match usize::from(choice) {
+            0 => word.durable,
+            state => word.values[state - 1].1,
+        }
+    }
+
+    /// Takes the first state that looks the same.
+    pub(super) fn settle(&self, choices: &mut [u16]) {
+        for (unit, choice) in choices.iter_mut().enumerate() {
+            let value = self.value(unit, *choice);
+            let same = (0..*choice).find(|&earlier| self.value(unit, earlier) == value);
+            *choice = same.unwrap_or(*choice);
+        }
+    }
+}
