@@ -199,6 +199,16 @@ pub fn yield_now() {
     }
 }
 
+/// A point where the seed of a world may hand the baton on; nothing outside. Regions, files and
+/// locks have such points already; code that works on atomics alone has none of its own.
+#[inline]
+#[track_caller]
+pub fn step() {
+    if let Some(schedule) = Schedule::current() {
+        schedule.step(Location::caller());
+    }
+}
+
 /// Waits for the token that [`Thread::unpark`] hands over. As with the system's threads, it may
 /// return without one.
 #[track_caller]

@@ -201,6 +201,30 @@ fn simultaneous_wake_ups_come_in_an_order_drawn_by_the_seed() {
 }
 
 #[test]
+fn a_thousand_threads_have_room() {
+    let options = WorldOptions { stack_bytes: 32 << 10, ..WorldOptions::seeded(3) };
+    let sum = World::new(options).run(|| {
+        let start = |number: u64| {
+            thread::spawn("one of many", move || {
+                let local = std::hint::black_box([number; 1_000]);
+                thread::sleep(Duration::from_nanos(local[0] % 7));
+                local[999]
+            })
+        };
+        let handles: Vec<_> = (0..1_000).map(start).collect();
+        handles.into_iter().map(|handle| handle.join().expect("it ends")).sum::<u64>()
+    });
+    assert_eq!(sum, Ok(499_500));
+}
+
+#[test]
+fn who_sleeps_for_ever_is_part_of_a_deadlock() {
+    let failure = world(1).run(|| thread::sleep(Duration::MAX));
+    let Err(WorldFailure::Deadlock { report }) = failure else { panic!("no deadlock") };
+    assert!(report.contains("\"main\" sleeps, since"), "{report}");
+}
+
+#[test]
 fn a_panic_is_reported_with_thread_and_message() {
     let failure = world(1).run(|| {
         let number = 7;

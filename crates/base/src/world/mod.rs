@@ -20,13 +20,16 @@
 //! **Stopping.** [`World::crash`], a panic, a deadlock or a limit stops the world: every thread is
 //! resumed where it waits and its stack unwinds. Destructors may still lock and sleep; threads
 //! that unwind wait for one another as usual. One that waits for what can no longer come is given
-//! up: its stack is leaked and its remaining destructors do not run.
+//! up: its stack is leaked and its remaining destructors do not run. Destructors see that
+//! `std::thread::panicking()`; those that close in good order should not then, and media that
+//! [`World::crashed`] do nothing any more anyway.
 //!
 //! **Nesting.** A simulated thread may run another world, which takes no time of the outer one.
 //!
 //! **Stacks** end in a page that cannot be touched, so an overflow corrupts nothing: the fault is
 //! caught and becomes [`WorldFailure::StackOverflow`]. (Rust touches every page of a large frame
-//! in order, so no frame jumps over the page.)
+//! in order, so no frame jumps over the page.) For that, the first world of a process installs a
+//! handler of SIGSEGV and SIGBUS, which hands every other fault on to the handler before it.
 
 mod coroutine;
 mod failure;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::coroutine::{Coroutine, Job, StackOverflow};
 use super::failure::WorldFailure;
 use super::schedule::{Cancelled, Schedule};
-use super::state::{State, Status};
+use super::state::State;
 use super::{ThreadId, World};
 use crate::rng::Rng;
 
@@ -73,7 +73,7 @@ impl Runner<'_> {
         let coroutine = Coroutine::take(self.schedule.shared().options.stack_bytes);
         let coroutine = self.coroutines[number].insert(coroutine);
         let resumed = coroutine.start(Box::new(move || live(&schedule, id, job)));
-        self.recycle_if_done(id);
+        self.recycle_if_ended(id);
         resumed
     }
 
@@ -82,13 +82,13 @@ impl Runner<'_> {
             Some(coroutine) => coroutine.resume(),
             None => Ok(()),
         };
-        self.recycle_if_done(id);
+        self.recycle_if_ended(id);
         resumed
     }
 
-    fn recycle_if_done(&mut self, id: ThreadId) {
-        let state = self.schedule.state.try_borrow();
-        if state.is_ok_and(|state| matches!(state.threads[id.0 as usize].status, Status::Done))
+    #[inline]
+    fn recycle_if_ended(&mut self, id: ThreadId) {
+        if self.schedule.ended.take()
             && let Some(coroutine) = self.coroutines[id.0 as usize].take()
         {
             coroutine.recycle();
@@ -131,6 +131,7 @@ fn live(schedule: &Rc<Schedule>, id: ThreadId, job: Job) {
     }
     state.end(id);
     state.choose();
+    schedule.ended.set(true);
 }
 
 /// What a panic said.

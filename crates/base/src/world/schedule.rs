@@ -26,6 +26,8 @@ thread_local! {
 pub(crate) struct Schedule {
     pub(super) world: World,
     pub(super) state: RefCell<State>,
+    /// Set by a thread that has ended, so that its stack can serve another.
+    pub(super) ended: Cell<bool>,
     outer: Option<Rc<Schedule>>,
     /// Whether the thread that called `run` was unwinding already.
     unwinding_outside: bool,
@@ -52,8 +54,8 @@ impl Schedule {
     pub(super) fn enter(world: World, state: State) -> Inside {
         let outer = Schedule::current();
         let unwinding_outside = std::thread::panicking();
-        let state = RefCell::new(state);
-        let schedule = Rc::new(Schedule { world, state, outer, unwinding_outside });
+        let (state, ended) = (RefCell::new(state), Cell::new(false));
+        let schedule = Rc::new(Schedule { world, state, ended, outer, unwinding_outside });
         CURRENT.set(Some(Rc::clone(&schedule)));
         INSIDE.set(true);
         Inside { schedule }

@@ -102,8 +102,9 @@ impl Thread {
     }
 }
 
-/// A timer: when, the order among equals, whose, and for which of its waits.
-type Timer = Reverse<(Picos, u64, u32, u32)>;
+/// A timer: when, whose, and for which of its waits. Those of one instant wake together, so their
+/// order here does not matter.
+type Timer = Reverse<(Picos, ThreadId, u32)>;
 
 /// Everything that changes while a world runs.
 pub(super) struct State {
@@ -112,7 +113,6 @@ pub(super) struct State {
     /// Whose turn may come.
     ready: Vec<ThreadId>,
     timers: BinaryHeap<Timer>,
-    timers_made: u64,
     /// Whose turn it is; none when the run is over.
     pub(super) running: Option<ThreadId>,
     live: usize,
@@ -130,7 +130,6 @@ impl State {
             threads: Vec::new(),
             ready: Vec::new(),
             timers: BinaryHeap::new(),
-            timers_made: 0,
             running: None,
             live: 0,
             random,
@@ -173,7 +172,7 @@ impl State {
     /// then.
     pub(super) fn skip_to(&mut self, at: Picos) -> bool {
         let alone = self.ready.is_empty() && self.failure.is_none();
-        if !alone || self.earliest_timer().is_some_and(|timer| timer <= at) {
+        if !alone || at == Picos::MAX || self.earliest_timer().is_some_and(|timer| timer <= at) {
             return false;
         }
         if self.shared.options.time_max.is_some_and(|time_max| at >= time_max) {
@@ -190,9 +189,9 @@ impl State {
         thread.wait_number = thread.wait_number.wrapping_add(1);
         thread.status = Status::Waiting(wait);
         let wait_number = thread.wait_number;
-        if let Some(at) = wait.until {
-            self.timers.push(Reverse((at, self.timers_made, id.0, wait_number)));
-            self.timers_made += 1;
+        // What would end with virtual time itself never ends: it can be part of a deadlock.
+        if let Some(at) = wait.until.filter(|at| *at < Picos::MAX) {
+            self.timers.push(Reverse((at, id, wait_number)));
         }
     }
 
@@ -353,8 +352,8 @@ impl State {
 
     /// When the next valid timer comes; stale ones are dropped.
     fn earliest_timer(&mut self) -> Option<Picos> {
-        while let Some(Reverse((at, _, id, wait_number))) = self.timers.peek() {
-            let thread = &self.threads[*id as usize];
+        while let Some(Reverse((at, id, wait_number))) = self.timers.peek() {
+            let thread = &self.threads[id.0 as usize];
             if thread.wait_number == *wait_number && matches!(thread.status, Status::Waiting(_)) {
                 return Some(*at);
             }
@@ -373,8 +372,8 @@ impl State {
         }
         self.shared.set_now(at.max(self.shared.now()));
         while self.earliest_timer().is_some_and(|timer| timer <= at) {
-            if let Some(Reverse((_, _, id, _))) = self.timers.pop() {
-                self.wake(ThreadId(id), Woken::TimedOut);
+            if let Some(Reverse((_, id, _))) = self.timers.pop() {
+                self.wake(id, Woken::TimedOut);
             }
         }
     }
