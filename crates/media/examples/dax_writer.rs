@@ -10,8 +10,8 @@
 //! Every byte of record N follows from N, so that all files follow from the number of the last
 //! record. A record is its number, stored after everything else, and then its bytes. They are
 //! packed without regard to cache lines or pages, a file grows in small steps, and there are many
-//! files: what makes trouble after a cut is the new page, the new block, the new length, and the new
-//! name.
+//! files: what makes trouble after a cut is the new page, the new block, the new length, and the
+//! new name.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,3 +1,5 @@
+//! The memory models give the measured tables back, and the same answers every time.
+
 use entresol_base::checksum::crc32c;
 
 use super::*;
