@@ -9,6 +9,24 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Seconds(pub u32);
 
+impl Seconds {
+    /// The day in Greenwich, as `2026-11-21`.
+    #[must_use]
+    pub fn date(self) -> String {
+        // Years are counted from March, so that the leap day is a year's last; the formulas for
+        // days and months of such years are Hinnant's (civil_from_days).
+        let days = u64::from(self.0) / 86_400 + 719_468;
+        let era = days / 146_097;
+        let of_era = days % 146_097;
+        let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year + year / 4 - year / 100);
+        let month = (5 * of_year + 2) / 153;
+        let day = of_year - (153 * month + 2) / 5 + 1;
+        let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+        format!("{:04}-{month:02}-{day:02}", era * 400 + year + next)
+    }
+}
+
 /// Nanoseconds of a monotonic clock with an arbitrary start: what intervals are measured in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(pub u64);
@@ -206,6 +224,21 @@ impl Clock for ManualClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn days_have_their_dates() {
+        for (seconds, date) in [
+            (0, "1970-01-01"),
+            (86_399, "1970-01-01"),
+            (951_782_400, "2000-02-29"),
+            (951_868_800, "2000-03-01"),
+            (1_735_689_599, "2024-12-31"),
+            (1_795_304_807, "2026-11-21"),
+            (u32::MAX, "2106-02-07"),
+        ] {
+            assert_eq!(Seconds(seconds).date(), date);
+        }
+    }
 
     #[test]
     fn intervals_saturate() {

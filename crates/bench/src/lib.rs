@@ -11,6 +11,7 @@ pub mod error;
 pub mod load;
 pub mod popularity;
 pub mod process;
+pub mod profile;
 pub mod progress;
 pub mod replay;
 pub mod report;

@@ -46,6 +46,11 @@ impl Progress {
         Progress { bar: ProgressBar::hidden() }
     }
 
+    /// Adds to the steps that are to come.
+    pub fn expect(&self, steps: u64) {
+        self.bar.inc_length(steps);
+    }
+
     /// Names the step that has begun.
     pub fn say(&self, what: &str) {
         self.bar.set_message(what.to_owned());

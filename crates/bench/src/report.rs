@@ -1,5 +1,6 @@
 //! Results for people: tables on a terminal, and one HTML file with drawings.
 
+pub mod curves;
 pub mod html;
 pub mod svg;
 pub mod table;

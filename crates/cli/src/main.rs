@@ -4,6 +4,7 @@
 mod bench;
 mod config;
 mod output;
+mod profile;
 mod reproduce;
 mod serve;
 
@@ -27,6 +28,8 @@ enum Command {
     Config(config::Arguments),
     /// Measure: the cache in process, a server under load, a trace.
     Bench(bench::Arguments),
+    /// Measure a medium: figures, advice, and the cost table that a server charges by.
+    Profile(profile::Arguments),
     /// Run the papers' tables and figures on models, in virtual time: theirs beside ours.
     Reproduce(reproduce::Arguments),
 }
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Config(arguments) => config::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
     };
     match done {

@@ -3,17 +3,19 @@
 //! The cost of an access is one over the most accesses of that kind and size that the medium can
 //! serve in a second (NyxCache, section 3.3). It is device time: what a medium serves in a second
 //! in which it is just busy costs one second in all. Sizes up to 4 KiB have an entry for each 64
-//! bytes; beyond, the medium's bandwidth is full and costs grow with the size.
+//! bytes; beyond, every further 64 bytes cost the same, so that 1 MiB costs what it was measured
+//! at: there the medium's bandwidth is full.
 //!
 //! Costs are kept in sixteenths of a nanosecond: rounding the cheapest (some 19 ns) to whole ones
 //! would misstate them by 2%, more than the precision with which limits are promised; and 64 bits
 //! of sixteenths still last for 36 years of a busy medium.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::medium::MediumKind;
+use crate::medium::{MediumKind, MediumSpec};
 
 /// The parts of a nanosecond in which costs are counted.
 pub(crate) const UNITS_PER_NS: u64 = 16;
@@ -21,8 +23,17 @@ pub(crate) const UNITS_PER_NS: u64 = 16;
 const STEP_BYTES: usize = 64;
 /// The number of sizes in a table: up to 4 KiB.
 const STEPS: usize = 64;
+/// The size beyond the table at which a medium's bandwidth is surely full.
+pub const LARGE_BYTES: usize = 1 << 20;
+const LARGE_STEPS: u64 = (LARGE_BYTES / STEP_BYTES) as u64;
+/// The costs of steps beyond the table are kept in units times 2 to this.
+const SLOPE_BITS: u32 = 16;
+/// What is put behind a medium's path to name its table.
+const SUFFIX: &str = ".costs.json";
+/// The name of the table for the process's own memory.
+const DRAM_TABLE: &str = "dram.costs.json";
 /// The version of the saved form.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// No single access of up to 4 KiB may cost more than this: it still fits 32 bits of units.
 const COST_NS_MAX: f64 = 200_000_000.0;
 
@@ -44,9 +55,11 @@ pub struct CostSource {
     pub machine: String,
     /// The day of the measurement.
     pub date: String,
-    /// How far repeated measurements lay apart, as a fraction of the mean; the largest of all
-    /// entries.
+    /// How far repeated measurements lay apart: half their range as a fraction of the median, the
+    /// largest of all entries.
     pub spread: f64,
+    /// How it was measured: number of threads or requests, what was interpolated.
+    pub method: String,
 }
 
 /// The costs of accesses to one medium.
@@ -55,6 +68,23 @@ pub struct CostTable {
     source: CostSource,
     /// By kind, then by size in steps, the first being no bytes at all.
     units: [[u32; STEPS + 1]; 2],
+    /// By kind, what an access of [`LARGE_BYTES`] costs.
+    large: [u64; 2],
+    /// By kind, what follows from it: the cost of each step beyond the table, see [`SLOPE_BITS`].
+    slope: [u64; 2],
+}
+
+/// Measured costs in nanoseconds of the medium's time.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct MeasuredCosts {
+    /// Of reads of 64, 128 ... 4096 bytes.
+    pub read_ns: Vec<f64>,
+    /// Of writes of these sizes.
+    pub write_ns: Vec<f64>,
+    /// Of a read of [`LARGE_BYTES`].
+    pub read_large_ns: f64,
+    /// Of such a write.
+    pub write_large_ns: f64,
 }
 
 /// The most that a medium can do, for media that are described by their data sheet.
@@ -78,8 +108,17 @@ struct Saved {
     #[serde(flatten)]
     source: CostSource,
     step_bytes: usize,
+    large_bytes: usize,
     read_ns: Vec<f64>,
     write_ns: Vec<f64>,
+    read_large_ns: f64,
+    write_large_ns: f64,
+}
+
+/// What is looked at first: tables of other versions may lack anything else.
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
 }
 
 /// Why a saved table cannot be used.
@@ -130,6 +169,7 @@ impl CostTable {
             machine: "as published by NyxCache, figure 3".to_owned(),
             date: "2022".to_owned(),
             spread: 0.0,
+            method: String::new(),
         };
         CostTable::from_function(source, read_ns, write_ns)
     }
@@ -146,6 +186,7 @@ impl CostTable {
             machine: "from a data sheet".to_owned(),
             date: String::new(),
             spread: 0.0,
+            method: String::new(),
         };
         let reads = cost(rates.reads_s, rates.read_bytes_s);
         CostTable::from_function(source, reads, cost(rates.writes_s, rates.written_bytes_s))
@@ -181,29 +222,49 @@ impl CostTable {
                 _ => to_units(cost_ns(step * STEP_BYTES)),
             })
         };
-        CostTable { source, units: [row(&read_ns), row(&write_ns)] }
+        let units = [row(&read_ns), row(&write_ns)];
+        let large = units.map(|row| u64::from(row[STEPS]) * LARGE_STEPS / STEPS as u64);
+        CostTable::new(source, units, large)
     }
 
-    /// Makes a table of measured costs, in nanoseconds for 64, 128 ... 4096 bytes.
+    fn new(source: CostSource, units: [[u32; STEPS + 1]; 2], large: [u64; 2]) -> CostTable {
+        let large: [u64; 2] =
+            std::array::from_fn(|kind| large[kind].max(u64::from(units[kind][STEPS])));
+        let slope = std::array::from_fn(|kind| {
+            let beyond = large[kind] - u64::from(units[kind][STEPS]);
+            (beyond << SLOPE_BITS) / (LARGE_STEPS - STEPS as u64)
+        });
+        CostTable { source, units, large, slope }
+    }
+
+    /// Makes a table of measured costs.
     ///
     /// # Errors
     /// If there are not 64 of each, or one is not a sensible duration.
     pub fn from_measured(
         source: CostSource,
-        read_ns: &[f64],
-        write_ns: &[f64],
+        costs: &MeasuredCosts,
     ) -> Result<CostTable, CostTableError> {
         let content = |reason: String| CostTableError::Content { reason };
-        for (name, row) in [("read_ns", read_ns), ("write_ns", write_ns)] {
+        let rows = [
+            ("read_ns", &costs.read_ns, costs.read_large_ns),
+            ("write_ns", &costs.write_ns, costs.write_large_ns),
+        ];
+        for (name, row, large_ns) in rows {
             if row.len() != STEPS {
                 return Err(content(format!("{name} has {} entries, not {STEPS}", row.len())));
             }
-            if let Some(ns) = row.iter().find(|ns| !(**ns > 0.0 && **ns <= COST_NS_MAX)) {
+            let of_large = std::iter::once(large_ns * STEPS as f64 / LARGE_STEPS as f64);
+            let mut all = row.iter().copied().chain(of_large);
+            if let Some(ns) = all.find(|&ns| !(ns > 0.0 && ns <= COST_NS_MAX)) {
                 return Err(content(format!("{name} has an entry of {ns}, not a time above 0")));
             }
         }
-        let at = |row: &[f64], bytes: usize| row[bytes / STEP_BYTES - 1];
-        Ok(CostTable::from_function(source, |b| at(read_ns, b), |b| at(write_ns, b)))
+        let units = rows.map(|(_, row, _)| {
+            std::array::from_fn(|step| if step == 0 { 0 } else { to_units(row[step - 1]) })
+        });
+        let large = rows.map(|(_, _, ns)| (ns * UNITS_PER_NS as f64).round() as u64);
+        Ok(CostTable::new(source, units, large))
     }
 
     /// Where the table comes from.
@@ -225,7 +286,10 @@ impl CostTable {
         let steps = bytes.div_ceil(STEP_BYTES);
         match row.get(steps) {
             Some(&units) => u64::from(units),
-            None => u64::from(row[STEPS]) * steps as u64 / STEPS as u64,
+            None => {
+                let beyond = ((steps - STEPS) as u64).saturating_mul(self.slope[access as usize]);
+                u64::from(row[STEPS]) + (beyond >> SLOPE_BITS)
+            }
         }
     }
 
@@ -235,12 +299,16 @@ impl CostTable {
         let row = |access: Access| {
             (1..=STEPS).map(|step| self.cost_ns(access, step * STEP_BYTES)).collect()
         };
+        let large_ns = |access: Access| self.large[access as usize] as f64 / UNITS_PER_NS as f64;
         let saved = Saved {
             format: FORMAT,
             source: self.source.clone(),
             step_bytes: STEP_BYTES,
+            large_bytes: LARGE_BYTES,
             read_ns: row(Access::Read),
             write_ns: row(Access::Write),
+            read_large_ns: large_ns(Access::Read),
+            write_large_ns: large_ns(Access::Write),
         };
         // A struct of numbers and strings always has a JSON form.
         serde_json::to_string_pretty(&saved).unwrap_or_default()
@@ -252,16 +320,28 @@ impl CostTable {
     /// If the text is something else, or of another version.
     pub fn from_json(text: &str) -> Result<CostTable, CostTableError> {
         let content = |reason: String| CostTableError::Content { reason };
+        let version: Version =
+            serde_json::from_str(text).map_err(|error| content(error.to_string()))?;
+        if version.format != FORMAT {
+            let found = version.format;
+            return Err(content(format!("format {found}; this version reads format {FORMAT}")));
+        }
         let saved: Saved =
             serde_json::from_str(text).map_err(|error| content(error.to_string()))?;
-        if saved.format != FORMAT || saved.step_bytes != STEP_BYTES {
+        if saved.step_bytes != STEP_BYTES || saved.large_bytes != LARGE_BYTES {
+            let Saved { step_bytes, large_bytes, .. } = saved;
             return Err(content(format!(
-                "format {} with steps of {} bytes; this version reads format {FORMAT} with \
-                 {STEP_BYTES}",
-                saved.format, saved.step_bytes
+                "steps of {step_bytes} bytes up to {large_bytes}; this version reads steps of \
+                 {STEP_BYTES} up to {LARGE_BYTES}"
             )));
         }
-        CostTable::from_measured(saved.source, &saved.read_ns, &saved.write_ns)
+        let costs = MeasuredCosts {
+            read_ns: saved.read_ns,
+            write_ns: saved.write_ns,
+            read_large_ns: saved.read_large_ns,
+            write_large_ns: saved.write_large_ns,
+        };
+        CostTable::from_measured(saved.source, &costs)
     }
 
     /// Writes the table to a file, replacing what was there as a whole.
@@ -278,10 +358,52 @@ impl CostTable {
     /// # Errors
     /// If the file cannot be read or holds no table.
     pub fn load(path: &Path) -> Result<CostTable, CostTableError> {
+        let path_text = || path.display().to_string();
         let text = crate::files::read_to_string(path)
-            .map_err(|cause| CostTableError::File { path: path.display().to_string(), cause })?;
-        CostTable::from_json(&text)
+            .map_err(|cause| CostTableError::File { path: path_text(), cause })?;
+        CostTable::from_json(&text).map_err(|error| match error {
+            CostTableError::Content { reason } => {
+                CostTableError::Content { reason: format!("{}: {reason}", path_text()) }
+            }
+            other => other,
+        })
     }
+}
+
+/// Where the table of a medium is looked for, and where `entresol profile` saves it: beside the
+/// medium, as `PATH.costs.json`. The process's own memory has no such place: its table is
+/// `dram.costs.json` in `$STATE_DIRECTORY` (which systemd sets for a service),
+/// `$XDG_STATE_HOME/entresol` or `~/.local/state/entresol`, the first of these variables that is
+/// set deciding. A model has no place.
+#[must_use]
+pub fn place_of(medium: &MediumSpec) -> Option<PathBuf> {
+    match medium {
+        MediumSpec::Dram => Some(state_directory(&|name| std::env::var_os(name))?.join(DRAM_TABLE)),
+        MediumSpec::Pmem { path, .. } => Some(with_suffix(path, SUFFIX)),
+        MediumSpec::File { path, model: None } => Some(with_suffix(path, SUFFIX)),
+        MediumSpec::File { path, model: Some(model) } => {
+            Some(with_suffix(path, &format!(".{}{SUFFIX}", model.name())))
+        }
+        MediumSpec::Model(_) => None,
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn state_directory(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    // Systemd names several directories with colons in between; the first is the service's own.
+    let of_service = set("STATE_DIRECTORY").map(|all| match all.to_str() {
+        Some(text) => PathBuf::from(text.split(':').next().unwrap_or(text)),
+        None => all,
+    });
+    of_service
+        .or_else(|| set("XDG_STATE_HOME").map(|state| state.join("entresol")))
+        .or_else(|| set("HOME").map(|home| home.join(".local/state/entresol")))
 }
 
 /// The share of the traffic of a random read that software asked for; the rest is prefetched in
@@ -368,7 +490,9 @@ mod tests {
             assert!(error.contains(reason) && error.contains("entresol profile"), "{error}");
         };
         check("", "EOF");
-        check(&good.replace("\"format\": 1", "\"format\": 2"), "format 2");
+        check(&good.replace("\"format\": 2", "\"format\": 3"), "format 3");
+        check("{\"format\": 1, \"read_ns\": []}", "format 1; this version reads format 2");
+        check(&good.replace("\"step_bytes\": 64", "\"step_bytes\": 32"), "steps of 32 bytes");
         check(&good.replace("\"spread\"", "\"spred\""), "spread");
         let first = good.find("19.").expect("a cost");
         check(&format!("{}-{}", &good[..first], &good[first..]), "not a time above 0");
@@ -376,15 +500,65 @@ mod tests {
         assert!(missing.to_string().starts_with("cost table /nonexistent/t.json: "), "{missing}");
     }
 
+    #[test]
+    fn a_table_lies_beside_its_medium() {
+        let check = |medium: &str, place: Option<&str>| {
+            let medium = medium.parse().expect("a medium");
+            assert_eq!(place_of(&medium), place.map(PathBuf::from), "{medium}");
+        };
+        check("pmem:/mnt/x.pool,assume-dax", Some("/mnt/x.pool.costs.json"));
+        check("file:/a/b", Some("/a/b.costs.json"));
+        check("file:/a/b,model=qlc-5210", Some("/a/b.qlc-5210.costs.json"));
+        check("model:aep", None);
+        let state = |set: &'static [(&str, &str)]| {
+            let value = move |name: &str| set.iter().find(|(key, _)| *key == name);
+            state_directory(&move |name| value(name).map(|(_, value)| OsString::from(value)))
+        };
+        assert_eq!(state(&[("HOME", "/h")]), Some("/h/.local/state/entresol".into()));
+        assert_eq!(state(&[("HOME", "/h"), ("XDG_STATE_HOME", "/s")]), Some("/s/entresol".into()));
+        assert_eq!(
+            state(&[("STATE_DIRECTORY", "/var/lib/entresol:/x"), ("HOME", "/h")]),
+            Some("/var/lib/entresol".into())
+        );
+        assert_eq!(state(&[("HOME", "")]), None);
+    }
+
+    #[test]
+    fn large_accesses_cost_what_was_measured() {
+        let costs = MeasuredCosts {
+            read_ns: vec![8000.0; STEPS],
+            write_ns: vec![9000.0; STEPS],
+            read_large_ns: 600_000.0,
+            write_large_ns: 100.0,
+        };
+        let source = CostTable::published().source().clone();
+        let table = CostTable::from_measured(source, &costs).expect("table");
+        let read = |bytes| table.cost_ns(Access::Read, bytes);
+        assert!((read(4096) - 8000.0).abs() < 1e-9);
+        assert!((read(LARGE_BYTES) - 600_000.0).abs() < 1.0, "{}", read(LARGE_BYTES));
+        let half = (LARGE_BYTES + 4096) / 2;
+        assert!((read(half) - 304_000.0).abs() < 30.0, "{}", read(half));
+        assert!((read(4 * LARGE_BYTES) / 2_400_000.0 - 1.0).abs() < 0.02);
+        // No access is cheaper than a smaller one of the table's end.
+        assert!((table.cost_ns(Access::Write, LARGE_BYTES) - 9000.0).abs() < 1e-9);
+    }
+
     proptest! {
         #[test]
         fn any_measured_table_survives_saving(
             reads in prop::collection::vec(0.1f64..1e6, STEPS),
             writes in prop::collection::vec(0.1f64..1e6, STEPS),
+            large in 0.5f64..300.0,
             bytes in 0usize..100_000,
         ) {
             let source = CostTable::published().source().clone();
-            let table = CostTable::from_measured(source, &reads, &writes).expect("table");
+            let costs = MeasuredCosts {
+                read_large_ns: reads[STEPS - 1] * large,
+                write_large_ns: writes[STEPS - 1] * large,
+                read_ns: reads,
+                write_ns: writes,
+            };
+            let table = CostTable::from_measured(source, &costs).expect("table");
             let again = CostTable::from_json(&table.to_json()).expect("loads");
             prop_assert_eq!(&again, &table);
             prop_assert!(table.cost_units(Access::Read, bytes) > 0 || bytes == 0);

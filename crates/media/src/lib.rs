@@ -10,6 +10,7 @@
 //! - Shares: [`Account`] and [`CostTable`]; every access that serves a tenant is charged there.
 //! - Files beside the data: [`Directory`] and [`files`].
 //! - Devices that are not here: [`model`].
+//! - Measuring: [`probe`].
 //! - [`machine`]: memory, limits, names.
 #![deny(unsafe_code)]
 
@@ -25,6 +26,7 @@ pub mod medium;
 pub mod model;
 pub mod observe;
 mod placement;
+pub mod probe;
 mod raw;
 pub mod region;
 

@@ -94,6 +94,27 @@ pub fn describe() -> String {
     )
 }
 
+/// The processor's largest cache, as the system tells it. On a virtual machine other machines may
+/// share it.
+#[must_use]
+pub fn cache_bytes() -> Option<u64> {
+    let of_index = |index: u32| -> Option<u64> {
+        let file = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
+        let size: ByteSize = files::read_to_string(Path::new(&file)).ok()?.trim().parse().ok()?;
+        Some(size.0)
+    };
+    (0..10).filter_map(of_index).max()
+}
+
+/// How much of this process's own memory the system backs by huge pages at present.
+#[must_use]
+pub fn huge_page_bytes() -> Option<u64> {
+    let text = files::read_to_string(Path::new("/proc/self/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("AnonHugePages:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
 fn processor_name() -> Option<String> {
     let text = files::read_to_string(Path::new("/proc/cpuinfo")).ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
@@ -110,6 +131,8 @@ mod tests {
         assert!(memory_bytes() > 64 << 20, "{}", memory_bytes());
         let line = describe();
         assert!(line.contains("Linux ") && !line.contains('\n'), "{line}");
+        assert!(cache_bytes().is_none_or(|bytes| bytes >= 16 << 10), "{:?}", cache_bytes());
+        assert!(huge_page_bytes().is_none_or(|bytes| bytes <= memory_bytes()));
         assert_eq!(boot_id(), boot_id());
         assert!(boot_id().is_some_and(|id| id.len() == 36));
     }

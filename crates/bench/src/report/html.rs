@@ -10,9 +10,11 @@ use crate::error::BenchError;
 
 const STYLE: &str = "
 :root{color-scheme:light dark;--ink:#1c1e21;--soft:#666c75;--rule:#d8dce2;--paper:#fff;
---c0:#1f6fb2;--c1:#c4661f;--c2:#3a8a4d;--c3:#8a4fa3}
+--c0:#1f6fb2;--c1:#c4661f;--c2:#3a8a4d;--c3:#8a4fa3;
+--c4:#b03a48;--c5:#0f8b8d;--c6:#8d7514;--c7:#5b6470}
 @media(prefers-color-scheme:dark){:root{--ink:#e6e8eb;--soft:#9aa1ab;--rule:#343a42;--paper:#15181c;
---c0:#5aa7e8;--c1:#e8955a;--c2:#6cc082;--c3:#c08fd6}}
+--c0:#5aa7e8;--c1:#e8955a;--c2:#6cc082;--c3:#c08fd6;
+--c4:#ea7f8b;--c5:#4fc3c5;--c6:#d0b85a;--c7:#a9b1bc}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:60rem;
 margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem}h2{font-size:1.1rem;margin-top:2rem}p.note{color:var(--soft)}
@@ -23,7 +25,12 @@ svg{width:100%;height:auto;margin:.8rem 0;font:12px system-ui,sans-serif}
 svg text{fill:var(--ink)}.title{font-weight:600;font-size:13px}.tick,.axis{fill:var(--soft)}
 .grid{stroke:var(--rule);fill:none}.line{fill:none;stroke-width:2}
 .s0{fill:var(--c0)}.s1{fill:var(--c1)}.s2{fill:var(--c2)}.s3{fill:var(--c3)}
+.s4{fill:var(--c4)}.s5{fill:var(--c5)}.s6{fill:var(--c6)}.s7{fill:var(--c7)}
 .l0{stroke:var(--c0)}.l1{stroke:var(--c1)}.l2{stroke:var(--c2)}.l3{stroke:var(--c3)}
+.l4{stroke:var(--c4)}.l5{stroke:var(--c5)}.l6{stroke:var(--c6)}.l7{stroke:var(--c7)}
+.whisker{fill:none;stroke-width:1.2;opacity:.65}details{margin:.4rem 0 1.6rem}
+summary{cursor:pointer;color:var(--soft)}
+ul{padding-left:1.2rem}.tables{overflow-x:auto}
 svg .t0{fill:var(--c0)}svg .t1{fill:var(--c1)}svg .t2{fill:var(--c2)}svg .t3{fill:var(--c3)}
 pre{overflow-x:auto;border:1px solid var(--rule);padding:.6rem}
 ";
@@ -56,6 +63,26 @@ impl Page {
     pub fn drawing(&mut self, svg: &str) {
         self.body.push_str(svg);
         self.body.push('\n');
+    }
+
+    /// Adds sentences, one below the other.
+    pub fn list(&mut self, sentences: &[String]) {
+        self.body.push_str("<ul>");
+        for sentence in sentences {
+            let _ = write!(self.body, "<li>{}</li>", escape(sentence));
+        }
+        self.body.push_str("</ul>\n");
+    }
+
+    /// Adds a table that is folded away.
+    pub fn folded_table(&mut self, summary: &str, table: &Table) {
+        let _ = write!(
+            self.body,
+            "<details><summary>{}</summary><div class=\"tables\">",
+            escape(summary)
+        );
+        self.table(table);
+        self.body.push_str("</div></details>\n");
     }
 
     /// Adds a table.

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::html::escape;
 use super::table::number;
 
-const WIDTH: f64 = 720.0;
+pub(super) const WIDTH: f64 = 720.0;
 const LINE_HEIGHT: f64 = 320.0;
 const MARGIN_LEFT: f64 = 70.0;
 const MARGIN_BOTTOM: f64 = 48.0;
@@ -152,8 +152,17 @@ fn open(height: f64, title: &str) -> String {
 }
 
 fn draw_axes(svg: &mut String, x: (&Axis, &Projection), y: (&Axis, &Projection)) {
-    let (left, right) = (MARGIN_LEFT, WIDTH - MARGIN_RIGHT);
-    let (top, bottom) = (MARGIN_TOP, LINE_HEIGHT - MARGIN_BOTTOM);
+    draw_axes_between(svg, x, y, (MARGIN_LEFT, MARGIN_TOP, WIDTH - MARGIN_RIGHT, LINE_HEIGHT));
+}
+
+/// Draws both axes with their grid into a box: left, top, right, and the drawing's whole height.
+pub(super) fn draw_axes_between(
+    svg: &mut String,
+    x: (&Axis, &Projection),
+    y: (&Axis, &Projection),
+    (left, top, right, height): (f64, f64, f64, f64),
+) {
+    let bottom = height - MARGIN_BOTTOM;
     for (value, text) in y.1.ticks(&y.0.ticks) {
         let at = y.1.place(value);
         let _ = write!(
@@ -179,7 +188,7 @@ fn draw_axes(svg: &mut String, x: (&Axis, &Projection), y: (&Axis, &Projection))
          <text class='axis' transform='translate(14 {:.1}) rotate(-90)' \
          text-anchor='middle'>{}</text>",
         f64::midpoint(left, right),
-        LINE_HEIGHT - 8.0,
+        height - 8.0,
         escape(&x.0.label),
         f64::midpoint(top, bottom),
         escape(&y.0.label),
@@ -187,7 +196,7 @@ fn draw_axes(svg: &mut String, x: (&Axis, &Projection), y: (&Axis, &Projection))
 }
 
 /// Values of one axis as positions on the page.
-struct Projection {
+pub(super) struct Projection {
     scale: Scale,
     low: f64,
     high: f64,
@@ -196,7 +205,12 @@ struct Projection {
 }
 
 impl Projection {
-    fn new(axis: &Axis, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Projection {
+    pub(super) fn new(
+        axis: &Axis,
+        values: impl Iterator<Item = f64>,
+        from: f64,
+        to: f64,
+    ) -> Projection {
         let usable =
             |value: &f64| value.is_finite() && (axis.scale == Scale::Linear || *value > 0.0);
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
@@ -217,7 +231,7 @@ impl Projection {
         Projection { scale: axis.scale, low, high, from, to }
     }
 
-    fn place(&self, value: f64) -> f64 {
+    pub(super) fn place(&self, value: f64) -> f64 {
         let share = match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
             Scale::Logarithmic => {
@@ -235,9 +249,14 @@ impl Projection {
         }
         let values: Vec<f64> = match self.scale {
             Scale::Linear => (0..=5).map(|i| f64::from(i) * round_step(self.high / 5.0)).collect(),
-            Scale::Logarithmic => (-9..=12)
-                .flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(power)))
-                .collect(),
+            Scale::Logarithmic => {
+                // Over many powers of ten the powers alone are enough.
+                let digits: &[f64] =
+                    if self.high / self.low > 2e3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+                (-9..=12)
+                    .flat_map(|power| digits.iter().map(move |digit| digit * 10_f64.powi(power)))
+                    .collect()
+            }
         };
         values.into_iter().filter(|&value| inside(value)).map(|v| (v, number(v))).collect()
     }

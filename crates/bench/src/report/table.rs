@@ -46,7 +46,10 @@ impl fmt::Display for Table {
             writeln!(f, "{}", self.title)?;
         }
         let widths = self.widths();
-        for row in std::iter::once(&self.columns).chain(&self.rows) {
+        // Names that say nothing are left out.
+        let named = self.columns.iter().any(|name| !name.is_empty());
+        let head = named.then_some(&self.columns);
+        for row in head.into_iter().chain(&self.rows) {
             let mut line = String::from(" ");
             for (number, (cell, width)) in row.iter().zip(&widths).enumerate() {
                 let cell = if number == 0 {

@@ -13,6 +13,7 @@ use rustix::io;
 use rustix::mm::{self, Advice, MapFlags, MsyncFlags, ProtFlags};
 
 use super::persist::{self, LineFlush};
+use super::probe;
 use super::racy;
 
 /// Anonymous mappings begin at a multiple of this, so that the system can use huge pages.
@@ -223,6 +224,36 @@ impl Mapping {
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let _ = offset;
+    }
+
+    /// Loads all of `len` bytes for a measurement: 8, 16 or 32 of them, or whole lines.
+    #[inline(always)]
+    pub(crate) fn probe_load(&self, offset: u64, len: usize) -> u64 {
+        let at = self.probe_pointer(offset, len);
+        // SAFETY: `probe_pointer` checked range, length and alignment.
+        unsafe { probe::load(at, len) }
+    }
+
+    /// Stores ones to `len` bytes for a measurement, past the caches if so wanted.
+    #[inline(always)]
+    pub(crate) fn probe_store(&self, offset: u64, len: usize, streaming: bool) {
+        let at = self.probe_pointer(offset, len);
+        if streaming {
+            // SAFETY: as in `probe_load`.
+            unsafe { probe::store_streaming(at, len) }
+        } else {
+            // SAFETY: as in `probe_load`.
+            unsafe { probe::store(at, len) }
+        }
+    }
+
+    #[inline(always)]
+    fn probe_pointer(&self, offset: u64, len: usize) -> *mut u8 {
+        let whole = matches!(len, 8 | 16 | 32) || (len > 0 && len.is_multiple_of(LINE_BYTES));
+        if !whole || !offset.is_multiple_of(len.min(LINE_BYTES) as u64) {
+            out_of_bounds(offset, len, self.len);
+        }
+        self.pointer(offset, len)
     }
 
     /// Begins to write the cache lines of `len` bytes back to memory.

@@ -5,6 +5,7 @@
 //! - `buffer`: aligned buffers for disks.
 //! - `mapping`: mapped memory, bounds-checked; every access to a region ends here.
 //! - `persist`: writing cache lines back, and stores past the caches.
+//! - `probe`: loads and stores with given instructions, for measuring.
 //! - `racy`: copies and comparisons of memory that other threads may be writing.
 //! - `ring`: reads and writes through io_uring.
 #![allow(unsafe_code)]
@@ -13,5 +14,6 @@ pub(crate) mod allocator;
 pub(crate) mod buffer;
 pub(crate) mod mapping;
 pub(crate) mod persist;
+pub(crate) mod probe;
 pub(crate) mod racy;
 pub(crate) mod ring;

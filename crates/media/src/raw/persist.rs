@@ -5,7 +5,7 @@
 //! there is no persistent memory: flushing does nothing there and streaming is copying.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) use x86::{LineFlush, fence, flush_lines, stream};
+pub(crate) use x86::{LineFlush, Width, fence, flush_lines, stream};
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 pub(crate) use elsewhere::{LineFlush, fence, flush_lines, stream};
@@ -35,6 +35,15 @@ mod x86 {
     }
 
     impl LineFlush {
+        /// All that this processor has, the best first.
+        pub(crate) fn all_of_this_processor() -> &'static [LineFlush] {
+            match LineFlush::of_this_processor() {
+                LineFlush::Clwb => &[LineFlush::Clwb, LineFlush::Clflushopt, LineFlush::Clflush],
+                LineFlush::Clflushopt => &[LineFlush::Clflushopt, LineFlush::Clflush],
+                LineFlush::Clflush => &[LineFlush::Clflush],
+            }
+        }
+
         /// The best that this processor has.
         pub(crate) fn of_this_processor() -> LineFlush {
             static FOUND: OnceLock<LineFlush> = OnceLock::new();
@@ -62,7 +71,7 @@ mod x86 {
 
     impl Width {
         /// The widest that this processor has and the system lets programs use.
-        fn of_this_processor() -> Width {
+        pub(crate) fn of_this_processor() -> Width {
             // The macro asks the processor and the system (XCR0), and remembers the answer.
             if is_x86_feature_detected!("avx512f") {
                 Width::Avx512
@@ -313,6 +322,10 @@ mod elsewhere {
     }
 
     impl LineFlush {
+        pub(crate) fn all_of_this_processor() -> &'static [LineFlush] {
+            &[LineFlush::None]
+        }
+
         pub(crate) fn of_this_processor() -> LineFlush {
             LineFlush::None
         }

@@ -333,6 +333,11 @@ impl Direct {
         self.drain();
     }
 
+    /// The mapped bytes themselves, for loops with instructions of their own choice.
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
     fn sync_pages(&self, offset: u64, len: usize) {
         let first = offset / PAGE_BYTES * PAGE_BYTES;
         let end = (offset + len as u64).next_multiple_of(PAGE_BYTES);

@@ -1,0 +1,230 @@
+//! A profile of byte-addressable media: from their names to figures, costs and advice.
+
+use std::time::Duration;
+
+use entresol_base::ByteSize;
+use entresol_media::probe::{Arena, ArenaSizes, StoreMethod};
+use entresol_media::{MediumSpec, PmemMode, RegionError, RegionKind, files, machine};
+
+use super::costs::{self, Origin};
+use super::figure::Figure;
+use super::memory::real::RealMemory;
+use super::memory::{MemorySubject, ROUNDS, Scope, cost_plan, plan};
+use super::{Fact, MediumProfile, ProfileOptions, advice, sample_time, thread_counts, today};
+use crate::error::BenchError;
+use crate::progress::Progress;
+
+/// What is read from, unless told otherwise.
+const SIZE_QUICK: ByteSize = ByteSize::gib(1);
+const SIZE_FULL: ByteSize = ByteSize::gib(4);
+
+pub(super) fn profile(
+    options: &ProfileOptions,
+    media: &[&MediumSpec],
+    progress: &Progress,
+) -> Result<Vec<MediumProfile>, BenchError> {
+    progress.say("preparing memory");
+    let grounds: Vec<Ground> =
+        media.iter().map(|medium| Ground::prepare(medium, options)).collect::<Result<_, _>>()?;
+    let most = options.threads.unwrap_or_else(machine::processors);
+    let scope = Scope {
+        full: options.full,
+        threads: thread_counts(most),
+        methods: StoreMethod::available(),
+    };
+    let time = sample_time(options.full);
+    let mut subjects: Vec<Box<dyn MemorySubject + '_>> =
+        grounds.iter().map(|ground| ground.subject(time)).collect();
+    let plan = plan(&scope);
+    progress.expect(plan.samples(ROUNDS) * subjects.len() as u64);
+    let mut figures = plan.measure(&mut subjects, ROUNDS, progress)?;
+    let (readers, writers) = (
+        best_threads(&figures[0], "read_bandwidth_random", &scope),
+        best_threads(&figures[0], "write_bandwidth_random", &scope),
+    );
+    let cost_plan = cost_plan(&scope, [readers, writers]);
+    progress.expect(cost_plan.samples(ROUNDS) * subjects.len() as u64);
+    let costs = cost_plan.measure(&mut subjects, ROUNDS, progress)?;
+    let remarks: Vec<Option<String>> = subjects.iter().map(|subject| subject.remarks()).collect();
+    drop(subjects);
+    for (all, more) in figures.iter_mut().zip(costs) {
+        all.extend(more);
+    }
+    let method = format!(
+        "random accesses, reads by {readers} and writes (past the caches, a fence each) by \
+         {writers} threads; beyond 4 KiB a line to what 1 MiB costs"
+    );
+    let result = media.iter().zip(&grounds).zip(figures.into_iter().zip(remarks));
+    result
+        .map(|((medium, ground), (figures, remarks))| {
+            let origin = Origin {
+                medium: medium.to_string(),
+                machine: ground.machine(),
+                date: ground.date(),
+                method: format!("{}; {method}", if options.full { "full" } else { "quick" }),
+            };
+            let mut profile = ground.finished(medium, options, figures, origin)?;
+            let disturbed = remarks.map(|text| Fact { name: "disturbed", text });
+            profile.facts.extend(disturbed);
+            Ok(profile)
+        })
+        .collect()
+}
+
+/// The number of threads that moves most at persistent memory's unit and at 4 KiB, on average.
+fn best_threads(figures: &[Figure], name: &str, scope: &Scope) -> usize {
+    let figure = figures.iter().find(|figure| figure.name == name);
+    let score = |position: usize| {
+        let series = figure.and_then(|figure| figure.series.get(position));
+        let at = |x: f64| series.and_then(|series| series.at(x)).unwrap_or(0.0);
+        at(256.0) + at(4096.0)
+    };
+    let best = (0..scope.threads.len()).max_by(|&a, &b| score(a).total_cmp(&score(b)));
+    best.and_then(|position| scope.threads.get(position)).copied().unwrap_or(1)
+}
+
+/// What a medium is measured on.
+enum Ground {
+    Real { arena: Box<Arena>, huge_bytes: u64, made: Option<std::path::PathBuf> },
+}
+
+impl Ground {
+    fn prepare(medium: &MediumSpec, options: &ProfileOptions) -> Result<Ground, BenchError> {
+        let size = options.size.unwrap_or(if options.full { SIZE_FULL } else { SIZE_QUICK });
+        let sizes = ArenaSizes { read_bytes: size.0, write_bytes: size.0 / 2 };
+        let failed = |error: RegionError| BenchError::Usage(error.to_string());
+        match medium {
+            MediumSpec::Pmem { path, assume_dax } => {
+                let made = (!files::exists(path) && !options.keep).then(|| path.clone());
+                let mode = PmemMode { assume_dax: *assume_dax };
+                let arena = Box::new(Arena::open(path, sizes, mode).map_err(failed)?);
+                Ok(Ground::Real { arena, huge_bytes: 0, made })
+            }
+            _ => {
+                let most = machine::memory_bytes() / 2;
+                if size.0.saturating_add(size.0 / 2) > most {
+                    let text = format!(
+                        "--size {size} and half of it again is more than half of this machine's \
+                         memory; the most is {}",
+                        ByteSize((most / 3 * 2) >> 20 << 20)
+                    );
+                    return Err(BenchError::Usage(text));
+                }
+                let before = machine::huge_page_bytes().unwrap_or(0);
+                let arena = Arena::anonymous(sizes, options.huge_pages).map_err(failed)?;
+                let huge_bytes = machine::huge_page_bytes().unwrap_or(0).saturating_sub(before);
+                Ok(Ground::Real { arena: Box::new(arena), huge_bytes, made: None })
+            }
+        }
+    }
+
+    fn subject(&self, time: Duration) -> Box<dyn MemorySubject + '_> {
+        match self {
+            Ground::Real { arena, .. } => Box::new(RealMemory::new(arena, time)),
+        }
+    }
+
+    fn machine(&self) -> String {
+        machine::describe()
+    }
+
+    fn date(&self) -> String {
+        today()
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Ground::Real { arena, .. } => match arena.kind() {
+                RegionKind::Anonymous => "dram",
+                RegionKind::Dax => "persistent memory (DAX)",
+                _ => "emulated persistent memory: a mapped file, flushed as persistent memory is",
+            },
+        }
+    }
+
+    fn finished(
+        &self,
+        medium: &MediumSpec,
+        options: &ProfileOptions,
+        figures: Vec<Figure>,
+        origin: Origin,
+    ) -> Result<MediumProfile, BenchError> {
+        let missing = || BenchError::Usage("no costs were measured".to_owned());
+        let figure = figures.iter().find(|figure| figure.name == costs::FIGURE);
+        let costs = costs::table(figure.ok_or_else(missing)?, origin).map_err(|error| {
+            BenchError::Format { path: medium.to_string().into(), problem: error.to_string() }
+        })?;
+        Ok(MediumProfile {
+            medium: medium.to_string(),
+            kind: self.kind().to_owned(),
+            facts: self.facts(options),
+            advice: advice::of_memory(&figures),
+            figures,
+            costs,
+        })
+    }
+
+    fn facts(&self, options: &ProfileOptions) -> Vec<Fact> {
+        match self {
+            Ground::Real { arena, huge_bytes, .. } => real_facts(arena, *huge_bytes, options),
+        }
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        let Ground::Real { made, .. } = self;
+        if let Some(path) = made {
+            // Whoever finds the file later sees by its first bytes that it may be removed.
+            let _ = files::remove(path);
+        }
+    }
+}
+
+fn real_facts(arena: &Arena, huge_bytes: u64, options: &ProfileOptions) -> Vec<Fact> {
+    let sizes = arena.sizes();
+    let set = ByteSize(sizes.read_bytes);
+    let cache = match machine::cache_bytes() {
+        Some(cache) if cache >= sizes.read_bytes => format!(
+            "the largest cache of {} holds all of it: the figures show the cache, not the medium",
+            ByteSize(cache)
+        ),
+        Some(cache) => format!(
+            "{:.1} times the largest cache of {}",
+            sizes.read_bytes as f64 / cache as f64,
+            ByteSize(cache)
+        ),
+        None => "the caches' size is not known".to_owned(),
+    };
+    let pages = match (arena.kind(), options.huge_pages) {
+        (RegionKind::Anonymous, true) => format!(
+            "2 MiB asked for, {:.0}% of the memory has them",
+            huge_bytes as f64 * 100.0 / (sizes.read_bytes + sizes.write_bytes) as f64
+        ),
+        (RegionKind::Anonymous, false) => "4 KiB".to_owned(),
+        _ => "as the file system maps them".to_owned(),
+    };
+    vec![
+        Fact {
+            name: "working set",
+            text: format!(
+                "{set} read, {} written, all of it touched before; {cache}",
+                ByteSize(sizes.write_bytes)
+            ),
+        },
+        Fact { name: "pages", text: pages },
+        Fact {
+            name: "samples",
+            text: format!(
+                "median of {ROUNDS} rounds over all figures, samples of {} ms; ± is half the range",
+                sample_time(options.full).as_millis()
+            ),
+        },
+        Fact {
+            name: "not controlled",
+            text: "the processor's prefetching (on, as the system has it), its frequency, other \
+                   programs and other machines on the same hardware"
+                .to_owned(),
+        },
+    ]
+}

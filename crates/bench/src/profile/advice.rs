@@ -1,0 +1,235 @@
+//! Advice that a profile's own numbers support, in sentences with the numbers in them.
+
+use super::figure::{Figure, Series};
+use crate::report::table::number;
+
+/// A size uses a medium well from where its random accesses reach this share of the best bandwidth.
+const BANDWIDTH_SHARE: f64 = 0.8;
+/// It does so up to where one access takes this many times as long as one of 64 bytes: beyond,
+/// an access is a wait of its own kind.
+const LATENCY_FACTOR: f64 = 16.0;
+/// Threads are enough when they reach this share of the best.
+const ENOUGH: f64 = 0.95;
+
+/// Advice on byte-addressable media.
+pub(super) fn of_memory(figures: &[Figure]) -> Vec<String> {
+    let mut advice = Vec::new();
+    let figure = |name: &str| figures.iter().find(|figure| figure.name == name);
+    let sides = [
+        ("reads", "read_bandwidth_random", "read_latency", "random"),
+        ("writes", "write_bandwidth_random", "write_latency", "nt-store random"),
+    ];
+    for (what, bandwidth, latency, series) in sides {
+        let latency = figure(latency).and_then(|figure| figure.series(series));
+        if let (Some(bandwidth), Some(latency)) = (figure(bandwidth), latency) {
+            advice.extend(granularity(what, bandwidth, latency));
+            advice.extend(threads(what, bandwidth));
+        }
+    }
+    advice.extend(figure("write_latency").and_then(small_writes));
+    advice.extend(figure("write_latency").and_then(method));
+    advice.extend(figure("fence_each_unit").and_then(fences));
+    advice
+}
+
+/// The best bandwidth at each size, whatever the number of threads.
+fn best(bandwidth: &Figure) -> Vec<(f64, f64)> {
+    let mut best: Vec<(f64, f64)> = Vec::new();
+    for point in bandwidth.series.iter().flat_map(|series| &series.points) {
+        match best.iter_mut().find(|(x, _)| (*x - point.x).abs() < 0.5) {
+            Some((_, y)) => *y = y.max(point.y.median),
+            None => best.push((point.x, point.y.median)),
+        }
+    }
+    best.sort_by(|a, b| a.0.total_cmp(&b.0));
+    best
+}
+
+fn granularity(what: &str, bandwidth: &Figure, latency: &Series) -> Option<String> {
+    let best = best(bandwidth);
+    let most = best.iter().map(|(_, y)| *y).fold(0.0, f64::max);
+    let (low, reached) = *best.iter().find(|(_, y)| *y >= most * BANDWIDTH_SHARE)?;
+    let limit = latency.at(64.0)? * LATENCY_FACTOR;
+    let high = latency.points.iter().filter(|point| point.y.median <= limit).map(|p| p.x);
+    let high = high.fold(0.0, f64::max);
+    let share = reached / most * 100.0;
+    Some(if low <= high {
+        format!(
+            "Random {what} of {} to {}: at {} they reach {share:.0}% of the best bandwidth ({} \
+             GB/s), and up to {} one takes at most {LATENCY_FACTOR:.0} times as long as one of \
+             64 B.",
+            bytes(low),
+            bytes(high),
+            bytes(low),
+            number(most),
+            bytes(high),
+        )
+    } else {
+        format!(
+            "Random {what} reach {share:.0}% of the best bandwidth ({} GB/s) from {} on, but \
+             beyond {} one takes more than {LATENCY_FACTOR:.0} times as long as one of 64 B: \
+             choose by which of the two matters.",
+            number(most),
+            bytes(low),
+            bytes(high),
+        )
+    })
+}
+
+fn threads(what: &str, bandwidth: &Figure) -> Option<String> {
+    const SIZES: [f64; 2] = [256.0, 4096.0];
+    let score =
+        |series: &Series| -> Option<f64> { SIZES.iter().map(|&size| series.at(size)).sum() };
+    let scores: Vec<(&str, f64)> = bandwidth
+        .series
+        .iter()
+        .filter_map(|series| Some((series.label.as_str(), score(series)?)))
+        .collect();
+    if scores.len() < 2 {
+        return None;
+    }
+    let most = scores.iter().map(|(_, score)| *score).fold(0.0, f64::max);
+    let (label, score) = scores.iter().find(|(_, score)| *score >= most * ENOUGH)?;
+    let last = scores.last()?.0;
+    let more = if *label == last {
+        "more were not measured".to_owned()
+    } else {
+        format!("up to {last}, more only wait for each other")
+    };
+    Some(format!(
+        "{label} for {what}: that is {:.0}% of the best bandwidth at 256 B and 4 KiB; {more}.",
+        score / most * 100.0,
+    ))
+}
+
+fn small_writes(latency: &Figure) -> Option<String> {
+    let series = latency.series("nt-store random")?;
+    let (small, line) = (series.at(8.0)?, series.at(64.0)?);
+    (small > line * 1.2).then(|| {
+        format!(
+            "Do not write less than 64 B past the caches: 8 B take {} ns, 64 B {} ns.",
+            number(small),
+            number(line),
+        )
+    })
+}
+
+fn method(latency: &Figure) -> Option<String> {
+    let streaming = latency.series("nt-store random")?;
+    let flushing = latency.series("store+clwb random")?;
+    let wins = |x: f64| Some(streaming.at(x)? < flushing.at(x)?);
+    let from = streaming.points.iter().map(|point| point.x).find(|&x| {
+        let beyond = streaming.points.iter().filter(|point| point.x >= x);
+        beyond.map(|point| wins(point.x)).all(|won| won == Some(true))
+    })?;
+    let ratio = flushing.at(from)? / streaming.at(from)?;
+    Some(format!(
+        "Write {} and more by stores past the caches: at {} store and clwb take {ratio:.2} times \
+         as long.",
+        bytes(from),
+        bytes(from),
+    ))
+}
+
+fn fences(figure: &Figure) -> Option<String> {
+    let (each, units) = (figure.series.first()?, figure.series.get(1)?);
+    let large = each.points.iter().filter(|point| point.x >= 4096.0);
+    let ratios: Vec<f64> =
+        large.filter_map(|point| Some(units.at(point.x)? / point.y.median)).collect();
+    let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+    if !mean.is_finite() {
+        return None;
+    }
+    let percent = (mean - 1.0) * 100.0;
+    Some(match percent {
+        5.0.. => format!(
+            "Put a fence behind every 256 B of a large write: it raises the bandwidth by \
+             {percent:.0}% (4 KiB and more)."
+        ),
+        ..-5.0 => format!(
+            "A fence behind every 256 B of a large write costs {:.0}% of the bandwidth here.",
+            -percent
+        ),
+        _ => "A fence behind every 256 B of a large write makes no difference here.".to_owned(),
+    })
+}
+
+/// Bytes as people write them.
+pub(super) fn bytes(value: f64) -> String {
+    match value as u64 {
+        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        bytes if bytes >= 1 << 10 => format!("{} KiB", bytes >> 10),
+        bytes => format!("{bytes} B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::figure::{Point, Quantity};
+    use crate::statistics::Spread;
+
+    fn figure(name: &'static str, series: &[(&str, &[(f64, f64)])]) -> Figure {
+        let series = series
+            .iter()
+            .map(|(label, points)| Series {
+                label: (*label).to_owned(),
+                points: points.iter().map(|&(x, y)| Point { x, y: Spread::of(&[y]) }).collect(),
+            })
+            .collect();
+        let (x, y) = (Quantity::GRANULARITY, Quantity::LATENCY_NS);
+        Figure { name, title: name, about: String::new(), x, y, series }
+    }
+
+    #[test]
+    fn the_papers_module_is_advised_as_the_paper_advises() {
+        // Tables 3 to 6 and the text around figures 3 to 5.
+        let figures = [
+            figure(
+                "read_latency",
+                &[(
+                    "random",
+                    &[(64.0, 201.0), (1024.0, 611.0), (4096.0, 2361.0), (16384.0, 7368.0)],
+                )],
+            ),
+            figure(
+                "write_latency",
+                &[
+                    ("nt-store random", &[(8.0, 658.0), (64.0, 190.0), (4096.0, 2006.0)]),
+                    ("store+clwb random", &[(8.0, 300.0), (64.0, 300.0), (4096.0, 4000.0)]),
+                ],
+            ),
+            figure(
+                "read_bandwidth_random",
+                &[
+                    ("1 thread", &[(64.0, 0.3), (256.0, 1.1), (4096.0, 2.0)]),
+                    ("8 threads", &[(64.0, 1.7), (256.0, 6.9), (4096.0, 7.0)]),
+                    ("16 threads", &[(64.0, 1.7), (256.0, 7.0), (4096.0, 6.5)]),
+                ],
+            ),
+            figure(
+                "fence_each_unit",
+                &[
+                    ("fence each block", &[(256.0, 2.0), (4096.0, 1.2)]),
+                    ("fence each 256 B", &[(256.0, 2.0), (4096.0, 2.0)]),
+                ],
+            ),
+        ];
+        let advice = of_memory(&figures).join("\n");
+        for sentence in [
+            "Random reads of 256 B to 4 KiB:",
+            "8 threads for reads:",
+            "up to 16 threads, more only wait",
+            "Do not write less than 64 B past the caches: 8 B take 658 ns",
+            "Write 64 B and more by stores past the caches",
+            "raises the bandwidth by 67%",
+        ] {
+            assert!(advice.contains(sentence), "{sentence}: {advice}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_advised_without_figures() {
+        assert!(of_memory(&[]).is_empty());
+    }
+}

@@ -1,0 +1,180 @@
+//! Profiles of a medium that answers by a formula: what is measured arrives where it belongs.
+
+use entresol_media::cost::{Access, CostTable};
+use entresol_media::probe::{Order, StoreMethod, Task, Touch};
+
+use super::costs::{self, Origin};
+use super::memory::{MemorySubject, Rate, Scope, cost_plan, plan};
+use super::*;
+
+/// Reads take 100 ns and 0.1 ns a byte, writes twice as much, sequential ones half; as many
+/// threads as there are make each other as slow.
+struct Formula {
+    calls: usize,
+}
+
+fn block_ns(task: &Task, threads: usize) -> f64 {
+    let write = if matches!(task.touch, Touch::Write(..)) { 2.0 } else { 1.0 };
+    let order = if task.order == Order::Sequential { 0.5 } else { 1.0 };
+    (100.0 + 0.1 * task.block_bytes as f64) * write * order * threads as f64
+}
+
+impl MemorySubject for Formula {
+    fn sample(&mut self, tasks: &[Task]) -> Result<Vec<Rate>, BenchError> {
+        // Every seventh call is ten times as slow: medians must not care.
+        self.calls += 1;
+        let noise = if self.calls.is_multiple_of(7) { 10.0 } else { 1.0 };
+        let rate =
+            |task| Rate { blocks: 1000, elapsed_ns: 1000.0 * noise * block_ns(task, tasks.len()) };
+        Ok(tasks.iter().map(rate).collect())
+    }
+}
+
+fn figures(full: bool) -> Vec<Figure> {
+    let methods = vec![StoreMethod::Streaming, StoreMethod::Clwb, StoreMethod::Clflush];
+    let scope = Scope { full, threads: vec![1, 2, 4], methods };
+    let mut subjects: Vec<Box<dyn MemorySubject>> = vec![Box::new(Formula { calls: 0 })];
+    let progress = Progress::hidden();
+    let measure = |plan: &memory::Plan, subjects: &mut [Box<dyn MemorySubject>]| {
+        plan.measure(subjects, ROUNDS, &progress).expect("measures").remove(0)
+    };
+    let mut figures = measure(&plan(&scope), &mut subjects);
+    figures.extend(measure(&cost_plan(&scope, [2, 1]), &mut subjects));
+    figures
+}
+
+fn origin() -> Origin {
+    Origin {
+        medium: "formula".into(),
+        machine: "none".into(),
+        date: "2026-11-21".into(),
+        method: "by formula".into(),
+    }
+}
+
+fn the_profile(full: bool) -> Profile {
+    let figures = figures(full);
+    let costs = costs::table(figures.last().expect("costs"), origin()).expect("a table");
+    let medium = MediumProfile {
+        medium: "formula".into(),
+        kind: "a formula".into(),
+        facts: vec![Fact { name: "pages", text: "none".into() }],
+        advice: advice::of_memory(&figures),
+        figures,
+        costs,
+    };
+    Profile { mode: "quick", rounds: ROUNDS, media: vec![medium] }
+}
+
+#[test]
+fn every_figure_of_the_paper_is_there_and_has_its_points() {
+    for full in [false, true] {
+        let figures = figures(full);
+        assert_eq!(figures.len(), 14, "two latencies, two by threads, four bandwidths ...");
+        for figure in &figures {
+            assert!(!figure.series.is_empty(), "{}", figure.name);
+            for series in &figure.series {
+                assert!(series.points.len() >= 2, "{}: {}", figure.name, series.label);
+                assert!(series.points.windows(2).all(|two| two[0].x < two[1].x));
+                assert!(series.points.iter().all(|point| point.y.median > 0.0));
+            }
+        }
+        let names: std::collections::BTreeSet<_> = figures.iter().map(|f| f.name).collect();
+        assert_eq!(names.len(), figures.len());
+    }
+}
+
+#[test]
+fn medians_are_what_the_medium_does_and_spreads_show_what_disturbed_it() {
+    let figures = figures(false);
+    let figure = |name: &str| figures.iter().find(|figure| figure.name == name).expect("figure");
+    let value = |name: &str, series: &str, x: f64| {
+        figure(name).series(series).and_then(|series| series.at(x)).expect("a point")
+    };
+    let check = |got: f64, want: f64| assert!((got / want - 1.0).abs() < 1e-9, "{got} {want}");
+    check(value("read_latency", "random", 1024.0), 202.4);
+    check(value("read_latency", "sequential", 1024.0), 101.2);
+    check(value("write_latency", "nt-store random", 8.0), 201.6);
+    check(value("read_latency_by_threads", "4 threads", 64.0), 4.0 * 106.4);
+    // Four threads of 4 KiB, each four times as slow.
+    check(value("read_bandwidth_random", "4 threads", 4096.0), 4096.0 / 509.6);
+    // Two readers and four writers, six in all.
+    check(value("mixed_read_latency", "2 readers", 4.0), 6.0 * 125.6);
+    check(value("mixed_write_bandwidth", "4 writers", 2.0), 4.0 * 256.0 / (6.0 * 251.2));
+    let spread = |name: &str| {
+        let points = figure(name).series.iter().flat_map(|series| &series.points);
+        points.map(|point| point.y.max / point.y.min).fold(0.0, f64::max)
+    };
+    check(spread("read_latency"), 10.0);
+}
+
+#[test]
+fn costs_are_one_over_the_most_operations() {
+    let figures = figures(false);
+    let table = costs::table(figures.last().expect("costs"), origin()).expect("a table");
+    let check = |access, bytes, want: f64| {
+        let got = table.cost_ns(access, bytes);
+        assert!((got / want - 1.0).abs() < 2e-3, "{access:?} of {bytes}: {got}, not {want}");
+    };
+    // Two readers each twice as slow: as fast together as one alone.
+    check(Access::Read, 64, 106.4);
+    check(Access::Read, 4096, 509.6);
+    check(Access::Read, 1 << 20, 100.0 + 0.1 * 1_048_576.0);
+    check(Access::Write, 320, 264.0);
+    assert!(table.source().spread > 0.4, "the disturbance is told: {}", table.source().spread);
+    assert_eq!(CostTable::from_json(&table.to_json()).expect("loads"), table);
+}
+
+#[test]
+fn the_page_and_the_terminal_have_every_figure() {
+    let profile = the_profile(true);
+    let html = profile.page().render();
+    let text: String = profile.tables().iter().map(ToString::to_string).collect();
+    for figure in &profile.media[0].figures {
+        assert!(html.contains(&format!("aria-label='{}'", figure.title)), "{}", figure.title);
+        assert!(text.contains(figure.title), "{}", figure.title);
+    }
+    assert!(html.matches("<svg").count() > profile.media[0].figures.len(), "and the costs");
+    assert!(!html.contains("NaN") && !html.contains("http"));
+    let json = serde_json::to_value(&profile).expect("json");
+    assert_eq!(json["media"][0]["costs"]["format"], 2);
+}
+
+#[test]
+fn two_media_stand_side_by_side() {
+    let mut profile = the_profile(false);
+    let mut other = profile.media[0].clone();
+    other.medium = "another".into();
+    for point in other.figures[0].series.iter_mut().flat_map(|series| &mut series.points) {
+        point.y.median *= 2.0;
+    }
+    profile.media.push(other);
+    let text: String = profile.tables().iter().map(ToString::to_string).collect();
+    assert!(text.contains("Latency of reads, one thread, random (latency, ns), both media"));
+    let row = |line: &&str| line.starts_with("  64 ") && line.ends_with(" 0.500");
+    assert_eq!(text.lines().filter(row).count(), 1, "{text}");
+    assert!(profile.page().render().contains("formula, random"));
+}
+
+#[test]
+fn media_of_different_kinds_are_not_compared() {
+    let options = ProfileOptions {
+        medium: MediumSpec::Dram,
+        against: Some("file:/nonexistent/x".parse().expect("a medium")),
+        full: false,
+        threads: None,
+        size: None,
+        huge_pages: false,
+        keep: false,
+        seed: 1,
+    };
+    let error = profile(&options, &Progress::hidden()).expect_err("refused");
+    assert!(error.is_usage(), "{error}");
+}
+
+#[test]
+fn threads_are_powers_of_two_and_the_most() {
+    assert_eq!(thread_counts(1), [1]);
+    assert_eq!(thread_counts(2), [1, 2]);
+    assert_eq!(thread_counts(6), [1, 2, 4, 6]);
+}
