@@ -190,8 +190,12 @@ impl Check {
 pub fn cells(mut cells: Vec<Check>) -> Vec<Check> {
     let near = |check: &&Check| check.ratio().is_some_and(|r| (r - 1.0).abs() <= CELL_NEAR);
     let share = cells.iter().filter(near).count() as f64 / cells.len().max(1) as f64;
+    let far: Vec<&str> =
+        cells.iter().filter(|check| !near(check)).map(|check| check.what.as_str()).collect();
+    let exceptions =
+        if far.is_empty() { String::new() } else { format!("; the others: {}", far.join("; ")) };
     cells.push(Check {
-        what: "share of the cells within 10%".to_owned(),
+        what: format!("share of the cells within 10%{exceptions}"),
         paper: None,
         ours: share.into(),
         unit: "",

@@ -6,6 +6,7 @@
 //! as answers. They stand in the checks, to compare with, and nowhere in a model.
 
 mod check;
+mod memory;
 mod outcome;
 mod seed000;
 mod seed002;

@@ -93,6 +93,19 @@ pub struct MediumCounts {
     pub fences: u64,
 }
 
+impl MediumCounts {
+    /// What was done since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: MediumCounts) -> MediumCounts {
+        MediumCounts {
+            units_read: self.units_read - earlier.units_read,
+            units_written: self.units_written - earlier.units_written,
+            units_read_to_write: self.units_read_to_write - earlier.units_read_to_write,
+            fences: self.fences - earlier.fences,
+        }
+    }
+}
+
 /// An access under way.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer {
@@ -100,6 +113,14 @@ pub struct Transfer {
     access: MemoryAccess,
     done: u64,
     over: bool,
+}
+
+impl Transfer {
+    /// The bytes that have been dealt with.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.done
+    }
 }
 
 /// A device of which there is a model, shared by threads in virtual time.

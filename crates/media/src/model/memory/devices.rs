@@ -37,8 +37,8 @@ pub const AEP: Parameters = Parameters {
         unit_bytes: 256,
         // Fitted: tables 3 and 4, 512 B to 4 KB.
         unit_read: Picos(150_000),
-        // Fitted: table 3, random against sequential at 256 B.
-        jump: Picos(45_000),
+        // Fitted: table 3, random, up to 128 B; within the statement on table 7.
+        jump: Picos(43_600),
         // Fitted: table 4, 16 to 256 KB.
         unit_read_ahead: Picos(116_000),
         // Fitted: table 3, 256 B.
@@ -71,11 +71,11 @@ pub const DRAM: Parameters = Parameters {
         // Fitted: table 7, 512 B and 1 KB.
         unit_read: Picos(10_900),
         // Fitted: table 7, 16 to 64 B.
-        jump: Picos(25_250),
+        jump: Picos(25_300),
         unit_read_ahead: Picos(10_900),
-        // Fitted: table 7, 128 and 256 B.
-        line_read: Picos(6_000),
-        buffered_line: Picos(36_150),
+        // Fitted: table 7, 128 to 512 B.
+        line_read: Picos(8_500),
+        buffered_line: Picos(36_200),
         // Fitted: table 8.
         store_latency: Picos(165_000),
         // Fitted: table 8, below 64 B.

@@ -2,6 +2,9 @@
 
 use entresol_base::clock::Picos;
 
+use super::devices::{AEP, DRAM};
+use crate::model::ModelName;
+
 /// A device and the processor that drives it.
 ///
 /// A line is 64 bytes everywhere. Times are those of one thread on an idle device unless said
@@ -90,6 +93,18 @@ pub struct Prefetch {
     pub lines: u64,
     /// The pace of successive units while it is awake.
     pub unit_pace: Picos,
+}
+
+impl Parameters {
+    /// Those of a model; none if it is no memory.
+    #[must_use]
+    pub const fn of(name: ModelName) -> Option<Parameters> {
+        match name {
+            ModelName::Dram => Some(DRAM),
+            ModelName::Aep => Some(AEP),
+            _ => None,
+        }
+    }
 }
 
 impl Module {

@@ -144,5 +144,5 @@ fn the_same_accesses_take_the_same_time_on_any_machine() {
         now = model.access(now, accessor, one(op, offset, bytes));
         times.extend_from_slice(&now.0.to_le_bytes());
     }
-    assert_eq!((crc32c(&times), now.0), (1_608_489_571, 31_461_615_863));
+    assert_eq!((crc32c(&times), now.0), (3_246_324_238, 31_458_253_011));
 }
