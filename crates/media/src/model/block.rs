@@ -1,8 +1,8 @@
 //! A drive in virtual time: when would this request complete?
 //!
 //! ```text
-//!  command --> controller --> link --> write buffer --> channel --> die  (writes)
-//!                         `---------------------------> die --> channel --> link  (reads)
+//!  command --> controller --> link --> write buffer --> channel --> die    (write)
+//!                         `-----------------------> die --> channel --> link  (read)
 //! ```
 //!
 //! A read takes its die, unless the die is just programming or erasing: then it waits, and that is
@@ -27,7 +27,7 @@ use self::stage::{Job, Ps, Stage};
 use super::ModelName;
 use crate::cost::Access;
 
-pub use parameters::{BlockParameters, Erase, Placement};
+pub use parameters::{BlockParameters, Erase, Placement, Rate};
 
 /// As many write streams as a drive is taken to notice; beyond, they count as random.
 const STREAMS: usize = 16;
@@ -242,7 +242,7 @@ impl BlockModel {
         let p = &self.parameters;
         let (unit, limit) = (p.program_bytes, p.buffer_bytes);
         let channel = die % p.channels as usize;
-        let transfer = Job { length: p.channel.time(unit), bytes };
+        let transfer = Job { length: p.channel_write.time(unit), bytes };
         let program = Job { length: p.program.0, bytes };
         let power = Job { length: p.program_limit.map_or(0, |rate| rate.time(unit)), bytes };
         let mut room = now;

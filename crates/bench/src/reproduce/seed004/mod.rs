@@ -1,5 +1,110 @@
 //! Platform storage performance with 3D XPoint: its tables and figures.
 
-use super::Entry;
+mod fig3;
+mod fig4;
+mod fig5;
+mod fig6;
+mod fig7;
+mod fig8;
+mod host;
+mod load;
+mod sata_2008;
 
-pub(super) const ENTRIES: &[Entry] = &[];
+use entresol_media::model::{BlockModel, ModelName};
+
+use super::Entry;
+use crate::report::svg::{Axis, Line, Scale, lines};
+
+const SOURCE: &str = "Platform Storage Performance With 3D XPoint Technology";
+
+pub(super) const ENTRIES: &[Entry] = &[
+    entry("004-fig3", "system time over IOPS, three ways to attach drives", fig3::fig3),
+    entry("004-fig4", "where a 4 KiB read's time goes", fig4::fig4),
+    entry("004-fig5", "IOPS over queue depth", fig5::fig5),
+    entry("004-fig6", "why queue depth misleads, a worked example", fig6::fig6),
+    entry("004-fig7", "latency at the lowest load", fig7::fig7),
+    entry("004-fig8", "response time over load, open loop", fig8::fig8),
+];
+
+const fn entry(
+    name: &'static str,
+    about: &'static str,
+    run: fn(&super::Settings) -> super::Outcome,
+) -> Entry {
+    Entry { name, part: "", source: SOURCE, about, run }
+}
+
+fn drive(name: ModelName) -> BlockModel {
+    BlockModel::of(name).unwrap_or_else(|| unreachable!("{name} is a drive"))
+}
+
+/// Lines over two axes, each with its label and whether it is logarithmic.
+fn drawn_lines(
+    title: &str,
+    x: (&str, bool),
+    y: (&str, bool),
+    rows: &[(&str, Vec<(f64, f64)>)],
+) -> String {
+    let axis = |(label, logarithmic): (&str, bool)| Axis {
+        label: label.to_owned(),
+        scale: if logarithmic { Scale::Logarithmic } else { Scale::Linear },
+        ticks: Vec::new(),
+    };
+    let row = |(label, points): &(&str, Vec<(f64, f64)>)| Line {
+        label: (*label).to_owned(),
+        points: points.clone(),
+    };
+    let rows: Vec<Line> = rows.iter().map(row).collect();
+    lines(title, &axis(x), &axis(y), &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::Settings;
+
+    /// Everything that an outcome says, as one number.
+    fn hash_of(entry: &Entry, seed: u64) -> u64 {
+        let outcome = (entry.run)(&Settings { seed });
+        let text = format!("{:?}{:?}{:?}", outcome.checks, outcome.scenario, outcome.drawings);
+        text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    }
+
+    fn find(name: &str) -> &'static Entry {
+        ENTRIES.iter().find(|entry| entry.name == name).expect("an entry")
+    }
+
+    #[test]
+    fn ten_runs_are_the_same_to_the_bit() {
+        for name in ["004-fig4", "004-fig6"] {
+            let first = hash_of(find(name), 7);
+            assert!((0..9).all(|_| hash_of(find(name), 7) == first), "{name}");
+        }
+        let run = |seed| {
+            let measured = fig5::at_depth(ModelName::NandP3700, 32, 20_000, seed);
+            (measured.per_second.to_bits(), measured.response.percentile_us(99.9).to_bits())
+        };
+        assert!((0..9).all(|_| run(7) == run(7)));
+        assert_ne!(run(7), run(8), "the seed is heard");
+    }
+
+    #[test]
+    fn the_figures_pass_that_take_no_time() {
+        for name in ["004-fig4", "004-fig6"] {
+            let outcome = (find(name).run)(&Settings::default());
+            let failed: Vec<_> = outcome.checks.iter().filter(|check| !check.pass).collect();
+            assert!(failed.is_empty(), "{name}: {failed:?}");
+        }
+    }
+
+    #[test]
+    fn a_closed_loop_obeys_littles_law() {
+        for depth in [1, 8, 128] {
+            let measured = fig5::at_depth(ModelName::OptaneSsd, depth, 50_000, 1);
+            let under_way = measured.per_second * measured.response.mean_us() / 1e6;
+            assert!((under_way / depth as f64 - 1.0).abs() < 0.02, "{under_way} of {depth}");
+        }
+    }
+}

@@ -63,8 +63,10 @@ pub struct BlockParameters {
     pub link_duplex: bool,
     /// Channels, or groups of channels where each unit is spread over several.
     pub channels: u32,
-    /// What one of them moves.
+    /// What one of them moves when a die is read.
     pub channel: Rate,
+    /// And when it is written.
+    pub channel_write: Rate,
     /// Dies, or groups of dies that work as one.
     pub dies: u32,
     /// What a die yields in one read.

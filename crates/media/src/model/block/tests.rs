@@ -107,7 +107,7 @@ fn the_same_requests_complete_at_the_same_picosecond() {
 fn an_idle_read_takes_the_sum_of_its_stages() {
     for (name, from_us, to_us) in [
         (ModelName::OptaneSsd, 7.0, 8.0),
-        (ModelName::NandP3700, 75.0, 95.0),
+        (ModelName::NandP3700, 80.0, 110.0),
         (ModelName::NandS3700, 100.0, 150.0),
         (ModelName::Nvme9300, 81.0, 91.0),
         (ModelName::Qlc5210, 140.0, 190.0),
