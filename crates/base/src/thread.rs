@@ -1,4 +1,4 @@
-//! Threads: simulated ones inside a [`World`](crate::world::World), the system's outside.
+//! Threads: simulated ones inside a [`World`], the system's outside.
 //!
 //! There are no scoped threads: a simulated thread outlives the call that starts it, and keeping
 //! what it borrows alive would need unsafe code. Share what is needed in an `Arc`.
@@ -111,6 +111,18 @@ enum ThreadKind {
 }
 
 impl Thread {
+    /// Whether it is the calling thread: one that joined itself would wait for ever.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        match (&self.0, Schedule::current()) {
+            (ThreadKind::System(thread), None) => thread.id() == std::thread::current().id(),
+            (ThreadKind::Simulated(thread), Some(schedule)) => {
+                thread.world.is_same(schedule.world()) && thread.id == schedule.me()
+            }
+            _ => false,
+        }
+    }
+
     /// Hands the thread its token, which ends its [`park`] now or the next one at once.
     ///
     /// # Panics

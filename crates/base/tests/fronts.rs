@@ -198,6 +198,9 @@ fn threads_have_numbers_and_ends() {
             thread::yield_now();
         }
         assert_eq!(handle.join().unwrap(), 1);
+        let handle = thread::spawn("asks", || thread::current().is_current());
+        assert!(thread::current().is_current() && !handle.thread().is_current());
+        assert!(handle.join().unwrap());
         drop(thread::try_spawn("detached", || thread::sleep(Duration::from_micros(1))));
     });
 }

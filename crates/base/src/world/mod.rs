@@ -5,7 +5,8 @@
 //! called [`World::run`]. Exactly one runs at a time; a baton drawn from the seed says which.
 //! Virtual time passes only while every thread waits, and then at once, to the first wake-up:
 //! computing takes no time but what [`World::spend`] says. When nobody can go on and no timer is
-//! left, the world does not hang: it ends with a report of who waits for what.
+//! left, the world does not hang: it ends with a report of who waits for what. A thread that wakes
+//! up now and then for ever, as background work does, hides that: give such a world a `time_max`.
 //!
 //! The code under test reaches the world through [`thread`](crate::thread) and
 //! [`sync`](crate::sync), which are the system's threads and locks outside. What it must not do:
@@ -214,7 +215,11 @@ impl World {
     }
 
     fn schedule_if_mine(&self) -> Option<Rc<Schedule>> {
-        Schedule::current().filter(|schedule| Arc::ptr_eq(&schedule.world.0, &self.0))
+        Schedule::current().filter(|schedule| self.is_same(&schedule.world))
+    }
+
+    pub(crate) fn is_same(&self, other: &World) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 

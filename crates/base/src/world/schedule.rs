@@ -177,7 +177,7 @@ impl Schedule {
 
     /// Wakes one of those who wait for it, drawn by the seed, here or in the worlds around.
     pub(crate) fn wake_one(&self, subject: Subject) -> bool {
-        self.state.borrow_mut().wake_one(|waiting| waiting == subject)
+        self.state.borrow_mut().wake_one(subject)
             || self.outer.as_ref().is_some_and(|outer| outer.wake_one(subject))
     }
 

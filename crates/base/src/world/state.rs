@@ -46,6 +46,11 @@ impl Subject {
             _ => None,
         }
     }
+
+    /// Whether those who wait for it are looked for by what they wait for.
+    fn is_listed(self) -> bool {
+        !matches!(self, Subject::Time | Subject::Nothing | Subject::Token(_))
+    }
 }
 
 /// One wait.
@@ -112,6 +117,8 @@ pub(super) struct State {
     pub(super) threads: Vec<Thread>,
     /// Whose turn may come.
     ready: Vec<ThreadId>,
+    /// Who waits for something that is notified, longest first.
+    waiting: Vec<(Subject, ThreadId)>,
     timers: BinaryHeap<Timer>,
     /// Whose turn it is; none when the run is over.
     pub(super) running: Option<ThreadId>,
@@ -129,6 +136,7 @@ impl State {
             shared,
             threads: Vec::new(),
             ready: Vec::new(),
+            waiting: Vec::new(),
             timers: BinaryHeap::new(),
             running: None,
             live: 0,
@@ -189,6 +197,9 @@ impl State {
         thread.wait_number = thread.wait_number.wrapping_add(1);
         thread.status = Status::Waiting(wait);
         let wait_number = thread.wait_number;
+        if wait.subject.is_listed() {
+            self.waiting.push((wait.subject, id));
+        }
         // What would end with virtual time itself never ends: it can be part of a deadlock.
         if let Some(at) = wait.until.filter(|at| *at < Picos::MAX) {
             self.timers.push(Reverse((at, id, wait_number)));
@@ -251,38 +262,30 @@ impl State {
 
     /// Ends the wait of a thread.
     fn wake(&mut self, id: ThreadId, woken: Woken) {
+        if let Status::Waiting(wait) = self.thread(id).status
+            && wait.subject.is_listed()
+        {
+            self.waiting.retain(|(_, waits)| *waits != id);
+        }
         self.thread(id).status = Status::Ready(woken);
         self.ready.push(id);
     }
 
-    fn waiting_for(&self, matches: impl Fn(Subject) -> bool) -> Vec<ThreadId> {
-        let waits = |thread: &Thread| match thread.status {
-            Status::Waiting(wait) => matches(wait.subject),
-            _ => false,
-        };
-        let numbered = (0..).map(ThreadId).zip(&self.threads);
-        numbered.filter(|(_, thread)| waits(thread)).map(|(id, _)| id).collect()
-    }
-
     /// Wakes one of those who wait for it, drawn by the seed.
-    pub(super) fn wake_one(&mut self, matches: impl Fn(Subject) -> bool) -> bool {
-        let waiting = self.waiting_for(matches);
-        let chosen = match waiting.len() {
-            0 => return false,
-            1 => waiting[0],
-            len => waiting[self.random.index(len)],
-        };
-        self.wake(chosen, Woken::Notified);
+    pub(super) fn wake_one(&mut self, subject: Subject) -> bool {
+        let count = self.waiting.iter().filter(|(waits, _)| *waits == subject).count();
+        let chosen = if count > 1 { self.random.index(count) } else { 0 };
+        let mut waiting = self.waiting.iter().filter(|(waits, _)| *waits == subject);
+        let Some((_, id)) = waiting.nth(chosen) else { return false };
+        self.wake(*id, Woken::Notified);
         true
     }
 
     /// Wakes all who wait for it.
-    pub(super) fn wake_all(&mut self, matches: impl Fn(Subject) -> bool) -> bool {
-        let waiting = self.waiting_for(matches);
-        for id in &waiting {
+    pub(super) fn wake_all(&mut self, matches: impl Fn(Subject) -> bool) {
+        while let Some((_, id)) = self.waiting.iter().find(|(waits, _)| matches(*waits)) {
             self.wake(*id, Woken::Notified);
         }
-        !waiting.is_empty()
     }
 
     /// Hands a thread its token, which waits for it if it does not wait itself.
