@@ -54,12 +54,11 @@ impl Reproduction {
     }
 
     fn table(&self) -> Table {
-        let columns = ["", "what", "paper", "ours", "unit", "ratio", "tolerance"];
+        let columns = ["      what", "paper", "ours", "unit", "ratio", "tolerance"];
         let mut table = Table::new(&format!("{}: {}", self.name, self.source), &columns);
         for check in &self.checks {
             table.row(vec![
-                if check.pass { "pass" } else { "FAIL" }.to_owned(),
-                check.what.clone(),
+                format!("{}  {}", if check.pass { "pass" } else { "FAIL" }, check.what),
                 check.paper.as_ref().map_or("-".to_owned(), Figure::text),
                 check.ours.text(),
                 check.unit.to_owned(),
