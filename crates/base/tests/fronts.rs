@@ -204,3 +204,14 @@ fn threads_have_numbers_and_ends() {
         drop(thread::try_spawn("detached", || thread::sleep(Duration::from_micros(1))));
     });
 }
+
+#[test]
+fn handles_can_be_sent_and_shared() {
+    fn check<T: Send + Sync>() {}
+    check::<World>();
+    check::<Mutex<std::cell::Cell<u8>>>();
+    check::<RwLock<u8>>();
+    check::<Condvar>();
+    check::<thread::Thread>();
+    check::<thread::JoinHandle<u8>>();
+}

@@ -71,13 +71,11 @@ impl Condvar {
     }
 
     /// Ends the wait of one thread, if any waits.
-    #[track_caller]
     pub fn notify_one(&self) {
-        let Some(schedule) = self.schedule_if_awaited() else {
+        let schedule = self.schedule_if_awaited();
+        if !schedule.is_some_and(|schedule| schedule.wake_one(self.subject())) {
             self.inner.notify_one();
-            return;
-        };
-        schedule.wake_one(self.subject());
+        }
     }
 
     /// Ends the waits of all threads.

@@ -8,6 +8,33 @@
 //! left, the world does not hang: it ends with a report of who waits for what. A thread that wakes
 //! up now and then for ever, as background work does, hides that: give such a world a `time_max`.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use entresol_base::sync::Mutex;
+//! use entresol_base::world::{Preemption, World, WorldFailure, WorldOptions};
+//! use entresol_base::{Picos, thread};
+//!
+//! let options = WorldOptions { preemption: Preemption::OneIn(2), ..WorldOptions::seeded(7) };
+//! let world = World::new(options);
+//! let sum = world.run(|| {
+//!     let sum = Arc::new(Mutex::new(0));
+//!     let theirs = Arc::clone(&sum);
+//!     let adder = thread::spawn("adder", move || {
+//!         thread::sleep(std::time::Duration::from_secs(3600));
+//!         *theirs.lock() += 1;
+//!     });
+//!     *sum.lock() += 1;
+//!     drop(adder.join());
+//!     *sum.lock()
+//! });
+//! assert_eq!(sum, Ok(2));
+//! assert_eq!(world.now(), Picos::from_secs(3600));
+//!
+//! let failure = World::new(WorldOptions::default()).run(thread::park);
+//! let Err(WorldFailure::Deadlock { report }) = failure else { panic!("nobody unparks it") };
+//! assert!(report.contains("thread 0 \"main\" waits for an unpark, since"));
+//! ```
+//!
 //! The code under test reaches the world through [`thread`](crate::thread) and
 //! [`sync`](crate::sync), which are the system's threads and locks outside. What it must not do:
 //!
