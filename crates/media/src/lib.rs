@@ -29,6 +29,7 @@ mod placement;
 pub mod probe;
 mod raw;
 pub mod region;
+mod streaming;
 
 pub use account::{Account, AccountHandle, Admission, Limit, Usage};
 pub use block::{

@@ -14,6 +14,7 @@ use entresol_base::world::World;
 
 use crate::crash::Place;
 use crate::region::{Direct, FlushKind, Region, RegionError};
+use crate::streaming::{CopyStep, copy_steps};
 
 mod counters;
 
@@ -36,6 +37,9 @@ pub enum StoreKind {
 pub enum FenceKind {
     /// A drain.
     Drain,
+    /// A fence within [`Region::write_streaming`], behind each unit. It takes its time, but the
+    /// caller is promised nothing before a drain, so whoever checks for crashes ignores it.
+    Copy,
     /// An instruction that reads and writes a word in one step; the processor does such a one only
     /// when what this thread flushed before has arrived.
     Locked,
@@ -407,14 +411,24 @@ impl<O: Observer> Region for Observed<O> {
     }
 
     fn write_streaming(&self, offset: u64, bytes: &[u8]) {
-        let (head, rest) = bytes.split_at((offset.wrapping_neg() % LINE_BYTES) as usize);
-        let (lines, tail) = rest.split_at(rest.len() / LINE_BYTES as usize * LINE_BYTES as usize);
-        self.write_and_flush(offset, head);
-        let offset = offset + head.len() as u64;
-        if !lines.is_empty() && self.storing(offset, lines, StoreKind::Streaming) {
-            self.bytes.write(offset, lines);
+        for step in copy_steps(offset as usize, bytes.len()) {
+            match step {
+                CopyStep::Part(part) => {
+                    self.write_and_flush(offset + part.start as u64, &bytes[part]);
+                }
+                CopyStep::Lines(part) => {
+                    let (at, lines) = (offset + part.start as u64, &bytes[part]);
+                    if self.storing(at, lines, StoreKind::Streaming) {
+                        self.bytes.write(at, lines);
+                    }
+                }
+                CopyStep::Fence => {
+                    if self.before(&Step::Drain) {
+                        self.observer.fence(FenceKind::Copy, Location::caller());
+                    }
+                }
+            }
         }
-        self.write_and_flush(offset + lines.len() as u64, tail);
     }
 
     fn zero(&self, offset: u64, len: u64) {

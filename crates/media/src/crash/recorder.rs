@@ -344,7 +344,7 @@ impl Observer for Recorder {
 
     fn fence(&self, kind: FenceKind, place: Place) {
         let core = &*self.0;
-        if kind == FenceKind::Locked && !core.options.locked_fences {
+        if kind == FenceKind::Copy || kind == FenceKind::Locked && !core.options.locked_fences {
             return;
         }
         let thread = thread_now();
@@ -357,7 +357,7 @@ impl Observer for Recorder {
         match (effect, kind) {
             (true, _) => core.power.point(PointKind::Drain, place),
             (false, FenceKind::Drain) => core.power.pass(PointKind::Drain, place),
-            (false, FenceKind::Locked) => {}
+            (false, FenceKind::Copy | FenceKind::Locked) => {}
         }
         if effect && let Some(scratch) = &mut core.state().scratch {
             scratch.pending.lines.fence(thread);

@@ -22,6 +22,7 @@ mod buffer;
 mod cache;
 mod channel;
 mod devices;
+mod observer;
 mod parameters;
 mod read;
 mod write;
@@ -30,6 +31,7 @@ use buffer::{CombiningBuffer, ReadBuffer, Written};
 use cache::LineCache;
 use channel::{Channel, Kind};
 pub use devices::{AEP, DRAM};
+pub use observer::SimulatedMemory;
 pub use parameters::{Interleave, Module, Parameters, Prefetch, Processor};
 
 /// The processor's line.

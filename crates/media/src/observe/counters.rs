@@ -16,6 +16,7 @@ pub struct Counters {
     flushes: AtomicU64,
     lines_flushed: AtomicU64,
     drains: AtomicU64,
+    copy_fences: AtomicU64,
     locked: AtomicU64,
 }
 
@@ -37,6 +38,8 @@ pub struct Counts {
     pub lines_flushed: u64,
     /// Drains.
     pub drains: u64,
+    /// Fences within copies past the caches.
+    pub copy_fences: u64,
     /// Reads and writes in one step, also those that found another value and wrote none.
     pub locked: u64,
 }
@@ -54,6 +57,7 @@ impl Counters {
             flushes: get(&self.flushes),
             lines_flushed: get(&self.lines_flushed),
             drains: get(&self.drains),
+            copy_fences: get(&self.copy_fences),
             locked: get(&self.locked),
         }
     }
@@ -71,6 +75,7 @@ impl Counts {
             flushes: self.flushes - earlier.flushes,
             lines_flushed: self.lines_flushed - earlier.lines_flushed,
             drains: self.drains - earlier.drains,
+            copy_fences: self.copy_fences - earlier.copy_fences,
             locked: self.locked - earlier.locked,
         }
     }
@@ -104,6 +109,11 @@ impl Observer for Counters {
     }
 
     fn fence(&self, kind: FenceKind, _place: Place) {
-        add(if kind == FenceKind::Drain { &self.drains } else { &self.locked }, 1);
+        let counter = match kind {
+            FenceKind::Drain => &self.drains,
+            FenceKind::Copy => &self.copy_fences,
+            FenceKind::Locked => &self.locked,
+        };
+        add(counter, 1);
     }
 }

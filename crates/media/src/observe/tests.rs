@@ -92,8 +92,10 @@ fn observers_are_told_in_order_and_where_in_the_program() {
         "Cached 60+4",
         "Clwb 60+4",
         "Streaming 64+64",
+        "Copy",
         "Cached 128+4",
         "Clwb 128+4",
+        "Copy",
         "Clwb 0+16",
         "Drain",
         "load 8+8",
@@ -127,6 +129,7 @@ fn counters_count_words_lines_and_fences() {
         flushes: 1,
         lines_flushed: 2,
         drains: 1,
+        copy_fences: 1,
         locked: 1,
     };
     assert_eq!(counts, expected);

@@ -10,11 +10,6 @@ pub(crate) use x86::{LineFlush, Width, fence, flush_lines, stream};
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 pub(crate) use elsewhere::{LineFlush, fence, flush_lines, stream};
 
-/// The unit in which persistent memory is written: copies pause after each, so that the modules
-/// can combine whole units (Rethinking Index Design Based on PM Device, figure 5).
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-const UNIT_BYTES: usize = 256;
-
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86 {
     use std::arch::asm;
@@ -22,7 +17,7 @@ mod x86 {
     use std::sync::OnceLock;
 
     use super::super::racy;
-    use super::UNIT_BYTES;
+    use crate::streaming::{CopyStep, copy_steps};
 
     const LINE_BYTES: usize = 64;
 
@@ -147,27 +142,24 @@ mod x86 {
         to: *mut u8,
         len: usize,
     ) -> usize {
-        let head = to.align_offset(LINE_BYTES).min(len);
-        // SAFETY: the head is part of the caller's ranges.
-        unsafe { store_and_flush(how, from, to, head) };
-        let (mut at, mut fences) = (head, 0);
-        while len - at >= LINE_BYTES {
-            let target = to.wrapping_add(at);
-            let step =
-                (UNIT_BYTES - target as usize % UNIT_BYTES).min((len - at) & !(LINE_BYTES - 1));
-            let lines = step / LINE_BYTES;
-            // SAFETY: the step's whole lines are part of the caller's ranges, and `target` is
-            // aligned since `head` was taken off.
-            unsafe { stream_lines(width, from.wrapping_add(at), target, lines) };
-            fence();
-            fences += 1;
-            at += step;
-        }
-        if at < len || fences == 0 {
-            // SAFETY: the tail is part of the caller's ranges.
-            unsafe { store_and_flush(how, from.wrapping_add(at), to.wrapping_add(at), len - at) };
-            fence();
-            fences += 1;
+        let mut fences = 0;
+        for step in copy_steps(to as usize, len) {
+            match step {
+                CopyStep::Part(part) => {
+                    let (from, to) = (from.wrapping_add(part.start), to.wrapping_add(part.start));
+                    // SAFETY: the part lies within the caller's ranges.
+                    unsafe { store_and_flush(how, from, to, part.len()) };
+                }
+                CopyStep::Lines(part) => {
+                    let (from, to) = (from.wrapping_add(part.start), to.wrapping_add(part.start));
+                    // SAFETY: these are whole lines of the caller's ranges, aligned at `to`.
+                    unsafe { stream_lines(width, from, to, part.len() / LINE_BYTES) };
+                }
+                CopyStep::Fence => {
+                    fence();
+                    fences += 1;
+                }
+            }
         }
         fences
     }
@@ -251,6 +243,7 @@ mod x86 {
     #[cfg(test)]
     mod tests {
         use super::*;
+        use crate::streaming::UNIT_BYTES;
 
         fn widths() -> Vec<Width> {
             let mut widths = vec![Width::Sse2];

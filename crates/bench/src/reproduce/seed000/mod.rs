@@ -11,6 +11,7 @@ use super::{Entry, Outcome, Settings};
 use crate::report::svg::{Axis, Line, Scale, lines};
 
 mod bandwidth;
+mod fences;
 mod latency;
 mod mixed;
 mod tables;
@@ -44,6 +45,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry!("fig2", "figure 2", "write latency over size and threads", latency::figure2),
     entry!("fig3", "figure 3", "random read bandwidth", bandwidth::figure3),
     entry!("fig4", "figure 4", "random write bandwidth", bandwidth::figure4),
+    entry!("fig5", "figure 5", "a fence every 256 bytes of large writes", fences::figure5),
     entry!("fig6", "figure 6", "sequential read bandwidth", bandwidth::figure6),
     entry!("fig7", "figure 7", "sequential write bandwidth", bandwidth::figure7),
     entry!("fig8", "figure 8", "small reads, one thread", latency::figure8),
