@@ -11,6 +11,7 @@ pub mod clock;
 pub mod duration;
 pub mod hash;
 pub mod histogram;
+pub mod mutants;
 pub mod rng;
 pub mod shrink;
 pub mod size;

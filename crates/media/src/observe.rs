@@ -10,6 +10,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use entresol_base::mutants::{self, SiteKind};
 use entresol_base::world::World;
 
 use crate::crash::Place;
@@ -92,8 +93,8 @@ pub trait Observer: Send + Sync {
     }
 
     /// `len` bytes at `offset` are loaded.
-    fn load(&self, offset: u64, len: usize) {
-        let _ = (offset, len);
+    fn load(&self, offset: u64, len: usize, place: Place) {
+        let _ = (offset, len, place);
     }
 
     /// `bytes` are stored at `offset`.
@@ -119,8 +120,8 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
         (**self).wait(step);
     }
 
-    fn load(&self, offset: u64, len: usize) {
-        (**self).load(offset, len);
+    fn load(&self, offset: u64, len: usize, place: Place) {
+        (**self).load(offset, len, place);
     }
 
     fn store(&self, offset: u64, bytes: &[u8], kind: StoreKind, place: Place) {
@@ -144,8 +145,8 @@ macro_rules! side_by_side {
                 $(self.$index.wait(step);)+
             }
 
-            fn load(&self, offset: u64, len: usize) {
-                $(self.$index.load(offset, len);)+
+            fn load(&self, offset: u64, len: usize, place: Place) {
+                $(self.$index.load(offset, len, place);)+
             }
 
             fn store(&self, offset: u64, bytes: &[u8], kind: StoreKind, place: Place) {
@@ -224,7 +225,7 @@ impl<O: Observer> Observed<O> {
     #[track_caller]
     fn loading(&self, offset: u64, len: usize) {
         if self.before(&Step::Load { offset, len }) {
-            self.observer.load(offset, len);
+            self.observer.load(offset, len, Location::caller());
         }
     }
 
@@ -246,7 +247,7 @@ impl<O: Observer> Observed<O> {
         self.assert_inside(offset, len);
         let alive = self.before(&Step::Locked { offset, len });
         if alive {
-            self.observer.load(offset, len);
+            self.observer.load(offset, len, Location::caller());
             self.observer.fence(FenceKind::Locked, Location::caller());
         }
         alive
@@ -436,25 +437,32 @@ impl<O: Observer> Region for Observed<O> {
     }
 
     fn flush(&self, offset: u64, len: usize) {
-        self.assert_inside(offset, len);
-        if len > 0 && self.before(&Step::Flush { offset, len }) {
-            self.observer.flush(offset, len, self.flush_kind, Location::caller());
+        if !mutants::removed(SiteKind::Flush, Location::caller()) {
+            self.flushing(offset, len);
         }
     }
 
     fn drain(&self) {
-        if self.before(&Step::Drain) {
+        if !mutants::removed(SiteKind::Drain, Location::caller()) && self.before(&Step::Drain) {
             self.observer.fence(FenceKind::Drain, Location::caller());
         }
     }
 }
 
 impl<O: Observer> Observed<O> {
+    #[track_caller]
+    fn flushing(&self, offset: u64, len: usize) {
+        self.assert_inside(offset, len);
+        if len > 0 && self.before(&Step::Flush { offset, len }) {
+            self.observer.flush(offset, len, self.flush_kind, Location::caller());
+        }
+    }
+
     /// What [`Direct::write_streaming`] does with the parts of lines at both ends.
     #[track_caller]
     fn write_and_flush(&self, offset: u64, bytes: &[u8]) {
         Region::write(self, offset, bytes);
-        Region::flush(self, offset, bytes.len());
+        self.flushing(offset, bytes.len());
     }
 }
 

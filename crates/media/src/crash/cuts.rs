@@ -10,8 +10,8 @@ use crate::region::Direct;
 /// The stores since the last crash point, in the order in which they became visible.
 #[derive(Debug, Default)]
 pub(super) struct Cuts {
-    /// The number of a word and what it was before the store.
-    log: Vec<(u64, u64)>,
+    /// Who stored, the number of the word, and what it was before.
+    log: Vec<(u32, u64, u64)>,
 }
 
 impl Cuts {
@@ -23,20 +23,43 @@ impl Cuts {
         self.log.len()
     }
 
-    pub(super) fn store(&mut self, number: u64, before: u64) {
-        self.log.push((number, before));
+    pub(super) fn store(&mut self, number: u64, before: u64, thread: u32) {
+        self.log.push((thread, number, before));
+    }
+
+    /// Whether a fence of this thread makes anything visible.
+    pub(super) fn has_stored(&self, thread: u32) -> bool {
+        self.log.iter().any(|&(who, ..)| who == thread)
+    }
+
+    /// What this thread has stored is visible, and so is everything before.
+    pub(super) fn fence(&mut self, thread: u32) {
+        let last = self.log.iter().rposition(|&(who, ..)| who == thread);
+        self.log.drain(..last.map_or(0, |last| last + 1));
+    }
+
+    /// How many stores are visible at the least, since this thread loads one of another's.
+    pub(super) fn seen(&self, offset: u64, len: usize, thread: u32) -> usize {
+        let words = offset / 8..(offset + len as u64).div_ceil(8);
+        let seen = |&(who, word, _): &(u32, u64, u64)| who != thread && words.contains(&word);
+        self.log.iter().rposition(seen).map_or(0, |last| last + 1)
+    }
+
+    /// The first `count` stores are visible.
+    pub(super) fn forget(&mut self, count: usize) {
+        self.log.drain(..count.min(self.log.len()));
     }
 
     /// Takes back all stores but the first `choice`.
     pub(super) fn apply(&self, choice: u16, bytes: &Direct, journal: &mut Journal) {
-        for &(number, before) in self.log[usize::from(choice)..].iter().rev() {
+        for &(_, number, before) in self.log[usize::from(choice)..].iter().rev() {
             journal.note(bytes, number * 8 / LINE_BYTES);
             bytes.store_u64(number * 8, before, Ordering::Relaxed);
         }
     }
 
     pub(super) fn flip(&mut self, number: u64, bit: u64) {
-        let same = self.log.iter_mut().filter(|(word, _)| *word == number);
-        same.for_each(|(_, before)| *before ^= bit);
+        let same = self.log.iter_mut().filter(|(_, word, _)| *word == number);
+        same.for_each(|(.., before)| *before ^= bit);
     }
 }

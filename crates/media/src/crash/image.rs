@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Power;
 use super::journal::{Journal, put_line};
-use super::recorder::{Core, Pending, RecordedRegion, Recorder, Scratch, State};
+use super::recorder::{Core, Domain, Pending, RecordedRegion, Recorder, Scratch, State};
 use super::recorder::{Pool, UNITS_UNWATCHED_MAX};
 use crate::observe::{LINE_BYTES, Observed};
 use crate::region::Direct;
@@ -37,11 +37,12 @@ impl RegionImage {
         if watches {
             parent.looked.begin(bytes.len());
         }
+        let sees = parent.options.domain != Domain::Memory;
         let core = Arc::new(Core {
             bytes: bytes.clone(),
             options: parent.options,
             power: power.clone(),
-            loads: AtomicBool::new(watches || !poison.is_empty()),
+            loads: AtomicBool::new(watches || !poison.is_empty() || (records && sees)),
             looks: watches.then(|| parent.looked.clone()),
             looked: Arc::default(),
             state: Mutex::new(State::of_image(scratch, records, poison)),

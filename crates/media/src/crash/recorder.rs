@@ -148,7 +148,7 @@ impl Recorder {
         let recorder = Recorder(Arc::new(Core {
             power: power.clone(),
             options,
-            loads: AtomicBool::new(false),
+            loads: AtomicBool::new(options.domain != Domain::Memory),
             looks: None,
             looked: Arc::default(),
             state: Mutex::new(State::new(scratch)),
@@ -256,7 +256,7 @@ impl State {
             }
             (StoreKind::Cached, Domain::Caches { .. }) => words
                 .filter(|(_, before, after)| before != after)
-                .for_each(|(number, before, _)| cuts.store(number, before)),
+                .for_each(|(number, before, _)| cuts.store(number, before, thread)),
         }
     }
 }
@@ -293,6 +293,26 @@ impl Core {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What a thread sees of another's stores is visible, and so durable where caches survive.
+    fn see(&self, offset: u64, len: usize, place: Place) {
+        let seen = {
+            let state = self.state();
+            let State { scratch: Some(scratch), records: true, .. } = &*state else { return };
+            scratch.pending.cuts.seen(offset, len, thread_now())
+        };
+        if seen > 0 {
+            self.power.point(PointKind::Stores, place);
+            self.forget(seen);
+        }
+    }
+
+    /// The first `count` stores are visible.
+    fn forget(&self, count: usize) {
+        if let Some(scratch) = &mut self.state().scratch {
+            scratch.pending.cuts.forget(count);
+        }
+    }
+
     /// Whether enough has been stored for a crash point, where what is stored is durable.
     fn is_full(&self) -> bool {
         let Domain::Caches { every } = self.options.domain else { return false };
@@ -305,7 +325,7 @@ impl Core {
 
 impl Observer for Recorder {
     #[inline]
-    fn load(&self, offset: u64, len: usize) {
+    fn load(&self, offset: u64, len: usize, place: Place) {
         let core = &*self.0;
         if len == 0 || !core.loads.load(Ordering::Relaxed) {
             return;
@@ -316,6 +336,9 @@ impl Observer for Recorder {
         // The lock is free again by the time of a fault.
         let poison = core.state().poison.clone();
         poison.check(offset, len);
+        if core.options.domain != Domain::Memory {
+            core.see(offset, len, place);
+        }
     }
 
     fn store(&self, offset: u64, bytes: &[u8], kind: StoreKind, place: Place) {
@@ -323,6 +346,7 @@ impl Observer for Recorder {
         for (at, bytes) in by_line(offset, bytes) {
             if core.options.domain != Domain::Memory && core.is_full() {
                 core.power.point(PointKind::Stores, place);
+                core.forget(usize::MAX);
             }
             let mut state = core.state();
             state.store(core, at, bytes, kind, place);
@@ -351,8 +375,8 @@ impl Observer for Recorder {
         let effect = {
             let state = core.state();
             let State { scratch: Some(scratch), records: true, .. } = &*state else { return };
-            let Pending { lines, streams, .. } = &scratch.pending;
-            lines.has_flushed(thread) || streams.has_stored(thread)
+            let Pending { lines, streams, cuts } = &scratch.pending;
+            lines.has_flushed(thread) || streams.has_stored(thread) || cuts.has_stored(thread)
         };
         match (effect, kind) {
             (true, _) => core.power.point(PointKind::Drain, place),
@@ -362,6 +386,7 @@ impl Observer for Recorder {
         if effect && let Some(scratch) = &mut core.state().scratch {
             scratch.pending.lines.fence(thread);
             scratch.pending.streams.fence(thread);
+            scratch.pending.cuts.fence(thread);
         }
     }
 }
@@ -409,7 +434,7 @@ impl Unsettled for Core {
 
     fn passed(&self) {
         if let Some(scratch) = &mut self.state().scratch {
-            scratch.pending.cuts.reset();
+            scratch.pending.cuts.fence(thread_now());
         }
     }
 }

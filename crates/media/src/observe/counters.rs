@@ -91,7 +91,7 @@ fn add(counter: &AtomicU64, count: u64) {
 }
 
 impl Observer for Counters {
-    fn load(&self, _offset: u64, len: usize) {
+    fn load(&self, _offset: u64, len: usize, _place: Place) {
         add(&self.loads, 1);
         add(&self.bytes_loaded, len as u64);
     }

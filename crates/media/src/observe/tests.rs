@@ -15,7 +15,8 @@ impl Diary {
 }
 
 impl Observer for Diary {
-    fn load(&self, offset: u64, len: usize) {
+    fn load(&self, offset: u64, len: usize, place: Place) {
+        assert!(place.file().ends_with("tests.rs"), "{place}");
         self.note(format!("load {offset}+{len}"));
     }
 

@@ -383,6 +383,10 @@ fn where_caches_survive_images_are_cuts_of_one_order() {
     assert_eq!(seen.collect::<Vec<_>>(), expected);
     power.point(PointKind::Write, std::panic::Location::caller());
     assert_eq!(images(&power).len(), 1, "what was visible at a crash point is durable");
+    region.store_u64(0, 5, Relaxed);
+    assert_eq!(images(&power).len(), 2, "it may wait in the thread's store buffer");
+    region.drain();
+    assert_eq!(images(&power).len(), 1);
     region.write_streaming(128, &word_bytes(&[1, 1, 0, 0, 0, 0, 0, 0]));
     assert_eq!(images(&power).len(), 4, "past the caches, and waiting for a drain");
     region.drain();

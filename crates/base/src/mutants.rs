@@ -1,0 +1,152 @@
+//! Leaving out, on purpose, one of the places where a program makes something durable or checks a
+//! checksum: a suite that does not notice was not worth much.
+//!
+//! Such a place is a [`Site`]: what it does, and where in the source. With the cargo feature
+//! `mutants` a run notes the sites that it reaches, and one of them can be left out. Without the
+//! feature nothing is ever left out, and no code is left that asks.
+
+use std::fmt;
+use std::panic::Location;
+
+/// What a site does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum SiteKind {
+    /// Flushes cache lines.
+    Flush,
+    /// Waits for flushed lines.
+    Drain,
+    /// Makes a file's bytes durable.
+    Sync,
+    /// Makes a directory's entries durable.
+    DirectorySync,
+    /// Compares a checksum.
+    Checksum,
+}
+
+/// A call that can be left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Site {
+    /// What it does.
+    pub kind: SiteKind,
+    /// Where it is.
+    pub place: &'static Location<'static>,
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {}", self.kind, self.place)
+    }
+}
+
+/// Whether the call is to be left out now.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+#[must_use]
+pub const fn removed(_kind: SiteKind, _place: &'static Location<'static>) -> bool {
+    false
+}
+
+#[cfg(feature = "mutants")]
+pub use armed::{Trial, removed, try_all};
+
+#[cfg(feature = "mutants")]
+mod armed {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+    use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+
+    use super::{Site, SiteKind};
+
+    /// A run with one site left out.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Trial {
+        /// The site.
+        pub site: Site,
+        /// How often it was reached while nothing was left out.
+        pub reached: u64,
+        /// What the suite said without it; none: it did not notice.
+        pub noticed: Option<String>,
+    }
+
+    #[derive(Default)]
+    struct State {
+        left_out: Option<Site>,
+        /// Noted only while a run is on.
+        reached: Option<BTreeMap<Site, u64>>,
+    }
+
+    thread_local! {
+        // A world's threads share it; other tests, on other threads, are left alone.
+        static STATE: RefCell<State> = RefCell::default();
+    }
+
+    /// Whether the call is to be left out now, in a run of [`try_all`] on this thread.
+    #[must_use]
+    pub fn removed(kind: SiteKind, place: &'static Location<'static>) -> bool {
+        STATE.with_borrow_mut(|state| {
+            let Some(reached) = &mut state.reached else { return false };
+            let site = Site { kind, place };
+            *reached.entry(site).or_default() += 1;
+            state.left_out == Some(site)
+        })
+    }
+
+    /// Runs `suite` as it is, then again without each site that it reached, one at a time. A suite
+    /// notices by an error or by a panic. It must run on the calling thread, or in a world there.
+    ///
+    /// # Errors
+    /// What the suite says when nothing is left out.
+    pub fn try_all(mut suite: impl FnMut() -> Result<(), String>) -> Result<Vec<Trial>, String> {
+        let (whole, reached) = run(None, &mut suite);
+        whole?;
+        let trials = reached.into_iter().map(|(site, reached)| {
+            let (without, _) = run(Some(site), &mut suite);
+            Trial { site, reached, noticed: without.err() }
+        });
+        Ok(trials.collect())
+    }
+
+    fn run(
+        left_out: Option<Site>,
+        suite: &mut impl FnMut() -> Result<(), String>,
+    ) -> (Result<(), String>, BTreeMap<Site, u64>) {
+        STATE.set(State { left_out, reached: Some(BTreeMap::new()) });
+        let outcome = catch_unwind(AssertUnwindSafe(suite));
+        let State { reached, .. } = STATE.take();
+        (outcome.unwrap_or_else(|_| Err("a panic".to_owned())), reached.unwrap_or_default())
+    }
+}
+
+#[cfg(all(test, feature = "mutants"))]
+mod tests {
+    use super::*;
+    use crate::checksum::{crc32c, matches};
+
+    #[test]
+    fn each_site_is_left_out_once_and_survivors_are_told() {
+        let (good, bad) = (crc32c(b"abc"), crc32c(b"abd"));
+        let runs = std::cell::Cell::new(0);
+        let trials = try_all(|| {
+            runs.set(runs.get() + 1);
+            // The first is never asked about anything damaged, so nobody would miss it.
+            let first = matches(good, b"abc");
+            let second = matches(good, b"abc") && !matches(bad, b"abc");
+            if first && second { Ok(()) } else { Err("damage was let through".to_owned()) }
+        })
+        .expect("passes as it is");
+        assert_eq!((trials.len(), runs.get()), (3, 4), "{trials:?}");
+        let survivors: Vec<&Trial> = trials.iter().filter(|t| t.noticed.is_none()).collect();
+        assert_eq!(survivors.len(), 2);
+        let text = trials[2].site.to_string();
+        assert!(text.starts_with("Checksum at") && text.contains("mutants.rs"), "{text}");
+        assert!(trials[2].noticed.is_some() && trials[2].reached == 1);
+        assert!(!matches(bad, b"abc"), "nothing is left out afterwards");
+        assert!(try_all(|| Err("broken".to_owned())).is_err());
+        let panics = try_all(|| {
+            assert!(!matches(bad, b"abc"));
+            Ok(())
+        });
+        assert!(panics.expect("passes as it is")[0].noticed.is_some());
+    }
+}
