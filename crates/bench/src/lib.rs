@@ -17,6 +17,7 @@ pub mod replay;
 pub mod report;
 pub mod reproduce;
 pub mod statistics;
+pub mod torture;
 pub mod trace;
 pub mod values;
 

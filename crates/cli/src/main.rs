@@ -7,6 +7,7 @@ mod output;
 mod profile;
 mod reproduce;
 mod serve;
+mod torture;
 
 use std::process::ExitCode;
 
@@ -32,6 +33,8 @@ enum Command {
     Profile(profile::Arguments),
     /// Run the papers' tables and figures on models, in virtual time: theirs beside ours.
     Reproduce(reproduce::Arguments),
+    /// Try crashes, by the thousand, in seeded histories; a failure comes with its command.
+    Torture(torture::Arguments),
 }
 
 /// The arguments or the configuration are wrong, or what they ask for cannot be had.
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
+        Command::Torture(arguments) => torture::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

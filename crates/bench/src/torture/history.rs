@@ -1,0 +1,327 @@
+//! Histories of operations, what a crash may leave of them, and how one history is tried.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use entresol_base::rng::Rng;
+use entresol_base::thread;
+use entresol_base::world::{Preemption, World, WorldOptions};
+use entresol_media::crash::{
+    Crash, Domain, ExploreOptions, Explorer, Power, RecordedRegion, Recorder, RecorderOptions,
+    Report, Subject,
+};
+
+use super::Structure;
+use super::toys::{Cells, Log, Map, Plant, Tree};
+
+/// The region that every toy lives in.
+pub(super) const REGION_BYTES: u64 = 256 << 10;
+
+const KEYS: u64 = 48;
+const THREADS: u8 = 3;
+
+/// What a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    Put {
+        key: u64,
+        value: u64,
+    },
+    Remove {
+        key: u64,
+    },
+    /// Cells only.
+    Get {
+        key: u64,
+    },
+}
+
+/// Something that a thread does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Op {
+    pub(super) thread: u8,
+    pub(super) action: Action,
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.action {
+            Action::Put { key, value } => write!(f, "{}: put {key} {value}", self.thread),
+            Action::Remove { key } => write!(f, "{}: remove {key}", self.thread),
+            Action::Get { key } => write!(f, "{}: get {key}", self.thread),
+        }
+    }
+}
+
+/// How a history is tried.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Trial {
+    pub(super) structure: Structure,
+    pub(super) seed: u64,
+    pub(super) caches_survive: bool,
+    pub(super) plant: Option<Plant>,
+}
+
+impl Trial {
+    /// The history of this seed.
+    pub(super) fn history(&self, len: usize) -> Vec<Op> {
+        let mut rng = Rng::named(self.seed, "history");
+        (0..len as u64).map(|number| self.op(&mut rng, number + 1)).collect()
+    }
+
+    /// Values grow, so that each is told from those before it.
+    fn op(&self, rng: &mut Rng, value: u64) -> Op {
+        let key = rng.below(KEYS);
+        match self.structure {
+            Structure::Cells => {
+                let (thread, key) = (rng.below(THREADS.into()) as u8, key % 4);
+                let get = rng.one_in(2);
+                // A cell has one writer, so that its values grow.
+                let owner = (key % u64::from(THREADS)) as u8;
+                match get {
+                    true => Op { thread, action: Action::Get { key } },
+                    false => Op { thread: owner, action: Action::Put { key, value } },
+                }
+            }
+            Structure::Tree | Structure::Log if rng.one_in(4) => {
+                Op { thread: 0, action: Action::Remove { key } }
+            }
+            Structure::Tree | Structure::Log => {
+                Op { thread: 0, action: Action::Put { key, value } }
+            }
+        }
+    }
+
+    /// Does the operations and tries crashes all the way.
+    pub(super) fn run(&self, ops: &[Op]) -> Result<Report, String> {
+        match self.structure {
+            Structure::Tree => run_map::<Tree<RecordedRegion>>(self, ops),
+            Structure::Log => {
+                flips(self, ops)?;
+                run_map::<Log<RecordedRegion>>(self, ops)
+            }
+            Structure::Cells => run_cells(*self, ops.to_vec()),
+        }
+    }
+
+    fn region(&self, power: &Power) -> Result<Arc<RecordedRegion>, String> {
+        let domain = match self.caches_survive {
+            true => Domain::Caches { every: 16 },
+            false => Domain::Memory,
+        };
+        let options = RecorderOptions { domain, ..RecorderOptions::default() };
+        let region = Recorder::region(REGION_BYTES, options, power);
+        region.map(Arc::new).map_err(|error| error.to_string())
+    }
+
+    fn explorer<S: Subject>(&self, subject: &Arc<S>) -> Explorer<S> {
+        let options = ExploreOptions { seed: self.seed, ..ExploreOptions::default() };
+        Explorer::new(subject.clone(), options)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a map must hold after a crash.
+#[derive(Default)]
+struct Expected {
+    /// All that was acknowledged.
+    records: BTreeMap<u64, u64>,
+    /// What was not yet: it may be there or not.
+    in_flight: Option<Action>,
+}
+
+impl Expected {
+    fn allows(&self, found: &[(u64, u64)]) -> bool {
+        let before = self.records.iter().map(|(&key, &value)| (key, value));
+        if found.iter().copied().eq(before) {
+            return true;
+        }
+        let Some(action) = self.in_flight else { return false };
+        let mut after = self.records.clone();
+        act(&mut after, action);
+        found.iter().copied().eq(after)
+    }
+
+    fn complaint(&self, found: &[(u64, u64)]) -> String {
+        let found: BTreeMap<u64, u64> = found.iter().copied().collect();
+        let keys = found.keys().chain(self.records.keys());
+        let odd = keys.filter(|key| found.get(key) != self.records.get(key));
+        let odd = odd.map(|key| {
+            let name = |value: Option<&u64>| value.map_or("nothing".into(), u64::to_string);
+            let (is, was) = (name(found.get(key)), name(self.records.get(key)));
+            format!("key {key} has {is}, acknowledged was {was}")
+        });
+        let in_flight = match self.in_flight {
+            Some(action) => format!("in flight was {action:?}"),
+            None => "nothing was in flight".to_owned(),
+        };
+        odd.chain([in_flight]).collect::<Vec<_>>().join("; ")
+    }
+}
+
+fn act(records: &mut BTreeMap<u64, u64>, action: Action) {
+    match action {
+        Action::Put { key, value } => drop(records.insert(key, value)),
+        Action::Remove { key } => drop(records.remove(&key)),
+        Action::Get { .. } => {}
+    }
+}
+
+/// A map under trial.
+struct Maps<M> {
+    expected: Mutex<Expected>,
+    plant: Option<Plant>,
+    /// Used again from image to image.
+    found: Mutex<Vec<(u64, u64)>>,
+    map: PhantomData<fn() -> M>,
+}
+
+impl<M: Map<RecordedRegion> + 'static> Subject for Maps<M> {
+    type Opened = M;
+
+    fn recover(&self, crash: &Crash<'_>) -> Result<M, String> {
+        M::open(crash.region(0).clone(), self.plant)
+    }
+
+    fn check(&self, opened: M, _crash: &Crash<'_>) -> Result<(), String> {
+        let found = &mut *lock(&self.found);
+        found.clear();
+        opened.each(&mut |key, value| found.push((key, value)));
+        let expected = lock(&self.expected);
+        if expected.allows(found) { Ok(()) } else { Err(expected.complaint(found)) }
+    }
+}
+
+fn run_map<M: Map<RecordedRegion> + 'static>(trial: &Trial, ops: &[Op]) -> Result<Report, String> {
+    let power = Power::new();
+    let region = trial.region(&power)?;
+    let subject = Arc::new(Maps::<M> {
+        expected: Mutex::default(),
+        plant: trial.plant,
+        found: Mutex::default(),
+        map: PhantomData,
+    });
+    let explorer = trial.explorer(&subject);
+    explorer.watch(&power);
+    let mut map = M::open(region, trial.plant)?;
+    for op in ops {
+        lock(&subject.expected).in_flight = Some(op.action);
+        match op.action {
+            Action::Put { key, value } => map.put(key, value)?,
+            Action::Remove { key } => map.remove(key)?,
+            Action::Get { .. } => {}
+        }
+        let expected = &mut *lock(&subject.expected);
+        expected.in_flight = None;
+        act(&mut expected.records, op.action);
+        if explorer.has_failed() {
+            break;
+        }
+    }
+    Ok(explorer.finish(&power))
+}
+
+/// A flipped bit in any of a log's records is told, or nothing comes of it.
+fn flips(trial: &Trial, ops: &[Op]) -> Result<(), String> {
+    let region = trial.region(&Power::new())?;
+    let mut log = Log::open(region.clone(), None)?;
+    for op in ops {
+        if let Action::Put { key, value } = op.action {
+            log.put(key, value)?;
+        }
+    }
+    let contents = |log: &Log<RecordedRegion>| {
+        let mut records = Vec::new();
+        log.each(&mut |key, value| records.push((key, value)));
+        records
+    };
+    let mut rng = Rng::named(trial.seed, "flips");
+    for _ in 0..if ops.is_empty() { 0 } else { 16 } {
+        let (offset, bit) = (rng.range(log.records()), rng.below(8) as u8);
+        region.observer().flip(offset, bit);
+        if let Ok(opened) = Log::open(region.clone(), None)
+            && contents(&opened) != contents(&log)
+        {
+            return Err(format!("a flipped bit at {offset} gives a wrong answer"));
+        }
+        region.observer().flip(offset, bit);
+    }
+    Ok(())
+}
+
+/// What cells must hold after a crash: for each key the most that was acknowledged or seen, and the
+/// most that somebody began to write.
+#[derive(Default)]
+struct Promises(Mutex<BTreeMap<u64, (u64, u64)>>);
+
+impl Promises {
+    fn begin(&self, key: u64, value: u64) {
+        lock(&self.0).entry(key).or_default().1 = value;
+    }
+
+    fn promise(&self, key: u64, value: u64) {
+        let mut cells = lock(&self.0);
+        let (least, _) = cells.entry(key).or_default();
+        *least = value.max(*least);
+    }
+}
+
+impl Subject for Promises {
+    type Opened = Cells<RecordedRegion>;
+
+    fn recover(&self, crash: &Crash<'_>) -> Result<Self::Opened, String> {
+        Ok(Cells::new(crash.region(0).clone(), None))
+    }
+
+    fn check(&self, opened: Self::Opened, _crash: &Crash<'_>) -> Result<(), String> {
+        for (&key, &(least, most)) in &*lock(&self.0) {
+            let found = opened.peek(key);
+            if found < least || found > most {
+                let promised = format!("promised was {least}, begun {most}");
+                return Err(format!("cell {key} has {found}, {promised}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn run_cells(trial: Trial, ops: Vec<Op>) -> Result<Report, String> {
+    let preemption = Preemption::OneIn(3);
+    let world = World::new(WorldOptions { preemption, ..WorldOptions::seeded(trial.seed) });
+    let ran = world.run(move || {
+        let power = Power::new();
+        let cells = Cells::new(trial.region(&power)?, trial.plant);
+        let promises = Arc::new(Promises::default());
+        let explorer = trial.explorer(&promises);
+        explorer.watch(&power);
+        let threads = (0..THREADS).map(|number| {
+            let mine: Vec<Action> =
+                ops.iter().filter(|op| op.thread == number).map(|op| op.action).collect();
+            let (cells, promises) = (cells.clone(), promises.clone());
+            thread::spawn("toy", move || mine.into_iter().for_each(|a| cell(&cells, &promises, a)))
+        });
+        let threads: Vec<_> = threads.collect();
+        for thread in threads {
+            thread.join().map_err(|_| "a thread panicked")?;
+        }
+        Ok(explorer.finish(&power))
+    });
+    ran.unwrap_or_else(|failure| Err(failure.to_string()))
+}
+
+fn cell(cells: &Cells<RecordedRegion>, promises: &Promises, action: Action) {
+    match action {
+        Action::Put { key, value } => {
+            promises.begin(key, value);
+            cells.put(key, value);
+            promises.promise(key, value);
+        }
+        Action::Get { key } => promises.promise(key, cells.get(key)),
+        Action::Remove { .. } => {}
+    }
+}

@@ -1,0 +1,67 @@
+//! Torture: seeded histories with crashes, one after the other, until time is up or something
+//! fails; then the one command that shows it again, and the shortest history that still fails.
+//!
+//! Each subject has a file: so far [`media`], in which the crash machine tries itself. Subjects of
+//! other crates (index, cache, store, server) are to stand beside it.
+
+mod history;
+pub mod media;
+mod outcome;
+mod toys;
+
+use std::fmt;
+use std::str::FromStr;
+
+use entresol_base::suggest;
+
+pub use outcome::{FailureFound, Outcome, PlaceSeen};
+pub use toys::Plant;
+
+/// What is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Structure {
+    /// A tree of sorted leaves.
+    Tree,
+    /// A log with a commit word.
+    Log,
+    /// Cells that threads write and read.
+    Cells,
+}
+
+impl Structure {
+    /// All of them.
+    pub const ALL: [Structure; 3] = [Structure::Tree, Structure::Log, Structure::Cells];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Structure::Tree => "tree",
+            Structure::Log => "log",
+            Structure::Cells => "cells",
+        }
+    }
+}
+
+impl fmt::Display for Structure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Structure {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Structure, String> {
+        let found = Structure::ALL.into_iter().find(|structure| structure.name() == text);
+        found.ok_or_else(|| {
+            let names = Structure::ALL.map(Structure::name);
+            let near = suggest::nearest(text, names);
+            let near = near.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+            format!("no such structure; there are {}{near}", names.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! What came of a torture run.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use entresol_media::crash::{Places, Report};
+use serde::Serialize;
+
+/// What came of it.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Outcome {
+    /// What was tried.
+    pub subject: &'static str,
+    /// The seed of the first history.
+    pub seed: u64,
+    /// Histories run.
+    pub histories: u64,
+    /// Crash points looked at.
+    pub points: u64,
+    /// Of these, those where every state was.
+    pub points_exhaustive: u64,
+    /// Images opened and checked, nested ones included.
+    pub images: u64,
+    /// Images of crashes in recovery.
+    pub images_nested: u64,
+    /// Wall time.
+    pub elapsed_s: f64,
+    /// The processor's time.
+    pub elapsed_cpu_s: f64,
+    /// Images in a second of processor time, on one core, history and all.
+    pub images_s: f64,
+    /// Where crash points were.
+    pub places: Vec<PlaceSeen>,
+    /// Places that are known and were not reached.
+    pub places_missing: Vec<String>,
+    /// The first failure.
+    pub failure: Option<FailureFound>,
+    /// Whether nothing failed.
+    pub pass: bool,
+    #[serde(skip)]
+    pub(super) counts: Places,
+}
+
+/// A place in the source at which crashes were tried.
+#[derive(Debug, Clone, Serialize)]
+pub struct PlaceSeen {
+    /// What takes effect there, and where it is.
+    pub place: String,
+    /// How often it was reached.
+    pub reached: u64,
+    /// How often nothing could take effect.
+    pub empty: u64,
+    /// Images looked at.
+    pub images: u64,
+}
+
+/// Something that a crash must not lead to.
+#[derive(Debug, Clone, Serialize)]
+pub struct FailureFound {
+    /// What is wrong, and at which crash.
+    pub what: String,
+    /// The command that shows it again.
+    pub command: String,
+    /// The operations of the shortest history found that still fails.
+    pub shortest: Vec<String>,
+    /// What is wrong then.
+    pub shortest_what: String,
+}
+
+impl Outcome {
+    pub(super) fn add(&mut self, report: &Report) {
+        self.histories += 1;
+        self.points += report.points;
+        self.points_exhaustive += report.points_exhaustive;
+        self.images += report.images;
+        self.images_nested += report.images_nested;
+        self.counts.add(&report.places);
+    }
+
+    pub(super) fn finish(&mut self, elapsed: (f64, f64), known: &BTreeSet<String>) {
+        (self.elapsed_s, self.elapsed_cpu_s) = elapsed;
+        self.images_s = self.images as f64 / self.elapsed_cpu_s.max(1e-9);
+        let places = self.counts.iter().map(|(kind, place, counts)| PlaceSeen {
+            place: format!("{kind:?} {place}"),
+            reached: counts.reached,
+            empty: counts.empty,
+            images: counts.images,
+        });
+        self.places = places.collect();
+        self.places_missing = self.counts.missing(known);
+        self.pass = self.failure.is_none();
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<28} {:>14}", "histories", self.histories)?;
+        writeln!(f, "{:<28} {:>14}", "crash points", self.points)?;
+        writeln!(f, "{:<28} {:>14}", "  of these exhaustive", self.points_exhaustive)?;
+        writeln!(f, "{:<28} {:>14}", "images", self.images)?;
+        writeln!(f, "{:<28} {:>14}", "  of crashes in recovery", self.images_nested)?;
+        writeln!(f, "{:<28} {:>14.0}", "images in a second of CPU", self.images_s)?;
+        writeln!(f, "\n{:>10} {:>10} {:>12}  place", "reached", "empty", "images")?;
+        for PlaceSeen { place, reached, empty, images } in &self.places {
+            writeln!(f, "{reached:>10} {empty:>10} {images:>12}  {place}")?;
+        }
+        for place in &self.places_missing {
+            writeln!(f, "never reached: {place}")?;
+        }
+        let Some(failure) = &self.failure else { return Ok(()) };
+        writeln!(f, "\nfailed: {}", failure.what)?;
+        writeln!(f, "again:  {}", failure.command)?;
+        writeln!(
+            f,
+            "\nthe shortest history found that fails ({} operations):",
+            failure.shortest.len()
+        )?;
+        failure.shortest.iter().try_for_each(|op| writeln!(f, "  {op}"))?;
+        writeln!(f, "{}", failure.shortest_what)
+    }
+}

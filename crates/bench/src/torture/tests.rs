@@ -1,0 +1,107 @@
+//! The machine finds every planted bug and nothing where there is none.
+
+use super::history::Trial;
+use super::media::{Settings, torture};
+use super::*;
+use crate::progress::Progress;
+
+const BUGS_OF_TREES: [Plant; 5] = [
+    Plant::MissingFlush,
+    Plant::MissingFence,
+    Plant::WrongOrder,
+    Plant::MissingFlushAtBorder,
+    Plant::MissingLastFlush,
+];
+
+fn settings(structure: Structure, seed: u64, plant: Option<Plant>) -> Settings {
+    Settings { seed, histories: Some(4), structures: vec![structure], plant, ..Settings::default() }
+}
+
+fn run(settings: &Settings) -> Outcome {
+    torture(settings, &Progress::hidden()).expect("runs")
+}
+
+#[test]
+fn right_structures_pass_under_both_models() {
+    for structure in Structure::ALL {
+        let outcome = run(&settings(structure, 100, None));
+        assert!(outcome.pass, "{structure}: {outcome}");
+        assert!(outcome.images > 2_000 && outcome.points_exhaustive > 100, "{outcome}");
+        let nested = outcome.images_nested;
+        assert!(nested > 0 || structure != Structure::Tree, "{outcome}");
+    }
+}
+
+#[test]
+fn every_bug_in_the_tree_and_the_log_is_found_with_every_seed() {
+    for structure in [Structure::Tree, Structure::Log] {
+        for plant in BUGS_OF_TREES {
+            for seed in 0..10 {
+                let outcome = run(&settings(structure, seed * 1000, Some(plant)));
+                assert!(!outcome.pass, "{structure}, {plant}, {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_visible_before_it_is_durable_is_found_among_threads() {
+    for plant in [Plant::MissingFlush, Plant::MissingFence, Plant::VisibleBeforeDurable] {
+        for seed in 0..10 {
+            let outcome = run(&settings(Structure::Cells, seed * 1000, Some(plant)));
+            assert!(!outcome.pass, "{plant}, {seed}");
+        }
+    }
+}
+
+#[test]
+fn where_caches_survive_order_is_the_only_bug_left() {
+    for (plant, pass) in [(Plant::MissingFlush, true), (Plant::WrongOrder, false)] {
+        let mut settings = settings(Structure::Tree, 7, Some(plant));
+        settings.caches_survive = Some(true);
+        assert_eq!(run(&settings).pass, pass, "{plant}");
+    }
+}
+
+#[test]
+fn a_failure_comes_with_its_command_and_a_short_history() {
+    let outcome = run(&settings(Structure::Tree, 5, Some(Plant::MissingLastFlush)));
+    let failure = outcome.failure.as_ref().expect("found");
+    assert!(failure.shortest.len() <= 3, "{:?}", failure.shortest);
+    assert!(failure.command.contains("--structure tree --domain memory"), "{}", failure.command);
+    let text = outcome.to_string();
+    assert!(text.contains(&failure.command) && text.contains("tree.rs"), "{text}");
+    let again = run(&settings(Structure::Tree, 5, Some(Plant::MissingLastFlush)));
+    assert_eq!(again.failure.expect("again").what, failure.what);
+}
+
+#[test]
+fn places_that_are_known_and_not_reached_are_named() {
+    let mut settings = settings(Structure::Log, 1, None);
+    let known = run(&settings).places.into_iter().map(|place| place.place);
+    settings.known_places = known.chain(["Drain nowhere.rs:1:1".to_owned()]).collect();
+    assert_eq!(run(&settings).places_missing, ["Drain nowhere.rs:1:1"]);
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    for structure in Structure::ALL {
+        let trial = Trial { structure, seed: 11, caches_survive: false, plant: None };
+        let history = trial.history(60);
+        let [one, other] = [(); 2].map(|()| trial.run(&history).expect("runs"));
+        assert_eq!((one.images, one.points), (other.images, other.points));
+        assert_eq!(one.places, other.places);
+    }
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn every_site_that_is_left_out_is_noticed() {
+    use entresol_base::mutants::try_all;
+    for structure in Structure::ALL {
+        let trials = try_all(|| super::media::suite(structure)).expect("passes as it is");
+        let survivors: Vec<_> = trials.iter().filter(|trial| trial.noticed.is_none()).collect();
+        assert!(survivors.is_empty(), "{structure}: {survivors:#?}");
+        assert!(trials.len() >= 4, "{structure}: {trials:#?}");
+    }
+}
