@@ -9,6 +9,7 @@
 //! - Disks: [`BlockFile`] and [`IoQueue`], through io_uring or over threads.
 //! - Shares: [`Account`] and [`CostTable`]; every access that serves a tenant is charged there.
 //! - Files beside the data: [`Directory`] and [`files`].
+//! - Disks that fail on purpose, in virtual time: [`disk`].
 //! - Devices that are not here: [`model`].
 //! - Measuring: [`probe`].
 //! - [`machine`]: memory, limits, names.
@@ -19,6 +20,7 @@ pub mod block;
 pub mod cost;
 pub mod crash;
 pub mod directory;
+pub mod disk;
 mod event;
 pub mod files;
 pub mod machine;

@@ -2,16 +2,29 @@
 #![expect(clippy::disallowed_methods, reason = "directories are looked at from outside here")]
 
 use super::*;
+use crate::disk::{Disk, DiskOptions, FaultPlan, SectorSize};
+use entresol_base::world::{World, WorldOptions};
 use std::fs;
 use std::io;
 
 /// Runs a test in an empty directory of each kind.
-fn everywhere(test: impl Fn(Arc<dyn Directory>) + Clone + 'static) {
+fn everywhere(test: impl Fn(Arc<dyn Directory>)) {
     let mut parents = vec![tempfile::tempdir().expect("directory")];
     parents.extend(tempfile::tempdir_in("/dev/shm"));
     for parent in &parents {
         let local = LocalDirectory::open(&parent.path().join("d")).expect("made");
         test(Arc::new(local));
+    }
+    for sector in [SectorSize::Small, SectorSize::Large] {
+        // Without a model nothing waits, so that the world need not run.
+        let world = World::new(WorldOptions::seeded(1));
+        let options = DiskOptions {
+            sector,
+            faults: FaultPlan { capacity: Some(64 << 20), ..FaultPlan::default() },
+            ..DiskOptions::default()
+        };
+        let disk = Disk::new(&world, options).expect("no model");
+        test(disk.root().subdirectory("d").expect("made"));
     }
 }
 

@@ -1,0 +1,500 @@
+//! A disk that fails on purpose: files and directories of a simulated machine, in virtual time.
+//!
+//! A [`Disk`] belongs to a [`World`]. What is written against [`Directory`](crate::Directory) and
+//! [`BlockFile`](crate::BlockFile) runs on it unchanged, and meets there what real disks do rarely:
+//!
+//! - **Power cuts.** The disk knows, sector by sector, length by length and name by name, what is
+//!   not durable yet ([`Unsettled`](crate::crash::Unsettled)), and gives any disk that a crash may
+//!   leave: sectors of 512 or 4096 bytes are whole or old, each for itself, so that a write in
+//!   flight may be torn anywhere between them; length and bytes are separate; names are durable
+//!   only after their directory's sync.
+//! - **Faults** ([`FaultPlan`]): the n-th call of a kind fails, once or ever after; syncs that fail
+//!   forget what was dirty; full disks, bits that turn over, stale sectors, misdirected reads and
+//!   writes, calls that take long.
+//! - **Time.** With the model of a drive every call takes the time that the drive takes, in virtual
+//!   time: the same calls give the same picoseconds on every machine. Without one, no time.
+//!
+//! What it assumes of a real disk, and what programs may therefore rely on: a sector that is not
+//! written is not harmed by a write beside it, and a sector is never half old.
+//!
+//! It does not know page caches: a read finds what was written, and a sync does not write for
+//! others.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use entresol_base::clock::Picos;
+use entresol_base::world::World;
+
+use crate::cost::Access;
+use crate::crash::{Place, PointKind, Power, Unsettled};
+use crate::directory::Directory;
+use crate::model::ModelName;
+use crate::model::block::BlockModel;
+
+mod content;
+mod fault;
+mod file;
+mod handle;
+mod image;
+mod names;
+mod queue;
+mod tree;
+
+pub use fault::{
+    Call, Calls, CountdownError, Effect, Failure, Fault, FaultPlan, Odds, OneIn, Repeat, Struck,
+    fail_every_call,
+};
+
+use fault::Faults;
+use tree::{NodeId, ROOT, Tree};
+
+/// What a crash leaves whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SectorSize {
+    /// 512 bytes, the least that drives write.
+    Small,
+    /// 4096 bytes, what drives of today write.
+    #[default]
+    Large,
+}
+
+impl SectorSize {
+    /// In bytes. Requests are multiples of it.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            SectorSize::Small => 512,
+            SectorSize::Large => 4096,
+        }
+    }
+}
+
+/// What a disk has room for if nothing is said: a pebibyte.
+const CAPACITY_MAX: u64 = 1 << 50;
+
+/// What disk is wanted.
+#[derive(Debug, Clone, Default)]
+pub struct DiskOptions {
+    /// The drive whose times the calls take; none takes no time.
+    pub model: Option<ModelName>,
+    /// What a crash leaves whole.
+    pub sector: SectorSize,
+    /// What goes wrong.
+    pub faults: FaultPlan,
+    /// What the disk hangs on, together with the machine's other media.
+    pub power: Power,
+}
+
+/// A simulated disk; clones are the same one.
+#[derive(Clone)]
+pub struct Disk(Arc<Machine>);
+
+/// A disk and what it hangs on. The power holds the disk's [`Core`] only: nothing holds itself.
+struct Machine {
+    core: Arc<Core>,
+    power: Power,
+}
+
+/// What of a disk a crash concerns.
+struct Core {
+    world: World,
+    state: Mutex<State>,
+}
+
+struct State {
+    tree: Tree,
+    faults: Faults,
+    model: Option<BlockModel>,
+    /// When the drive has done everything that it was given.
+    busy_until: Picos,
+}
+
+impl Disk {
+    /// An empty disk.
+    ///
+    /// # Errors
+    /// If the model is one of memory.
+    pub fn new(world: &World, options: DiskOptions) -> io::Result<Disk> {
+        Disk::with(world, options.clone(), Tree::new(options.sector.bytes()))
+    }
+
+    /// A disk on which nothing takes time and nothing fails.
+    fn of_tree(world: &World, power: &Power, tree: Tree) -> Disk {
+        let faults = Faults::new(FaultPlan::default());
+        Disk::assemble(
+            world,
+            power.clone(),
+            State { tree, faults, model: None, busy_until: Picos(0) },
+        )
+    }
+
+    fn with(world: &World, options: DiskOptions, tree: Tree) -> io::Result<Disk> {
+        let model = match options.model {
+            None => None,
+            Some(name) => Some(BlockModel::of(name).ok_or_else(|| {
+                let text = format!("{name} is a model of memory, not of a disk");
+                io::Error::new(io::ErrorKind::InvalidInput, text)
+            })?),
+        };
+        let faults = Faults::new(options.faults);
+        let state = State { tree, faults, model, busy_until: Picos(0) };
+        Ok(Disk::assemble(world, options.power, state))
+    }
+
+    fn assemble(world: &World, power: Power, state: State) -> Disk {
+        let core = Arc::new(Core { world: world.clone(), state: Mutex::new(state) });
+        power.attach(Arc::clone(&core) as Arc<dyn Unsettled>);
+        Disk(Arc::new(Machine { core, power }))
+    }
+
+    /// The directory that holds everything.
+    #[must_use]
+    pub fn root(&self) -> Arc<dyn Directory> {
+        Arc::new(handle::DiskDirectory::new(&self.0, ROOT, PathBuf::from("/disk")))
+    }
+
+    /// Puts another plan in, whose calls are counted from now on.
+    pub fn inject(&self, plan: FaultPlan) {
+        self.0.core.state().faults = Faults::new(plan);
+    }
+
+    /// How many calls there were since the plan was put in.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.0.core.state().faults.calls()
+    }
+
+    /// How many faults struck since then.
+    #[must_use]
+    pub fn struck_count(&self) -> u64 {
+        self.0.core.state().faults.struck_count()
+    }
+
+    /// The first thousand faults that struck since then, for a report.
+    #[must_use]
+    pub fn struck(&self) -> Vec<Struck> {
+        self.0.core.state().faults.struck().to_vec()
+    }
+
+    /// The bytes that files take.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.0.core.state().tree.used
+    }
+
+    /// The names and bytes of everything as programs see it, directories with a slash behind and
+    /// no bytes: for comparing disks.
+    #[must_use]
+    pub fn contents(&self) -> BTreeMap<String, Vec<u8>> {
+        self.0.core.state().tree.contents()
+    }
+
+    /// Turns over one bit of a file that is stored, whether open or not.
+    ///
+    /// # Errors
+    /// If there is no such file, or it is shorter.
+    pub fn flip(&self, path: &str, byte: u64, bit: u8) -> io::Result<()> {
+        let mut state = self.0.core.state();
+        let node = state.tree.walk(path).ok_or(io::ErrorKind::NotFound)?;
+        match state.tree.file_mut(node) {
+            Some(file) if byte < file.len() => {
+                file.flip(byte, bit);
+                Ok(())
+            }
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let used = self.used_bytes();
+        f.debug_struct("Disk").field("used", &used).field("calls", &self.calls()).finish()
+    }
+}
+
+impl Core {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Never held while a simulated thread waits; what it guards is whole at every statement.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What became of a call that moves bytes.
+struct Moved {
+    result: io::Result<usize>,
+    /// When it is complete.
+    done: Picos,
+}
+
+impl Machine {
+    /// Begins a call: the baton may change hands, and a fault may strike. A call to a machine that
+    /// has crashed does nothing.
+    #[track_caller]
+    fn begin(&self, call: Call, path: &Path) -> io::Result<Option<Effect>> {
+        self.core.world.step();
+        if self.core.world.crashed() {
+            return Err(io::Error::other("the simulated machine has crashed"));
+        }
+        Ok(self.core.state().faults.strike(call, || path.display().to_string()))
+    }
+
+    /// Begins a call that changes nothing of its own if it fails.
+    #[track_caller]
+    fn call(&self, call: Call, path: &Path) -> io::Result<()> {
+        match self.begin(call, path)? {
+            Some(Effect::Fail(failure)) => Err(failure.error()),
+            Some(Effect::Slow(by)) => {
+                self.core.world.wait_until(self.core.world.now().after(by));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits, unless it is that time already.
+    fn wait(&self, until: Picos) {
+        if until > self.core.world.now() {
+            self.core.world.wait_until(until);
+        }
+    }
+
+    /// Tells whoever watches that something is about to take effect.
+    fn point(&self, kind: PointKind, place: Place) {
+        if kind != PointKind::Write || self.power.is_watched() {
+            self.power.point(kind, place);
+        }
+    }
+
+    /// Reads, without waiting for the time that it takes.
+    fn start_read(
+        &self,
+        node: NodeId,
+        offset: u64,
+        to: &mut [u8],
+        effect: Option<Effect>,
+    ) -> Moved {
+        let now = self.core.world.now();
+        let mut state = self.core.state();
+        let done = state.device_time(node, Access::Read, offset, to.len(), now, effect);
+        let result = state.read(node, offset, to, effect);
+        Moved { result, done }
+    }
+
+    /// Writes, without waiting for the time that it takes: what was written is seen at once, and is
+    /// complete later.
+    fn start_write(
+        &self,
+        node: NodeId,
+        offset: u64,
+        bytes: &[u8],
+        effect: Option<Effect>,
+    ) -> Moved {
+        let now = self.core.world.now();
+        let mut state = self.core.state();
+        let done = state.device_time(node, Access::Write, offset, bytes.len(), now, effect);
+        let result = state.write(node, offset, bytes, effect, done).map(|()| bytes.len());
+        Moved { result, done }
+    }
+
+    /// Makes a file's bytes durable.
+    fn sync_file(&self, node: NodeId, path: &Path, place: Place) -> io::Result<()> {
+        let now = self.core.world.now();
+        let Some(cut) = self.core.state().tree.file(node).map(|file| file.cut(now)) else {
+            return Ok(());
+        };
+        let effect = self.begin(Call::Sync, path)?;
+        self.wait_for_drive(effect);
+        if let Some(Effect::Fail(failure)) = effect {
+            let mut state = self.core.state();
+            let readable = !state.faults.plan.forget_on_failed_sync;
+            if let (Failure::Io, Some(file)) = (failure, state.tree.file_mut(node)) {
+                file.lose(cut, readable);
+            }
+            return Err(failure.error());
+        }
+        self.point(PointKind::Sync, place);
+        if let Some(file) = self.core.state().tree.file_mut(node) {
+            file.settle(cut);
+        }
+        Ok(())
+    }
+
+    /// Makes a directory's names durable.
+    fn sync_names(&self, node: NodeId, path: &Path, place: Place) -> io::Result<()> {
+        let Some(cut) = self.core.state().tree.names(node).map(tree::Names::cut) else {
+            return Ok(());
+        };
+        let effect = self.begin(Call::DirectorySync, path)?;
+        self.wait_for_drive(effect);
+        if let Some(Effect::Fail(failure)) = effect {
+            if let (Failure::Io, Some(names)) = (failure, self.core.state().tree.names_mut(node)) {
+                names.lose(cut);
+            }
+            return Err(failure.error());
+        }
+        self.point(PointKind::DirectorySync, place);
+        let mut state = self.core.state();
+        if let Some(names) = state.tree.names_mut(node) {
+            names.settle(cut);
+        }
+        state.tree.forget_nameless();
+        Ok(())
+    }
+
+    /// A sync ends when the drive has done all that it was given before.
+    fn wait_for_drive(&self, effect: Option<Effect>) {
+        let busy_until = self.core.state().busy_until;
+        let more = if let Some(Effect::Slow(by)) = effect { by } else { Picos(0) };
+        self.wait(busy_until.max(self.core.world.now()).after(more));
+    }
+}
+
+impl State {
+    /// When a request that comes now is complete.
+    fn device_time(
+        &mut self,
+        node: NodeId,
+        access: Access,
+        offset: u64,
+        bytes: usize,
+        now: Picos,
+        effect: Option<Effect>,
+    ) -> Picos {
+        let base = self.tree.file(node).map_or(0, |file| file.device_offset);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let done = match &mut self.model {
+            Some(model) => model.submit(now, access, base + offset, bytes),
+            None => now,
+        };
+        let more = if let Some(Effect::Slow(by)) = effect { by } else { Picos(0) };
+        let done = done.after(more);
+        self.busy_until = self.busy_until.max(done);
+        done
+    }
+
+    fn read(
+        &mut self,
+        node: NodeId,
+        offset: u64,
+        to: &mut [u8],
+        effect: Option<Effect>,
+    ) -> io::Result<usize> {
+        let State { tree, faults, .. } = self;
+        let sector = tree.sector;
+        let Some(file) = tree.file_mut(node) else { return Err(io::ErrorKind::NotFound.into()) };
+        let mut from = offset;
+        match effect {
+            Some(Effect::Fail(failure)) => return Err(failure.error()),
+            Some(Effect::Flip) => {
+                let bytes = file.len().saturating_sub(offset).min(to.len() as u64);
+                if bytes > 0 {
+                    let byte = offset + faults.below(bytes);
+                    file.flip(byte, faults.below(8) as u8);
+                }
+            }
+            Some(Effect::Misdirect) => {
+                from = elsewhere(faults, file.len(), sector, offset, to.len() as u64);
+            }
+            _ => {}
+        }
+        let read = file.read(from, to);
+        if effect == Some(Effect::Short) {
+            let sectors = (read as u64).div_ceil(sector);
+            return Ok(((faults.below(sectors) * sector) as usize).min(read));
+        }
+        Ok(read)
+    }
+
+    fn write(
+        &mut self,
+        node: NodeId,
+        offset: u64,
+        bytes: &[u8],
+        effect: Option<Effect>,
+        done: Picos,
+    ) -> io::Result<()> {
+        let sector = self.tree.sector;
+        let sectors = (bytes.len() as u64).div_ceil(sector);
+        let len = self.tree.file(node).map_or(0, file::File::len);
+        match effect {
+            Some(Effect::Fail(failure)) => Err(failure.error()),
+            Some(Effect::Short) => {
+                let kept = (self.faults.below(sectors) * sector) as usize;
+                self.put(node, offset, &bytes[..kept], done)?;
+                Err(io::ErrorKind::WriteZero.into())
+            }
+            Some(Effect::LoseSector) => {
+                let lost = (self.faults.below(sectors) * sector) as usize;
+                self.put(node, offset, &bytes[..lost], done)?;
+                let rest = (lost + sector as usize).min(bytes.len());
+                self.put(node, offset + rest as u64, &bytes[rest..], done)
+            }
+            Some(Effect::Misdirect) => {
+                let to = elsewhere(&mut self.faults, len, sector, offset, bytes.len() as u64);
+                self.put(node, to, bytes, done)
+            }
+            Some(Effect::Flip) if !bytes.is_empty() => {
+                self.put(node, offset, bytes, done)?;
+                let byte = offset + self.faults.below(bytes.len() as u64);
+                let bit = self.faults.below(8) as u8;
+                if let Some(file) = self.tree.file_mut(node) {
+                    file.flip(byte, bit);
+                }
+                Ok(())
+            }
+            _ => self.put(node, offset, bytes, done),
+        }
+    }
+
+    /// Stores bytes, as many as there is room for.
+    fn put(&mut self, node: NodeId, offset: u64, bytes: &[u8], done: Picos) -> io::Result<()> {
+        let room = self.room();
+        let sector = self.tree.sector;
+        let Some(file) = self.tree.file(node) else { return Err(io::ErrorKind::NotFound.into()) };
+        let mut fits = bytes.len() as u64;
+        if file.missing(offset, fits) > room {
+            while file.missing(offset, fits) > room {
+                fits = (fits - 1) / sector * sector;
+            }
+        }
+        self.tree.resize(node, |file| {
+            file.allocate(offset, fits.next_multiple_of(sector));
+            file.write(offset, &bytes[..fits as usize], done);
+        });
+        if fits < bytes.len() as u64 {
+            return Err(Failure::NoSpace.error());
+        }
+        Ok(())
+    }
+
+    /// How many more bytes files may take.
+    fn room(&self) -> u64 {
+        self.faults.plan.capacity.unwrap_or(CAPACITY_MAX).saturating_sub(self.tree.used)
+    }
+
+    /// Refuses what there is no room for.
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        if bytes > self.room() { Err(Failure::NoSpace.error()) } else { Ok(()) }
+    }
+}
+
+/// Another place in the file for as many bytes, if there is one.
+fn elsewhere(faults: &mut Faults, len: u64, sector: u64, offset: u64, bytes: u64) -> u64 {
+    let places = (len.saturating_sub(bytes)) / sector + 1;
+    let here = offset / sector;
+    let to = faults.below(places.saturating_sub(1));
+    match places {
+        0 | 1 => offset,
+        // The place itself is left out, so that something goes wrong.
+        _ if to >= here => (to + 1).min(places - 1) * sector,
+        _ => to * sector,
+    }
+}
+
+#[cfg(test)]
+mod tests;

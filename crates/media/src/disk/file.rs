@@ -1,0 +1,428 @@
+//! One file of a simulated disk: what of it is durable, what was written since, and which states a
+//! crash may leave it in.
+//!
+//! Every sector has the list of what was written to it since it was last durable, and the file has
+//! the list of its lengths since then. A crash picks from each list on its own. A length that
+//! shrinks takes what was written behind it before along, as the file system's journal does: what
+//! is written there later is never seen with the old bytes around it.
+
+use std::collections::BTreeMap;
+
+use entresol_base::clock::Picos;
+
+use super::content::{Content, Sector};
+
+/// What a sector holds after one of the writes to it.
+#[derive(Debug, Clone)]
+struct Version {
+    bytes: Option<Sector>,
+    /// Its place among everything that was done to the file.
+    order: u64,
+    /// When the write is complete. A sync that begins earlier does not wait for it.
+    done: Picos,
+    /// A sync failed: programs still read it, but it will never be durable.
+    lost: bool,
+}
+
+/// A change of the file's length.
+#[derive(Debug, Clone, Copy)]
+struct Length {
+    bytes: u64,
+    order: u64,
+}
+
+/// A file's state.
+#[derive(Debug, Clone)]
+pub(super) struct File {
+    sector: u64,
+    durable: Content,
+    durable_len: u64,
+    unsettled: BTreeMap<u64, Vec<Version>>,
+    lengths: Vec<Length>,
+    orders: u64,
+    /// Ranges without space, by their first byte, with their end.
+    holes: BTreeMap<u64, u64>,
+    /// Where the file lies on the device, for its model.
+    pub(super) device_offset: u64,
+    /// Whether somebody has it open, which nobody else can have then.
+    pub(super) open: bool,
+}
+
+/// What a sync is to make durable: it is decided when the sync begins and done when it ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SyncCut {
+    order: u64,
+    begun: Picos,
+}
+
+impl File {
+    /// A file without bytes.
+    pub(super) fn new(sector: u64, device_offset: u64) -> File {
+        File {
+            sector,
+            durable: Content::default(),
+            durable_len: 0,
+            unsettled: BTreeMap::new(),
+            lengths: Vec::new(),
+            orders: 0,
+            holes: BTreeMap::new(),
+            device_offset,
+            open: false,
+        }
+    }
+
+    /// The length that programs see.
+    pub(super) fn len(&self) -> u64 {
+        self.lengths.last().map_or(self.durable_len, |length| length.bytes)
+    }
+
+    /// The bytes that the file takes on the disk.
+    pub(super) fn allocated(&self) -> u64 {
+        let holes: u64 = self.holes.iter().map(|(start, end)| end - start).sum();
+        self.len().next_multiple_of(self.sector).saturating_sub(holes)
+    }
+
+    fn next_order(&mut self) -> u64 {
+        self.orders += 1;
+        self.orders
+    }
+
+    /// Gives the file another length; what is added has space and reads zero.
+    pub(super) fn set_len(&mut self, bytes: u64) {
+        let order = self.next_order();
+        self.lengths.push(Length { bytes, order });
+        let end = bytes.next_multiple_of(self.sector);
+        self.holes.split_off(&end);
+        if let Some(mut last) = self.holes.last_entry()
+            && *last.get() > end
+        {
+            *last.get_mut() = end;
+        }
+    }
+
+    /// How many bytes of the range have no space.
+    pub(super) fn missing(&self, offset: u64, bytes: u64) -> u64 {
+        let end = offset + bytes;
+        let overlap = |(&from, &to): (&u64, &u64)| to.min(end).saturating_sub(from.max(offset));
+        self.holes.range(..end).map(overlap).sum()
+    }
+
+    /// Gives the range space.
+    pub(super) fn allocate(&mut self, offset: u64, bytes: u64) {
+        let end = offset + bytes;
+        let touched: Vec<(u64, u64)> = self
+            .holes
+            .range(..end)
+            .filter(|&(_, &to)| to > offset)
+            .map(|(&from, &to)| (from, to))
+            .collect();
+        for (from, to) in touched {
+            self.holes.remove(&from);
+            if from < offset {
+                self.holes.insert(from, offset);
+            }
+            if to > end {
+                self.holes.insert(end, to);
+            }
+        }
+    }
+
+    /// Takes the range's space and bytes away.
+    pub(super) fn discard(&mut self, offset: u64, bytes: u64, now: Picos) {
+        self.allocate(offset, bytes);
+        self.holes.insert(offset, offset + bytes);
+        let (first, end) = (offset / self.sector, (offset + bytes) / self.sector);
+        let mut numbers = self.durable.numbers(first, end);
+        numbers.extend(self.unsettled.range(first..end).map(|(&number, _)| number));
+        numbers.sort_unstable();
+        numbers.dedup();
+        let order = self.next_order();
+        for number in numbers {
+            if self.live(number).is_some() {
+                self.put(number, Version { bytes: None, order, done: now, lost: false });
+            }
+        }
+    }
+
+    /// Writes whole sectors, complete at `done`. A last one that is cut short is filled with
+    /// zeroes.
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8], done: Picos) {
+        let first = offset / self.sector;
+        let order = self.next_order();
+        for (number, chunk) in (first..).zip(bytes.chunks(self.sector as usize)) {
+            let mut sector = vec![0; self.sector as usize];
+            sector[..chunk.len()].copy_from_slice(chunk);
+            // A sector of zeroes is as good as none, and takes no space here.
+            let bytes = sector.iter().any(|&byte| byte != 0).then(|| Sector::from(sector));
+            self.put(number, Version { bytes, order, done, lost: false });
+        }
+    }
+
+    fn put(&mut self, number: u64, version: Version) {
+        self.unsettled.entry(number).or_default().push(version);
+    }
+
+    /// What programs read there.
+    fn live(&self, number: u64) -> Option<&Sector> {
+        let all = self.unsettled.get(&number).map_or(0, Vec::len);
+        self.visible(number, all, self.lengths.len())
+    }
+
+    /// What is in a sector, if `versions` of what was written to it and `lengths` of the file's
+    /// changes of length count.
+    fn visible(&self, number: u64, versions: usize, lengths: usize) -> Option<&Sector> {
+        let pending = self.unsettled.get(&number).map_or(&[][..], Vec::as_slice);
+        let (order, bytes) = match pending[..versions].last() {
+            Some(version) => (version.order, version.bytes.as_ref()),
+            None => (0, self.durable.get(number)),
+        };
+        let cut = self.lengths[..lengths].iter().rev().find(|length| self.cuts(length, number));
+        if cut.is_some_and(|cut| cut.order > order) { None } else { bytes }
+    }
+
+    /// Whether a change of length took the sector away.
+    fn cuts(&self, length: &Length, number: u64) -> bool {
+        length.bytes <= number * self.sector
+    }
+
+    /// Copies what programs read at `offset` into `to`; answers how many bytes there are.
+    pub(super) fn read(&self, offset: u64, to: &mut [u8]) -> usize {
+        let bytes = self.len().saturating_sub(offset).min(to.len() as u64) as usize;
+        let size = self.sector as usize;
+        let mut at = 0;
+        while at < bytes {
+            let (number, within) =
+                ((offset + at as u64) / self.sector, (offset as usize + at) % size);
+            let step = (size - within).min(bytes - at);
+            match self.live(number) {
+                Some(sector) => {
+                    to[at..at + step].copy_from_slice(&sector[within..within + step]);
+                }
+                None => to[at..at + step].fill(0),
+            }
+            at += step;
+        }
+        bytes
+    }
+
+    /// What a sync that begins now is to make durable.
+    pub(super) fn cut(&self, now: Picos) -> SyncCut {
+        SyncCut { order: self.orders, begun: now }
+    }
+
+    /// Makes durable what was complete when the sync began.
+    pub(super) fn settle(&mut self, cut: SyncCut) {
+        let lengths: Vec<Length> = self.lengths.clone();
+        for length in lengths.iter().filter(|length| length.order <= cut.order) {
+            self.settle_length(*length);
+        }
+        self.lengths.retain(|length| length.order > cut.order);
+        let durable = &mut self.durable;
+        self.unsettled.retain(|&number, versions| {
+            let complete =
+                |version: &Version| version.order <= cut.order && version.done <= cut.begun;
+            // Writes of one sector that are under way at once: none is settled before the first
+            // that is not complete.
+            let count = versions.iter().position(|version| !complete(version));
+            let settled = &versions[..count.unwrap_or(versions.len())];
+            let Some(last) = settled.iter().rposition(|version| !version.lost) else {
+                return !versions.is_empty();
+            };
+            durable.set(number, versions[last].bytes.clone());
+            versions.drain(..=last);
+            !versions.is_empty()
+        });
+    }
+
+    fn settle_length(&mut self, length: Length) {
+        let first = length.bytes.div_ceil(self.sector);
+        if length.bytes < self.durable_len {
+            self.durable.truncate(first);
+        }
+        for (_, versions) in self.unsettled.range_mut(first..) {
+            versions.retain(|version| version.order > length.order);
+        }
+        self.unsettled.retain(|_, versions| !versions.is_empty());
+        self.durable_len = length.bytes;
+    }
+
+    /// What a failed sync does: the system takes what was to be written for written. If `readable`,
+    /// programs go on reading it.
+    pub(super) fn lose(&mut self, cut: SyncCut, readable: bool) {
+        let lost = |version: &Version| version.order <= cut.order && version.done <= cut.begun;
+        for versions in self.unsettled.values_mut() {
+            if readable {
+                versions.iter_mut().filter(|version| lost(version)).for_each(|v| v.lost = true);
+            } else {
+                versions.retain(|version| !lost(version));
+            }
+        }
+        self.unsettled.retain(|_, versions| !versions.is_empty());
+    }
+
+    /// Whether a crash might leave it otherwise than it is durable.
+    #[cfg(test)]
+    pub(super) fn is_settled(&self) -> bool {
+        self.lengths.is_empty() && self.unsettled.values().flatten().all(|version| version.lost)
+    }
+
+    /// The states that each of its parts may be in beside the durable one: the length, if it is not
+    /// settled, then the sectors in their order.
+    pub(super) fn units(&self) -> impl Iterator<Item = u16> {
+        let length = (!self.lengths.is_empty()).then(|| count(self.lengths.len()));
+        length.into_iter().chain(self.open_sectors().map(|(_, states)| states))
+    }
+
+    /// The sectors that are not settled, and how many states each has beside the durable one.
+    fn open_sectors(&self) -> impl Iterator<Item = (u64, u16)> {
+        self.unsettled.iter().filter_map(|(&number, versions)| {
+            let states = versions.iter().filter(|version| !version.lost).count();
+            (states > 0).then(|| (number, count(states)))
+        })
+    }
+
+    /// Moves choices to those that can be had together, and to the first that look the same.
+    pub(super) fn settle_choices(&self, choices: &mut [u16]) {
+        let given = self.lengths.len().min(1);
+        if choices.len() < given {
+            return;
+        }
+        let (length, sectors) = choices.split_at_mut(given);
+        let lengths = length.first().map_or(0, |&choice| usize::from(choice));
+        let lengths = lengths.min(self.lengths.len());
+        let target: Vec<Option<&Sector>> = self
+            .open_sectors()
+            .zip(&*sectors)
+            .map(|((number, _), &choice)| {
+                let shown = number * self.sector < self.len_after(lengths);
+                let choice = choice.min(self.reachable(number, lengths));
+                self.state(number, choice, lengths).filter(|_| shown)
+            })
+            .collect();
+        // A length that was left and taken again may look like the one before.
+        let same = (0..lengths).filter(|&earlier| {
+            self.len_after(earlier) == self.len_after(lengths)
+                && self.same_elsewhere(earlier, lengths)
+        });
+        for earlier in same.chain([lengths]) {
+            let Some(found) = self.shown_as(&target, earlier) else { continue };
+            sectors.iter_mut().zip(found).for_each(|(choice, found)| *choice = found);
+            length.iter_mut().for_each(|choice| *choice = count(earlier));
+            return;
+        }
+    }
+
+    /// The first choices with which the open sectors look so, if there are any.
+    fn shown_as(&self, target: &[Option<&Sector>], lengths: usize) -> Option<Vec<u16>> {
+        let len = self.len_after(lengths);
+        let choice = |((number, _), target): ((u64, u16), &Option<&Sector>)| {
+            if number * self.sector >= len {
+                return Some(0);
+            }
+            let most = self.reachable(number, lengths);
+            (0..=most).find(|&choice| self.state(number, choice, lengths) == *target)
+        };
+        self.open_sectors().zip(target).map(choice).collect()
+    }
+
+    /// Whether sectors that were not written look the same with these lengths.
+    fn same_elsewhere(&self, earlier: usize, lengths: usize) -> bool {
+        let shortest = |lengths: &[Length]| lengths.iter().map(|length| length.bytes).min();
+        let lowest = shortest(&self.lengths[earlier..lengths]).unwrap_or(self.durable_len);
+        let first = lowest.div_ceil(self.sector);
+        let end = self.len_after(lengths).div_ceil(self.sector);
+        let is_open =
+            |number| self.unsettled.get(&number).is_some_and(|v| v.iter().any(|v| !v.lost));
+        self.durable
+            .numbers(first, end)
+            .into_iter()
+            .filter(|&number| !is_open(number))
+            .all(|number| self.visible(number, 0, earlier) == self.visible(number, 0, lengths))
+    }
+
+    /// The file as a crash with these choices leaves it.
+    pub(super) fn image(&self, choices: &[u16]) -> File {
+        let (length, sectors) = choices.split_at(self.lengths.len().min(1).min(choices.len()));
+        let lengths = length.first().map_or(0, |&choice| usize::from(choice));
+        let lengths = lengths.min(self.lengths.len());
+        let mut image = File {
+            durable: self.durable.clone(),
+            durable_len: self.len_after(lengths),
+            holes: self.holes.clone(),
+            ..File::new(self.sector, self.device_offset)
+        };
+        let kept = self.lengths[..lengths].iter().map(|length| length.bytes).min();
+        if let Some(first) = kept.filter(|&bytes| bytes < self.durable_len) {
+            image.durable.truncate(first.div_ceil(self.sector));
+        }
+        for ((number, _), &choice) in self.open_sectors().zip(sectors) {
+            let choice = choice.min(self.reachable(number, lengths));
+            if choice > 0 {
+                image.durable.set(number, self.state(number, choice, lengths).cloned());
+            }
+        }
+        image.durable.truncate(image.durable_len.div_ceil(self.sector));
+        image.holes.split_off(&image.durable_len);
+        image
+    }
+
+    fn len_after(&self, lengths: usize) -> u64 {
+        self.lengths[..lengths].last().map_or(self.durable_len, |length| length.bytes)
+    }
+
+    /// How far a sector's writes count: one that was made after the file was shortened there does
+    /// not, if the shortening does not.
+    fn reachable(&self, number: u64, lengths: usize) -> u16 {
+        let versions = self.unsettled.get(&number).map_or(&[][..], Vec::as_slice);
+        let behind = self.lengths[lengths..].iter().find(|length| self.cuts(length, number));
+        let counts = |version: &&Version| {
+            !version.lost && behind.is_none_or(|behind| version.order < behind.order)
+        };
+        count(versions.iter().filter(counts).count())
+    }
+
+    /// What is in a sector in one of its states.
+    fn state(&self, number: u64, choice: u16, lengths: usize) -> Option<&Sector> {
+        let versions = self.unsettled.get(&number).map_or(&[][..], Vec::as_slice);
+        let mut kept = (0..versions.len()).filter(|&at| !versions[at].lost);
+        let last = usize::from(choice).checked_sub(1).and_then(|before| kept.nth(before));
+        self.visible(number, last.map_or(0, |last| last + 1), lengths)
+    }
+
+    /// Turns one bit of what is stored over, wherever it is, durable or on its way.
+    pub(super) fn flip(&mut self, byte: u64, bit: u8) {
+        let (number, within) = (byte / self.sector, (byte % self.sector) as usize);
+        let turned = |sector: Option<&Sector>| {
+            let mut bytes = sector.map_or_else(|| vec![0; self.sector as usize], |s| s.to_vec());
+            bytes[within] ^= 1 << (bit % 8);
+            Some(Sector::from(bytes))
+        };
+        let durable = turned(self.durable.get(number));
+        let newest = self.unsettled.get(&number).and_then(|versions| versions.last());
+        let newest = newest.map(|version| turned(version.bytes.as_ref()));
+        if number * self.sector < self.durable_len {
+            self.durable.set(number, durable);
+        }
+        if let (Some(versions), Some(bytes)) = (self.unsettled.get_mut(&number), newest)
+            && let Some(version) = versions.last_mut()
+        {
+            version.bytes = bytes;
+        }
+    }
+
+    /// Whether images of it take no memory but for what is not settled.
+    #[cfg(test)]
+    pub(super) fn shares_with(&self, other: &File) -> bool {
+        self.durable.shares_with(&other.durable)
+    }
+
+    /// How many durable sectors take memory.
+    #[cfg(test)]
+    pub(super) fn sectors(&self) -> usize {
+        self.durable.len()
+    }
+}
+
+fn count(states: usize) -> u16 {
+    u16::try_from(states).unwrap_or(u16::MAX)
+}

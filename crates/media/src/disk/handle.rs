@@ -1,0 +1,236 @@
+//! Simulated directories and block files, as programs see them.
+
+use std::fmt;
+use std::io;
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::file::File;
+use super::names::Inside;
+use super::queue::DiskQueue;
+use super::tree::NodeId;
+use super::{Call, Effect, Machine};
+use crate::block::{self, Alignment, Backend, BlockFile, BlockOptions, IoBuffer, IoQueue};
+use crate::cost::Access;
+use crate::crash::{Place, PointKind};
+use crate::directory::{self, Directory, DirectoryLock, Entry, EntryKind};
+use crate::placement::{self, FileError};
+use crate::raw::buffer::BUFFER_ALIGNMENT;
+
+/// A directory of a simulated disk.
+pub(super) struct DiskDirectory {
+    machine: Arc<Machine>,
+    node: NodeId,
+    path: PathBuf,
+}
+
+impl DiskDirectory {
+    pub(super) fn new(machine: &Arc<Machine>, node: NodeId, path: PathBuf) -> DiskDirectory {
+        DiskDirectory { machine: Arc::clone(machine), node, path }
+    }
+
+    fn inside(&self) -> Inside<'_> {
+        Inside { node: self.node, path: &self.path }
+    }
+}
+
+impl fmt::Debug for DiskDirectory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskDirectory").field("path", &self.path).finish()
+    }
+}
+
+impl Directory for DiskDirectory {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open_block_file(
+        &self,
+        name: &str,
+        options: &BlockOptions,
+    ) -> Result<Arc<dyn BlockFile>, FileError> {
+        let node = self.machine.open_node(self.inside(), name, options)?;
+        let path = directory::path_of(&self.path, name)?;
+        let machine = Arc::clone(&self.machine);
+        Ok(Arc::new(DiskFile { machine, node, path, remarks: vec![REMARK.to_owned()] }))
+    }
+
+    fn subdirectory(&self, name: &str) -> Result<Arc<dyn Directory>, FileError> {
+        let node = self.machine.make_directory(self.inside(), name)?;
+        let path = directory::path_of(&self.path, name)?;
+        Ok(Arc::new(DiskDirectory::new(&self.machine, node, path)))
+    }
+
+    fn list(&self) -> Result<Vec<Entry>, FileError> {
+        self.machine.list(self.inside())
+    }
+
+    fn find(&self, name: &str) -> Result<Option<EntryKind>, FileError> {
+        self.machine.find(self.inside(), name)
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, FileError> {
+        self.machine.read_small(self.inside(), name)
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), FileError> {
+        self.machine.replace(self.inside(), name, bytes)
+    }
+
+    fn rename_at(&self, from: &str, to: &str, place: Place) -> Result<(), FileError> {
+        self.machine.rename(self.inside(), from, to, place)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), FileError> {
+        self.machine.remove(self.inside(), name, EntryKind::File)
+    }
+
+    fn remove_subdirectory(&self, name: &str) -> Result<(), FileError> {
+        self.machine.remove(self.inside(), name, EntryKind::Directory)
+    }
+
+    fn sync_at(&self, place: Place) -> Result<(), FileError> {
+        let doing = |cause| FileError::Io { doing: "sync", path: self.path.clone(), cause };
+        self.machine.sync_names(self.node, &self.path, place).map_err(doing)
+    }
+
+    fn lock(&self) -> Result<DirectoryLock, FileError> {
+        self.machine.lock_names(self.inside())?;
+        Ok(DirectoryLock::new(Unlock { machine: Arc::clone(&self.machine), node: self.node }))
+    }
+
+    fn free_bytes(&self) -> Result<u64, FileError> {
+        Ok(self.machine.core.state().room())
+    }
+}
+
+/// Gives a directory's lock up.
+struct Unlock {
+    machine: Arc<Machine>,
+    node: NodeId,
+}
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        if let Some(names) = self.machine.core.state().tree.names_mut(self.node) {
+            names.locked = false;
+        }
+    }
+}
+
+const REMARK: &str = "this is a simulated disk; nothing is kept";
+
+/// A block file of a simulated disk.
+pub(super) struct DiskFile {
+    pub(super) machine: Arc<Machine>,
+    pub(super) node: NodeId,
+    path: PathBuf,
+    remarks: Vec<String>,
+}
+
+impl Drop for DiskFile {
+    fn drop(&mut self) {
+        self.machine.core.state().tree.close(self.node);
+    }
+}
+
+impl fmt::Debug for DiskFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskFile").field("path", &self.path).finish()
+    }
+}
+
+impl DiskFile {
+    pub(super) fn check(&self, access: Access, offset: u64, len: usize) -> io::Result<()> {
+        block::check_request(self.alignment(), self.len(), access, offset, len)
+    }
+}
+
+impl BlockFile for DiskFile {
+    fn read_at(&self, offset: u64, buffer: &mut IoBuffer) -> io::Result<usize> {
+        self.check(Access::Read, offset, buffer.len())?;
+        let effect = self.machine.begin(Call::Read, &self.path)?;
+        let moved = self.machine.start_read(self.node, offset, buffer, effect);
+        self.machine.wait(moved.done);
+        moved.result
+    }
+
+    fn write_at(&self, offset: u64, buffer: &IoBuffer) -> io::Result<()> {
+        self.check(Access::Write, offset, buffer.len())?;
+        let effect = self.machine.begin(Call::Write, &self.path)?;
+        self.machine.point(PointKind::Write, Location::caller());
+        let moved = self.machine.start_write(self.node, offset, buffer, effect);
+        self.machine.wait(moved.done);
+        moved.result.map(drop)
+    }
+
+    fn sync_at(&self, place: Place) -> io::Result<()> {
+        self.machine.sync_file(self.node, &self.path, place)
+    }
+
+    fn len(&self) -> u64 {
+        let alignment = self.alignment().offset;
+        let len = self.machine.core.state().tree.file(self.node).map_or(0, File::len);
+        len / alignment * alignment
+    }
+
+    fn set_len(&self, bytes: u64) -> Result<(), FileError> {
+        self.machine.set_len(self.node, &self.path, bytes)
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        block::check_range(self.alignment(), self.len(), Access::Write, offset, bytes)?;
+        self.machine.call(Call::Allocate, &self.path)?;
+        let now = self.machine.core.world.now();
+        let mut state = self.machine.core.state();
+        state.tree.resize(self.node, |file| file.discard(offset, bytes, now));
+        Ok(())
+    }
+
+    fn allocate(&self, offset: u64, bytes: u64) -> Result<(), FileError> {
+        if bytes == 0 || offset.saturating_add(bytes) > self.len() {
+            return Ok(());
+        }
+        let failed = |cause| placement::failed_allocation(&self.path, bytes, cause);
+        let effect = self.machine.begin(Call::Allocate, &self.path).map_err(failed)?;
+        if let Some(Effect::Fail(failure)) = effect {
+            return Err(failed(failure.error()));
+        }
+        let mut state = self.machine.core.state();
+        let missing = state.tree.file(self.node).map_or(0, |file| file.missing(offset, bytes));
+        state.reserve(missing).map_err(failed)?;
+        state.tree.resize(self.node, |file| file.allocate(offset, bytes));
+        Ok(())
+    }
+
+    fn alignment(&self) -> Alignment {
+        let offset = self.machine.core.state().tree.sector;
+        Alignment { memory: BUFFER_ALIGNMENT, offset }
+    }
+
+    fn is_direct(&self) -> bool {
+        true
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Simulated
+    }
+
+    fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn queue(self: Arc<Self>, depth: usize) -> io::Result<Box<dyn IoQueue>> {
+        block::check_depth(depth)?;
+        Ok(Box::new(DiskQueue::new(self, depth)?))
+    }
+}

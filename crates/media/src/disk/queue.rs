@@ -1,0 +1,143 @@
+//! Requests in flight to a simulated disk: they complete when the drive's model says, in whatever
+//! order that is.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_base::clock::Picos;
+
+use super::handle::DiskFile;
+use super::{Call, Moved};
+use crate::block::{BlockFile, IoBuffer, IoCompletion, IoQueue, IoRequest};
+use crate::cost::Access;
+use crate::crash::PointKind;
+use crate::event::Event;
+
+/// One simulated thread's requests to a file.
+pub(super) struct DiskQueue {
+    file: Arc<DiskFile>,
+    /// Submitted and not kicked.
+    waiting: Vec<IoRequest>,
+    flights: Vec<Flight>,
+    depth: usize,
+    /// Signalled when something was started that is complete at once; nobody waits for a
+    /// descriptor in virtual time.
+    event: Event,
+}
+
+/// A request whose outcome is settled, but not yet known.
+struct Flight {
+    done: Picos,
+    completion: IoCompletion,
+}
+
+impl DiskQueue {
+    pub(super) fn new(file: Arc<DiskFile>, depth: usize) -> io::Result<DiskQueue> {
+        let (waiting, flights) = (Vec::new(), Vec::new());
+        Ok(DiskQueue { file, waiting, flights, depth, event: Event::new()? })
+    }
+
+    fn start(&mut self) {
+        for request in std::mem::take(&mut self.waiting) {
+            let flight = self.launch(request);
+            self.flights.push(flight);
+        }
+        if !self.flights.is_empty() {
+            self.event.signal();
+        }
+    }
+
+    fn launch(&self, request: IoRequest) -> Flight {
+        let IoRequest { access, offset, mut buffer, token } = request;
+        let Moved { result, done } = match self.moved(access, offset, &mut buffer) {
+            Ok(moved) => moved,
+            Err(error) => Moved { result: Err(error), done: self.file.machine.core.world.now() },
+        };
+        Flight { done, completion: IoCompletion { token, result, buffer } }
+    }
+
+    fn moved(&self, access: Access, offset: u64, buffer: &mut IoBuffer) -> io::Result<Moved> {
+        let (machine, node) = (&self.file.machine, self.file.node);
+        self.file.check(access, offset, buffer.len())?;
+        match access {
+            Access::Read => {
+                let effect = machine.begin(Call::Read, self.file.path())?;
+                Ok(machine.start_read(node, offset, buffer, effect))
+            }
+            Access::Write => {
+                let effect = machine.begin(Call::Write, self.file.path())?;
+                machine.point(PointKind::Write, Location::caller());
+                Ok(machine.start_write(node, offset, buffer, effect))
+            }
+        }
+    }
+
+    fn next_done(&self) -> Option<Picos> {
+        self.flights.iter().map(|flight| flight.done).min()
+    }
+}
+
+impl IoQueue for DiskQueue {
+    fn submit(&mut self, request: IoRequest) -> Result<(), IoRequest> {
+        if self.in_flight() >= self.depth {
+            return Err(request);
+        }
+        self.waiting.push(request);
+        Ok(())
+    }
+
+    fn kick(&mut self) -> io::Result<()> {
+        self.start();
+        Ok(())
+    }
+
+    fn reap(&mut self, out: &mut Vec<IoCompletion>) {
+        self.event.clear();
+        let now = self.file.machine.core.world.now();
+        let mut done: Vec<Flight> =
+            self.flights.extract_if(.., |flight| flight.done <= now).collect();
+        // Stable: what is complete at the same time stays in the order in which it was started.
+        done.sort_by_key(|flight| flight.done);
+        out.extend(done.into_iter().map(|flight| flight.completion));
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.start();
+        let world = &self.file.machine.core.world;
+        let Some(done) = self.next_done() else { return Ok(()) };
+        let until = match timeout {
+            Some(timeout) => done.min(world.now().after(Picos::from(timeout))),
+            None => done,
+        };
+        if world.crashed() {
+            // Nothing completes any more; whoever unwinds must not wait for it.
+            self.flights.iter_mut().for_each(|flight| flight.done = Picos(0));
+            return Ok(());
+        }
+        self.file.machine.wait(until);
+        Ok(())
+    }
+
+    fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.waiting.len() + self.flights.len()
+    }
+
+    fn buffer(&self, len: usize) -> IoBuffer {
+        IoBuffer::new(len)
+    }
+}
+
+impl Drop for DiskQueue {
+    /// What was submitted is carried out, as everywhere; only its time is not waited for, since
+    /// nobody would see it.
+    fn drop(&mut self) {
+        self.start();
+    }
+}

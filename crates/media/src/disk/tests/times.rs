@@ -1,0 +1,134 @@
+//! Files on the models of drives, in virtual time.
+
+use super::*;
+
+/// Threads that read and write with queues and without on one drive; every completion's time and
+/// token, in the order in which they were seen, as one number.
+fn history(model: ModelName, seed: u64) -> u32 {
+    let world = World::new(WorldOptions::seeded(seed));
+    let options = DiskOptions { model: Some(model), ..DiskOptions::default() };
+    let disk = Disk::new(&world, options).expect("a drive");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (inner, log) = (world.clone(), Arc::clone(&seen));
+    let ran = world.run(move || {
+        let root = disk.root();
+        let files: Vec<_> = (0..2)
+            .map(|number| root.open_block_file(&format!("f{number}"), &options_of(256)))
+            .map(|file| file.expect("makes"))
+            .collect();
+        let threads: Vec<_> = (0..6)
+            .map(|number| {
+                let (file, world, log) =
+                    (Arc::clone(&files[number % 2]), inner.clone(), Arc::clone(&log));
+                thread::spawn(&format!("client-{number}"), move || {
+                    client(number as u64, &file, &world, &log);
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().expect("ends"));
+        root.sync().expect("syncs");
+    });
+    ran.expect("runs");
+    let seen = seen.lock().expect("alive");
+    assert!(seen.len() >= 6 * 40 * 16);
+    let bytes: Vec<u8> = seen.iter().copied().flat_map(u64::to_le_bytes).collect();
+    checksum::crc32c(&bytes)
+}
+
+fn options_of(blocks: u64) -> BlockOptions {
+    options(blocks * BLOCK as u64)
+}
+
+fn client(number: u64, file: &Arc<dyn BlockFile>, world: &World, log: &Mutex<Vec<u64>>) {
+    let mut rng = world.rng(&format!("client-{number}"));
+    let mut queue = Arc::clone(file).queue(16).expect("queue");
+    let mut done = Vec::new();
+    for round in 0..40 {
+        for token in 0..16 {
+            let access = if rng.one_in(3) { Access::Write } else { Access::Read };
+            let offset = rng.below(256) * BLOCK as u64;
+            let buffer = buffer(BLOCK, rng.below(256) as u8);
+            queue.submit(IoRequest { access, offset, buffer, token }).expect("room");
+        }
+        while queue.in_flight() > 0 {
+            queue.wait(None).expect("waits");
+            let from = done.len();
+            queue.reap(&mut done);
+            let now = world.now().0;
+            let tokens = done[from..].iter().map(|completion| completion.token);
+            log.lock().expect("alive").extend(tokens.map(|token| now ^ (number << 60) ^ token));
+        }
+        if round % 8 == 0 {
+            let mut block = IoBuffer::new(BLOCK);
+            file.read_at(rng.below(256) * BLOCK as u64, &mut block).expect("reads");
+            file.sync().expect("syncs");
+            log.lock().expect("alive").push(world.now().0);
+        }
+    }
+}
+
+#[test]
+fn the_same_input_takes_the_same_picoseconds_on_every_machine() {
+    let found = history(ModelName::NandP3700, 1);
+    assert_eq!(history(ModelName::NandP3700, 1), found);
+    assert_ne!(history(ModelName::NandP3700, 2), found);
+    let qlc = history(ModelName::Qlc5210, 1);
+    // If a model was changed on purpose, so may these be.
+    assert_eq!((found, qlc), (0xc927_7d5b, 0xa436_388d), "{found:#x}, {qlc:#x}");
+}
+
+#[test]
+fn calls_take_the_models_time_and_none_without_a_model() {
+    let time = |model: Option<ModelName>| {
+        let world = world();
+        let inner = world.clone();
+        let ran = world.run(move || {
+            let options = DiskOptions { model, ..DiskOptions::default() };
+            let disk = Disk::new(&inner, options).expect("a drive");
+            let file = disk.root().open_block_file("a", &options_of(8)).expect("makes");
+            let before = inner.now();
+            file.read_at(0, &mut IoBuffer::new(BLOCK)).expect("reads");
+            inner.now().since(before)
+        });
+        ran.expect("runs")
+    };
+    assert_eq!(time(None), Picos(0));
+    let mut model = BlockModel::of(ModelName::NandS3700).expect("a drive");
+    let expected = model.submit(Picos(0), Access::Read, 0, BLOCK as u32);
+    assert_eq!(time(Some(ModelName::NandS3700)), expected);
+    assert!(time(Some(ModelName::OptaneSsd)) < expected);
+    let memory = DiskOptions { model: Some(ModelName::Aep), ..DiskOptions::default() };
+    let error = Disk::new(&world(), memory).expect_err("is memory").to_string();
+    assert!(error.contains("aep is a model of memory"), "{error}");
+}
+
+#[test]
+fn completions_come_in_the_models_order() {
+    let world = world();
+    let inner = world.clone();
+    let ran = world.run(move || {
+        let options = DiskOptions { model: Some(ModelName::NandP3700), ..DiskOptions::default() };
+        let disk = Disk::new(&inner, options).expect("a drive");
+        let file = disk.root().open_block_file("a", &options_of(256)).expect("makes");
+        let mut queue = file.clone().queue(64).expect("queue");
+        for token in 0..64 {
+            // Many to one die, so that some wait for others.
+            let offset = if token % 4 == 0 { 0 } else { token * BLOCK as u64 };
+            let buffer = IoBuffer::new(BLOCK);
+            let access = Access::Read;
+            queue.submit(IoRequest { access, offset, buffer, token }).expect("room");
+        }
+        let mut done: Vec<IoCompletion> = Vec::new();
+        let mut times = Vec::new();
+        while queue.in_flight() > 0 {
+            queue.wait(None).expect("waits");
+            queue.reap(&mut done);
+            times.push(inner.now());
+        }
+        assert!(times.is_sorted() && times.len() > 8, "one after the other");
+        done.iter().map(|completion| completion.token).collect::<Vec<_>>()
+    });
+    let tokens = ran.expect("runs");
+    assert!(!tokens.is_sorted(), "not in the order of submission");
+    assert_eq!(BTreeSet::from_iter(tokens).len(), 64);
+}

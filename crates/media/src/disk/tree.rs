@@ -1,0 +1,435 @@
+//! The files and directories of a simulated disk, and what a crash makes of their names.
+//!
+//! A directory has its durable entries and the list of what changed since: a name that was made,
+//! removed, or moved. Each change is one unit: a crash keeps any of them, in their order. So a file
+//! may be found under a new name whose old one is still there only if both were changed apart; a
+//! rename is there or it is not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::file::File;
+
+/// The number of a file or directory, which has no name of its own.
+pub(super) type NodeId = u64;
+
+/// The directory that holds everything.
+pub(super) const ROOT: NodeId = 0;
+
+/// What was done to the names in a directory.
+#[derive(Debug, Clone)]
+pub(super) enum Change {
+    /// A name was given.
+    Put(String, NodeId),
+    /// A name was removed.
+    Remove(String),
+    /// A name was moved, in place of what had the new one.
+    Rename { from: String, to: String, node: NodeId },
+}
+
+impl Change {
+    fn apply(&self, entries: &mut BTreeMap<String, NodeId>) {
+        match self {
+            Change::Put(name, node) => {
+                entries.insert(name.clone(), *node);
+            }
+            Change::Remove(name) => {
+                entries.remove(name);
+            }
+            Change::Rename { from, to, node } => {
+                entries.remove(from);
+                entries.insert(to.clone(), *node);
+            }
+        }
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        match self {
+            Change::Put(_, node) | Change::Rename { node, .. } => Some(*node),
+            Change::Remove(_) => None,
+        }
+    }
+}
+
+/// A directory's state.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Names {
+    durable: BTreeMap<String, NodeId>,
+    changes: Vec<Change>,
+    /// What programs see.
+    live: BTreeMap<String, NodeId>,
+    pub(super) locked: bool,
+}
+
+impl Names {
+    pub(super) fn get(&self, name: &str) -> Option<NodeId> {
+        self.live.get(name).copied()
+    }
+
+    pub(super) fn live(&self) -> &BTreeMap<String, NodeId> {
+        &self.live
+    }
+
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.live);
+        self.changes.push(change);
+    }
+
+    /// How many changes a sync that begins now makes durable.
+    pub(super) fn cut(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Makes the oldest changes durable.
+    pub(super) fn settle(&mut self, cut: usize) {
+        for change in self.changes.drain(..cut.min(self.changes.len())) {
+            change.apply(&mut self.durable);
+        }
+    }
+
+    /// What a failed sync does: the changes are taken for durable.
+    pub(super) fn lose(&mut self, cut: usize) {
+        self.changes.drain(..cut.min(self.changes.len()));
+    }
+
+    /// The entries after a crash that keeps the changes whose choice is not zero.
+    fn after(&self, choices: &[u16]) -> BTreeMap<String, NodeId> {
+        let mut entries = self.durable.clone();
+        for (change, &choice) in self.changes.iter().zip(choices) {
+            if choice > 0 {
+                change.apply(&mut entries);
+            }
+        }
+        entries
+    }
+
+    fn mentions(&self, node: NodeId) -> bool {
+        self.durable.values().any(|&named| named == node)
+            || self.live.values().any(|&named| named == node)
+            || self.changes.iter().any(|change| change.node() == Some(node))
+    }
+}
+
+/// A file or a directory.
+#[derive(Debug, Clone)]
+pub(super) enum Node {
+    File(File),
+    Directory(Names),
+}
+
+/// Everything on a disk.
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    nodes: BTreeMap<NodeId, Node>,
+    next: NodeId,
+    /// Files without a name that are still open, or that a crash might bring back.
+    nameless: BTreeSet<NodeId>,
+    /// Where the next file lies on the device.
+    device_end: u64,
+    pub(super) sector: u64,
+    /// Bytes that files take.
+    pub(super) used: u64,
+}
+
+/// How far apart files begin on the device.
+const DEVICE_STEP: u64 = 1 << 20;
+
+impl Tree {
+    /// A disk with an empty directory.
+    pub(super) fn new(sector: u64) -> Tree {
+        let nodes = BTreeMap::from([(ROOT, Node::Directory(Names::default()))]);
+        let nameless = BTreeSet::new();
+        Tree { nodes, next: ROOT + 1, nameless, device_end: 0, sector, used: 0 }
+    }
+
+    pub(super) fn names(&self, node: NodeId) -> Option<&Names> {
+        match self.nodes.get(&node) {
+            Some(Node::Directory(names)) => Some(names),
+            _ => None,
+        }
+    }
+
+    pub(super) fn names_mut(&mut self, node: NodeId) -> Option<&mut Names> {
+        match self.nodes.get_mut(&node) {
+            Some(Node::Directory(names)) => Some(names),
+            _ => None,
+        }
+    }
+
+    pub(super) fn file(&self, node: NodeId) -> Option<&File> {
+        match self.nodes.get(&node) {
+            Some(Node::File(file)) => Some(file),
+            _ => None,
+        }
+    }
+
+    pub(super) fn file_mut(&mut self, node: NodeId) -> Option<&mut File> {
+        match self.nodes.get_mut(&node) {
+            Some(Node::File(file)) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// A new file of so many bytes, without a name.
+    pub(super) fn add_file(&mut self, bytes: u64) -> NodeId {
+        let mut file = File::new(self.sector, self.device_end);
+        file.set_len(bytes);
+        self.device_end += bytes.max(1).next_multiple_of(DEVICE_STEP);
+        self.used += file.allocated();
+        self.add(Node::File(file))
+    }
+
+    pub(super) fn add_directory(&mut self) -> NodeId {
+        self.add(Node::Directory(Names::default()))
+    }
+
+    fn add(&mut self, node: Node) -> NodeId {
+        self.next += 1;
+        self.nodes.insert(self.next, node);
+        self.next
+    }
+
+    /// Changes a file, and what it takes of the disk.
+    pub(super) fn resize(&mut self, node: NodeId, change: impl FnOnce(&mut File)) {
+        if let Some(file) = self.file_mut(node) {
+            let before = file.allocated();
+            change(file);
+            let after = file.allocated();
+            self.used = (self.used + after).saturating_sub(before);
+        }
+    }
+
+    /// Changes the names in a directory. What loses its name there goes when nobody needs it.
+    pub(super) fn change(&mut self, directory: NodeId, change: Change) {
+        let Some(names) = self.names_mut(directory) else { return };
+        let replaced = match &change {
+            Change::Put(name, _) | Change::Remove(name) | Change::Rename { to: name, .. } => {
+                names.get(name)
+            }
+        };
+        names.change(change);
+        if let Some(node) = replaced.filter(|node| !self.has_name(*node)) {
+            self.nameless.insert(node);
+            self.give_up_space(node);
+        }
+    }
+
+    fn has_name(&self, node: NodeId) -> bool {
+        self.directories().any(|names| names.live.values().any(|&named| named == node))
+    }
+
+    fn directories(&self) -> impl Iterator<Item = &Names> {
+        self.nodes.values().filter_map(|node| match node {
+            Node::Directory(names) => Some(names),
+            Node::File(_) => None,
+        })
+    }
+
+    /// The space of a file without a name is free once nobody has it open.
+    fn give_up_space(&mut self, node: NodeId) {
+        if let Some(file) = self.file(node)
+            && !file.open
+        {
+            self.used = self.used.saturating_sub(file.allocated());
+        }
+    }
+
+    /// Somebody closes a file.
+    pub(super) fn close(&mut self, node: NodeId) {
+        if let Some(file) = self.file_mut(node) {
+            file.open = false;
+        }
+        if self.nameless.contains(&node) {
+            self.give_up_space(node);
+        }
+        self.forget_nameless();
+    }
+
+    /// Forgets what has no name, is not open, and cannot come back.
+    pub(super) fn forget_nameless(&mut self) {
+        let gone: Vec<NodeId> = self
+            .nameless
+            .iter()
+            .copied()
+            .filter(|&node| !self.file(node).is_some_and(|file| file.open))
+            .filter(|&node| !self.directories().any(|names| names.mentions(node)))
+            .collect();
+        for node in gone {
+            self.nameless.remove(&node);
+            self.nodes.remove(&node);
+        }
+    }
+
+    /// What may be found after a crash, in the order of numbers.
+    fn may_be_found(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        let may_return = |node: NodeId| self.directories().any(|names| names.mentions(node));
+        self.nodes
+            .iter()
+            .filter(move |&(&id, _)| !self.nameless.contains(&id) || may_return(id))
+            .map(|(&id, node)| (id, node))
+    }
+
+    /// The states of every part that is not settled, beside the durable one.
+    pub(super) fn units(&self) -> Vec<u16> {
+        let mut units = Vec::new();
+        for (_, node) in self.may_be_found() {
+            match node {
+                Node::File(file) => units.extend(file.units()),
+                Node::Directory(names) => units.extend(names.changes.iter().map(|_| 1)),
+            }
+        }
+        units
+    }
+
+    /// Moves choices to those that can be had together, and to the first that look the same.
+    pub(super) fn settle_choices(&self, choices: &mut [u16]) {
+        let mut rest = choices;
+        let mut parts: Vec<(NodeId, &Node, &mut [u16])> = Vec::new();
+        for (id, node) in self.may_be_found() {
+            let units = match node {
+                Node::File(file) => file.units().count(),
+                Node::Directory(names) => names.changes.len(),
+            };
+            let Some(own) = rest.split_off_mut(..units) else { return };
+            if let Node::Directory(names) = node {
+                settle_names(names, own);
+            }
+            parts.push((id, node, own));
+        }
+        let found = self.found(&parts);
+        for (id, node, own) in parts {
+            match node {
+                _ if found.as_ref().is_some_and(|found| !found.contains(&id)) => own.fill(0),
+                Node::File(file) if !own.is_empty() => file.settle_choices(own),
+                _ => {}
+            }
+        }
+    }
+
+    /// What names lead to with these choices; none if it is everything.
+    fn found(&self, parts: &[(NodeId, &Node, &mut [u16])]) -> Option<BTreeSet<NodeId>> {
+        let settled = |names: &Names| names.changes.is_empty();
+        if self.nameless.is_empty() && self.directories().all(settled) {
+            return None;
+        }
+        let entries: BTreeMap<NodeId, BTreeMap<String, NodeId>> = parts
+            .iter()
+            .filter_map(|(id, node, own)| match node {
+                Node::Directory(names) => Some((*id, names.after(own))),
+                Node::File(_) => None,
+            })
+            .collect();
+        let inside =
+            |node| entries.get(&node).into_iter().flat_map(|names| names.values().copied());
+        Some(all_below(ROOT, inside))
+    }
+
+    /// The disk as a crash with these choices leaves it, with nothing open and nothing locked.
+    pub(super) fn image(&self, choices: &[u16]) -> Tree {
+        let mut rest = choices;
+        let mut image = Tree { device_end: self.device_end, ..Tree::new(self.sector) };
+        image.next = self.next;
+        for (id, node) in self.may_be_found() {
+            let node = match node {
+                Node::File(file) => {
+                    let own = rest.split_off(..file.units().count().min(rest.len()));
+                    Node::File(file.image(own.unwrap_or_default()))
+                }
+                Node::Directory(names) => {
+                    let own = rest.split_off(..names.changes.len().min(rest.len()));
+                    let durable = names.after(own.unwrap_or_default());
+                    let live = durable.clone();
+                    Node::Directory(Names { durable, live, ..Names::default() })
+                }
+            };
+            image.nodes.insert(id, node);
+        }
+        image.forget_unreachable();
+        image
+    }
+
+    /// The disk after a clean stop: all that programs see is durable.
+    pub(super) fn settled(&self) -> Tree {
+        let mut choices = self.units();
+        self.settle_choices(&mut choices);
+        self.image(&choices)
+    }
+
+    /// The node that a path leads to, its components parted by slashes.
+    pub(super) fn walk(&self, path: &str) -> Option<NodeId> {
+        let mut names = path.split('/').filter(|name| !name.is_empty());
+        names.try_fold(ROOT, |node, name| self.names(node)?.get(name))
+    }
+
+    /// The names and bytes of everything as programs see it.
+    pub(super) fn contents(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut contents = BTreeMap::new();
+        let mut ahead = vec![(String::new(), ROOT)];
+        while let Some((path, node)) = ahead.pop() {
+            match self.nodes.get(&node) {
+                Some(Node::File(file)) => {
+                    let mut bytes = vec![0; file.len() as usize];
+                    file.read(0, &mut bytes);
+                    contents.insert(path, bytes);
+                }
+                Some(Node::Directory(names)) => {
+                    if node != ROOT {
+                        contents.insert(format!("{path}/"), Vec::new());
+                    }
+                    let slash = if node == ROOT { "" } else { "/" };
+                    let inside = names.live.iter();
+                    ahead
+                        .extend(inside.map(|(name, &node)| (format!("{path}{slash}{name}"), node)));
+                }
+                None => {}
+            }
+        }
+        contents
+    }
+
+    /// Drops a file that never got a name.
+    pub(super) fn abandon(&mut self, node: NodeId) {
+        if let Some(Node::File(file)) = self.nodes.remove(&node) {
+            self.used = self.used.saturating_sub(file.allocated());
+        }
+    }
+
+    /// What no name leads to any more is not on the disk.
+    fn forget_unreachable(&mut self) {
+        let inside =
+            |node| self.names(node).into_iter().flat_map(|names| names.live.values().copied());
+        let found = all_below(ROOT, inside);
+        self.nodes.retain(|id, _| found.contains(id));
+        let file = |node: &Node| match node {
+            Node::File(file) => file.allocated(),
+            Node::Directory(_) => 0,
+        };
+        self.used = self.nodes.values().map(file).sum();
+    }
+}
+
+/// A node and everything that is in it.
+fn all_below<I: Iterator<Item = NodeId>>(
+    root: NodeId,
+    inside: impl Fn(NodeId) -> I,
+) -> BTreeSet<NodeId> {
+    let mut found = BTreeSet::from([root]);
+    let mut ahead = vec![root];
+    while let Some(node) = ahead.pop() {
+        ahead.extend(inside(node).filter(|&node| found.insert(node)));
+    }
+    found
+}
+
+/// Drops changes from a choice that make no difference to what is found. (Of names that go to and
+/// fro some choices are left that look the same: to find them all would take too long.)
+fn settle_names(names: &Names, choices: &mut [u16]) {
+    let found = names.after(choices);
+    for at in (0..choices.len()).rev() {
+        if choices[at] > 0 {
+            choices[at] = 0;
+            if names.after(choices) != found {
+                choices[at] = 1;
+            }
+        }
+    }
+}
