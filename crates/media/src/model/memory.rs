@@ -30,7 +30,7 @@ mod write;
 use buffer::{CombiningBuffer, ReadBuffer, Written};
 use cache::LineCache;
 use channel::{Channel, Kind};
-pub use devices::{AEP, DRAM};
+pub use devices::{AEP, AEP2, DRAM};
 pub use observer::SimulatedMemory;
 pub use parameters::{Interleave, Module, Parameters, Prefetch, Processor};
 
@@ -132,6 +132,8 @@ pub struct MemoryModel {
     modules: Vec<ModuleState>,
     cache: LineCache,
     threads: Vec<ThreadState>,
+    /// What the access under way waits for changed lines that have to leave the cache.
+    stalled: Picos,
     counts: MediumCounts,
 }
 
@@ -174,6 +176,7 @@ impl MemoryModel {
             modules: vec![state; interleave.map_or(1, |i| i.modules)],
             cache: LineCache::new(parameters.processor.cache_bytes / LINE_BYTES),
             threads: Vec::new(),
+            stalled: Picos::ZERO,
             counts: MediumCounts::default(),
         }
     }

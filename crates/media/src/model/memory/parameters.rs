@@ -2,7 +2,7 @@
 
 use entresol_base::clock::Picos;
 
-use super::devices::{AEP, DRAM};
+use super::devices::{AEP, AEP2, DRAM};
 use crate::model::ModelName;
 
 /// A device and the processor that drives it.
@@ -39,6 +39,10 @@ pub struct Processor {
     pub store_line: Picos,
     /// The same at best in a long row of stores: its fill buffers are all taken.
     pub store_pace: Picos,
+    /// What a load past the caches takes longer. No other access of its thread overlaps with it.
+    pub past_caches: Picos,
+    /// Lines that one thread can have under way.
+    pub fill_buffers: u64,
     /// Units of which a line is stored late, out of order, when nothing of the source stays in the
     /// cache and no fence keeps the order, in thousandths.
     pub late_milli: u64,
@@ -68,6 +72,9 @@ pub struct Module {
     pub read_bytes_s: u64,
     /// All threads together.
     pub write_bytes_s: u64,
+    /// Of a read's demand on the medium, the share that completing a partly written unit takes, in
+    /// thousandths: it stays within the module.
+    pub completing_milli: u64,
     /// Units of the buffers: one keeps what was read last, one combines what is written.
     pub buffer_units: usize,
     /// The share of the medium's time that reads keep however many writes there are, in
@@ -84,14 +91,13 @@ pub struct Interleave {
     pub bytes: u64,
 }
 
-/// The processor fetches more than it is asked for.
+/// The processor fetches more than it is asked for: each unit after a load's first makes it fetch
+/// one more behind the load, up to so many, and never beyond the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefetch {
-    /// A load of at least so many lines wakes it.
-    pub from_lines: u64,
-    /// So many lines behind the load's end are fetched as well.
-    pub lines: u64,
-    /// The pace of successive units while it is awake.
+    /// The most that it runs ahead.
+    pub units_max: u64,
+    /// The pace of successive units of a load while it is awake.
     pub unit_pace: Picos,
 }
 
@@ -102,6 +108,7 @@ impl Parameters {
         match name {
             ModelName::Dram => Some(DRAM),
             ModelName::Aep => Some(AEP),
+            ModelName::Aep2 => Some(AEP2),
             _ => None,
         }
     }

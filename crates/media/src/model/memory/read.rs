@@ -1,6 +1,7 @@
 //! Loads.
 
-use super::{Accessor, Kind, LINE_BYTES, MemoryModel, Picos, Piece, Prefetch, outgrown_millionths};
+use super::outgrown_millionths;
+use super::{Accessor, Kind, MemoryModel, PIECE_BYTES, Picos, Piece};
 
 /// What a load finds where.
 #[derive(Debug, Clone, Copy, Default)]
@@ -26,29 +27,31 @@ impl MemoryModel {
             let line = processor.cached_copy;
             return at.after(if piece.bytes <= 8 { processor.cached_word } else { line });
         }
-        let awake = self.parameters.prefetch.filter(|p| found.lines >= p.from_lines);
+        // The first unit of a load wakes nothing.
+        let further = (found.missing + u64::from(!piece.first)).saturating_sub(1);
+        let awake = self.parameters.prefetch.filter(|_| further > 0);
         let pace = match awake {
             Some(prefetch) => prefetch.unit_pace,
             None if ahead => module.unit_read_ahead,
             None => module.unit_read,
         };
-        let extra = awake.map_or(0, |prefetch| self.prefetch(at, piece, prefetch));
+        let extra =
+            awake.map_or(0, |prefetch| self.prefetch(at, piece, further.min(prefetch.units_max)));
         let again = self.refetched(accessor, piece.whole_bytes, found.missing);
         let own = Picos(pace.0 * (found.missing + again)).max(self.latency(&found, piece.first));
         let waited = self.read_medium(at, piece.offset, found.missing + extra + again);
-        at.after(own).after(waited)
+        let stalled = std::mem::take(&mut self.stalled);
+        at.after(own).after(waited).after(stalled)
     }
 
-    /// Loads past the cache do not overlap: each line is a journey of its own.
+    /// A load past the cache neither finds nor keeps anything there.
     pub(super) fn nt_load(&mut self, at: Picos, piece: &Piece) -> Picos {
-        let mut now = at;
-        for line in piece.lines() {
-            let one = Piece { offset: line * LINE_BYTES, bytes: LINE_BYTES, ..*piece };
-            let found = self.find(now, &one, false);
-            let waited = self.read_medium(now, one.offset, found.missing);
-            now = now.after(self.latency(&found, true)).after(waited);
-        }
-        now
+        let found = self.find(at, piece, false);
+        let paced = Picos(self.parameters.module.unit_read.0 * found.missing);
+        let own = paced.max(self.latency(&found, piece.first));
+        let extra = if piece.first { self.parameters.processor.past_caches } else { Picos::ZERO };
+        let waited = self.read_medium(at, piece.offset, found.missing);
+        at.after(own).after(extra).after(waited)
     }
 
     /// The time until a piece's last line is there, if nobody else is.
@@ -114,17 +117,19 @@ impl MemoryModel {
         billionths / 1_000_000_000
     }
 
-    /// Lines behind a load's end that the processor fetches unasked; units that this costs.
-    fn prefetch(&mut self, at: Picos, piece: &Piece, prefetch: Prefetch) -> u64 {
-        let end = piece.offset + piece.bytes;
+    /// Units behind a load's end that the processor fetches unasked; how many were not there yet.
+    fn prefetch(&mut self, at: Picos, piece: &Piece, units: u64) -> u64 {
         if !piece.last {
             return 0;
         }
-        let behind = Piece {
-            offset: end.next_multiple_of(LINE_BYTES),
-            bytes: prefetch.lines * LINE_BYTES,
-            ..*piece
-        };
+        let unit = self.parameters.module.unit_bytes;
+        let end = (piece.offset + piece.bytes).next_multiple_of(unit);
+        let page = (piece.offset + piece.bytes).next_multiple_of(PIECE_BYTES);
+        let bytes = (units * unit).min(page.saturating_sub(end));
+        if bytes == 0 {
+            return 0;
+        }
+        let behind = Piece { offset: end, bytes, ..*piece };
         self.find(at, &behind, true).missing
     }
 

@@ -54,10 +54,12 @@ impl MemoryModel {
         gone
     }
 
-    /// A changed line that had to leave the cache; nobody waits for it.
+    /// A changed line that had to leave the cache. The line that takes its place is late by what
+    /// it waits for room in the module.
     pub(super) fn write_back(&mut self, at: Picos, line: u64) {
         let (unit, place) = self.unit_of(line);
-        self.combine(at, unit, 1 << place);
+        let waited = self.combine(at, unit, 1 << place);
+        self.stalled = self.stalled.max(waited);
     }
 
     fn safe_at(&mut self, accessor: Accessor, at: Picos) {
@@ -79,7 +81,8 @@ impl MemoryModel {
         }
         self.counts.units_written += whole + partial;
         self.counts.units_read_to_write += partial;
-        let demand = Picos(write * (whole + partial) + read * partial);
+        let completing = read * module.completing_milli / 1_000;
+        let demand = Picos(write * (whole + partial) + completing * partial);
         state.channel.serve(Kind::Write, at, demand);
         state.channel.backlog(Kind::Write, at).since(room)
     }
