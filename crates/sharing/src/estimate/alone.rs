@@ -1,0 +1,178 @@
+//! Performance alone: one tenant runs free while the others are paused for a moment.
+//!
+//! Pauses come one at a time, at random times around the period, so that nobody can wait for one
+//! and race; the median of the last three is what counts, so that one that went wrong does not; and
+//! no tenant is believed to be faster alone than the costs of its accesses allow. After a pause
+//! every throttle is exactly what it was before.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use entresol_base::Nanos;
+use entresol_base::rng::Rng;
+
+use crate::policy::{Hands, Tick, Windows};
+use crate::settings::{AloneSettings, Metric};
+use crate::tenant::TenantId;
+use crate::throttle::{Throttle, Throttles};
+use crate::window::Window;
+
+/// The median of so many pauses counts.
+const SAMPLES: usize = 3;
+
+#[derive(Debug)]
+pub(crate) struct Alone {
+    settings: AloneSettings,
+    metric: Metric,
+    rng: Rng,
+    known: BTreeMap<TenantId, Known>,
+    pause: Option<Pause>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    samples: VecDeque<f64>,
+    taken_at: Option<Nanos>,
+    due: Nanos,
+    load: Option<Load>,
+    /// The samples are of another load.
+    is_stale: bool,
+}
+
+/// What the load looked like, whatever speed it was given.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    bytes_each: f64,
+    write_part: f64,
+}
+
+#[derive(Debug)]
+struct Pause {
+    tenant: TenantId,
+    began: Nanos,
+    window: Window,
+    saved: Throttles,
+}
+
+impl Alone {
+    pub(crate) fn new(settings: AloneSettings, metric: Metric, seed: u64) -> Alone {
+        let rng = Rng::named(seed, "alone");
+        Alone { settings, metric, rng, known: BTreeMap::new(), pause: None }
+    }
+
+    /// Whether the others stand still now.
+    pub(crate) fn is_pausing(&self) -> bool {
+        self.pause.is_some()
+    }
+
+    /// How bad a tenant fares alone.
+    pub(crate) fn badness(&self, tenant: TenantId) -> Option<f64> {
+        let mut samples: Vec<f64> = self.known.get(&tenant)?.samples.iter().copied().collect();
+        samples.sort_by(f64::total_cmp);
+        samples.get(samples.len() / 2).copied()
+    }
+
+    /// How many times slower than alone a tenant was in `window`.
+    pub(crate) fn slowdown(&self, tenant: TenantId, window: &Window) -> Option<f64> {
+        Some(self.metric.badness(window)? / self.badness(tenant)?)
+    }
+
+    /// Goes on with a pause or begins the next one. As long as there is a pause, nothing else may
+    /// change a throttle, and what the tick shows is not how the tenants share.
+    pub(crate) fn tick(
+        &mut self,
+        tick: &Tick<'_>,
+        hands: &mut Hands<'_>,
+        wanted: &dyn Fn(TenantId) -> bool,
+    ) -> Option<Nanos> {
+        if let Some(pause) = self.pause.take() {
+            return self.go_on(pause, tick, hands);
+        }
+        self.known.retain(|tenant, _| tick.is_here(*tenant));
+        let due = |tenant: &&TenantId| {
+            wanted(**tenant) && self.known.get(tenant).is_none_or(|known| known.due <= tick.now)
+        };
+        let longest_waiting =
+            |tenant: &&TenantId| self.known.get(tenant).map_or(Nanos(0), |known| known.due);
+        let tenant = tick.tenants.keys().filter(due).min_by_key(longest_waiting).copied()?;
+        Some(self.begin(tenant, tick, hands))
+    }
+
+    fn begin(&mut self, tenant: TenantId, tick: &Tick<'_>, hands: &mut Hands<'_>) -> Nanos {
+        let saved = hands.throttles.clone();
+        for &other in tick.tenants.keys() {
+            let throttle = if other == tenant { Throttle::Free } else { Throttle::Stopped };
+            hands.throttles.set_all(other, tick.media, throttle);
+        }
+        self.pause = Some(Pause { tenant, began: tick.now, window: Window::default(), saved });
+        tick.now.after(self.settings.pause)
+    }
+
+    fn go_on(&mut self, mut pause: Pause, tick: &Tick<'_>, hands: &mut Hands<'_>) -> Option<Nanos> {
+        if let Some(member) = tick.tenants.get(&pause.tenant) {
+            pause.window.add(&member.window);
+            let lasted = tick.now.since(pause.began);
+            let few = pause.window.operations < self.settings.operations_min;
+            let end = if few { self.settings.pause_max } else { self.settings.pause };
+            if lasted < end {
+                let next = tick.now.after((end - lasted).min(self.settings.pause));
+                self.pause = Some(pause);
+                return Some(next);
+            }
+            self.learn(&pause, tick.now);
+        }
+        *hands.throttles = pause.saved;
+        None
+    }
+
+    fn learn(&mut self, pause: &Pause, now: Nanos) {
+        let jitter = 0.5 + self.rng.next_f64();
+        let known = self.known.entry(pause.tenant).or_default();
+        known.due = now.after(self.settings.period.mul_f64(jitter));
+        known.taken_at = Some(now);
+        let Some(badness) = self.metric.badness(&pause.window) else { return };
+        if std::mem::take(&mut known.is_stale) {
+            known.samples.clear();
+        }
+        known.samples.push_back(badness * pause.window.use_dominant().max(1.0));
+        if known.samples.len() > SAMPLES {
+            known.samples.pop_front();
+        }
+    }
+
+    /// Compares the loads with those that were known; a changed one is measured anew soon, but not
+    /// more often than five times in a period. Yields whether any has changed.
+    pub(crate) fn notice(&mut self, now: Nanos, windows: &Windows) -> bool {
+        let mut any = false;
+        for (tenant, window) in &windows.by {
+            let Some(known) = self.known.get_mut(tenant) else { continue };
+            if window.operations < self.settings.operations_min {
+                continue;
+            }
+            let load = Load {
+                bytes_each: window.bytes_s() / window.operations_s(),
+                write_part: window.write_part(),
+            };
+            let same = known.load.is_none_or(|before| before.is_like(load, self.settings.change));
+            if same && known.load.is_some() {
+                continue;
+            }
+            known.load = Some(load);
+            if !same {
+                any = true;
+                known.is_stale = true;
+                let gap = self.settings.period / 5;
+                let soonest = known.taken_at.map_or(now, |taken| taken.after(gap));
+                known.due = known.due.min(soonest.max(now));
+            }
+        }
+        any
+    }
+}
+
+impl Load {
+    fn is_like(self, other: Load, change: f64) -> bool {
+        let ratio = self.bytes_each.max(1.0) / other.bytes_each.max(1.0);
+        let part = (self.write_part - other.write_part).abs();
+        ratio <= 1.0 + change && ratio >= 1.0 / (1.0 + change) && part <= change
+    }
+}

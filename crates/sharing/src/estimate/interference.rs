@@ -1,0 +1,123 @@
+//! Interference by experiment: each candidate in turn gives up the same, for a moment, and what the
+//! victim gains by it is measured. No model of the device is needed, and none would do: on
+//! persistent memory a little writing disturbs more than much reading.
+//!
+//! After each candidate every throttle is exactly what it was before.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use entresol_base::Nanos;
+
+use crate::policy::{Hands, Tick};
+use crate::settings::{Metric, WatchSettings};
+use crate::tenant::TenantId;
+use crate::throttle::{Throttle, Throttles};
+use crate::window::Window;
+
+/// How a candidate is to be slowed for the experiment.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Offer {
+    pub(crate) tenant: TenantId,
+    pub(crate) throttle: Throttle,
+    /// What it gives up. A candidate that has less than the others give gives all it has.
+    pub(crate) expense: f64,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Gain {
+    pub(crate) tenant: TenantId,
+    /// By how much of its badness the victim fared better; negative if worse.
+    pub(crate) gain: f64,
+    pub(crate) expense: f64,
+}
+
+/// An experiment under way.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    pub(crate) victim: TenantId,
+    metric: Metric,
+    watch: WatchSettings,
+    /// How long after a change nothing is believed.
+    settle: Duration,
+    baseline: f64,
+    saved: Throttles,
+    offers: VecDeque<Offer>,
+    current: Option<(Offer, Nanos, Window)>,
+    gains: Vec<Gain>,
+}
+
+/// How it goes.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Progress {
+    /// It goes on; ask again then.
+    Wait(Nanos),
+    /// These are the gains, in the order of the offers; those of tenants that went are missing.
+    Done(Vec<Gain>),
+}
+
+/// Whom an experiment is for, and how it is judged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Victim {
+    pub(crate) tenant: TenantId,
+    pub(crate) metric: Metric,
+    /// How it fares without any of the offers.
+    pub(crate) baseline: f64,
+}
+
+impl Trial {
+    pub(crate) fn new(
+        victim: Victim,
+        watch: WatchSettings,
+        settle: Duration,
+        offers: Vec<Offer>,
+        throttles: &Throttles,
+    ) -> Trial {
+        Trial {
+            victim: victim.tenant,
+            metric: victim.metric,
+            baseline: victim.baseline,
+            watch,
+            settle,
+            saved: throttles.clone(),
+            offers: offers.into(),
+            current: None,
+            gains: Vec::new(),
+        }
+    }
+
+    pub(crate) fn tick(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) -> Progress {
+        let Some(victim) = tick.tenants.get(&self.victim) else {
+            *hands.throttles = self.saved.clone();
+            return Progress::Done(Vec::new());
+        };
+        if let Some((offer, from, mut window)) = self.current.take() {
+            if tick.now > from {
+                window.add(&victim.window);
+            }
+            let goes_on = tick.is_here(offer.tenant) && !self.watch.is_enough(self.metric, &window);
+            if goes_on {
+                self.current = Some((offer, from, window));
+                return Progress::Wait(tick.now.after(self.settle));
+            }
+            *hands.throttles = self.saved.clone();
+            if tick.is_here(offer.tenant) {
+                // A victim that answered nothing at all was not helped.
+                let badness = self.metric.badness(&window).unwrap_or(self.baseline);
+                let gain = (self.baseline - badness) / self.baseline;
+                let Offer { tenant, expense, .. } = offer;
+                self.gains.push(Gain { tenant, gain, expense });
+            }
+        }
+        while let Some(offer) = self.offers.pop_front() {
+            if tick.is_here(offer.tenant) {
+                hands.throttles.set_all(offer.tenant, tick.media, offer.throttle);
+                let from = tick.now.after(self.settle);
+                self.current = Some((offer, from, Window::default()));
+                return Progress::Wait(from);
+            }
+        }
+        Progress::Done(std::mem::take(&mut self.gains))
+    }
+}

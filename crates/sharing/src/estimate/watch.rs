@@ -1,0 +1,40 @@
+//! When enough has been seen to judge by.
+
+use crate::settings::{Metric, WatchSettings};
+use crate::window::Window;
+
+impl WatchSettings {
+    /// Whether `window` is enough for this metric.
+    pub(crate) fn is_enough(&self, metric: Metric, window: &Window) -> bool {
+        if window.elapsed >= self.longest {
+            return true;
+        }
+        let beyond = match metric {
+            Metric::Throughput => window.operations as f64,
+            Metric::Mean => window.latency.count() as f64,
+            Metric::Percentile(percent) => window.latency.count() as f64 * (1.0 - percent / 100.0),
+        };
+        window.elapsed >= self.shortest && beyond >= self.tail_min as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_tail_is_judged_once_it_has_enough_in_it() {
+        let watch = WatchSettings::default();
+        let check = |ms, count, enough| {
+            let elapsed = Duration::from_millis(ms);
+            let mut window = Window { elapsed, operations: count, ..Window::default() };
+            (0..count).for_each(|_| window.latency.record(Duration::from_nanos(1)));
+            assert_eq!(watch.is_enough(Metric::Percentile(99.0), &window), enough, "{ms} {count}");
+        };
+        check(10, 100_000, false);
+        check(20, 9_000, false);
+        check(20, 11_000, true);
+        check(500, 0, true);
+    }
+}

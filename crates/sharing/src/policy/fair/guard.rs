@@ -1,0 +1,65 @@
+//! Limits of slow-down: when a tenant comes too near its own, the others are slowed; when all are
+//! well within, the others are released.
+
+use super::Fair;
+use crate::policy::{Hands, Tick};
+use crate::tenant::TenantId;
+
+/// The others are released only while a limit is at least so far away: 12%.
+const WELL_WITHIN: f64 = 0.88;
+/// No round takes more than half from anybody.
+const CUT_MAX: f64 = 0.5;
+
+impl Fair {
+    /// Slows the others if somebody is too near to its limit. Says whether it did.
+    pub(super) fn guard(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) -> bool {
+        let Some((victim, nearness)) = self.nearest(tick) else { return false };
+        if nearness <= 1.0 - self.settings.margin {
+            return false;
+        }
+        if self.take_back(tick, hands) {
+            return true;
+        }
+        let factor = ((1.0 - self.settings.margin) / nearness).clamp(CUT_MAX, 0.99);
+        let slowdown = self.slowdowns.get(&victim).copied().unwrap_or(1.0);
+        for other in self.others(tick, victim) {
+            let why =
+                format!("{} is slowed {slowdown:.2} times, near its limit", tick.name(victim));
+            self.press(tick, hands, (other, factor), why);
+        }
+        let text = format!("it is slowed {slowdown:.2} times, near its limit");
+        self.ease(tick, hands, (victim, 1.0 / factor), text);
+        true
+    }
+
+    /// Releases the others if all limits are far away.
+    pub(super) fn relax(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) {
+        let nearness = self.nearest(tick).map_or(0.0, |(_, nearness)| nearness);
+        if nearness < WELL_WITHIN {
+            self.lifted_from = None;
+            self.lift(tick, hands, "all are well within their limits");
+        }
+    }
+
+    /// Who is nearest to its limit, as slow-down over limit.
+    fn nearest(&self, tick: &Tick<'_>) -> Option<(TenantId, f64)> {
+        let nearness = |(&tenant, &slowdown): (&TenantId, &f64)| {
+            Some((tenant, slowdown / tick.tenants.get(&tenant)?.settings.slowdown_max?))
+        };
+        let all = self.slowdowns.iter().filter_map(nearness);
+        all.max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
+    /// Those who can be slowed for `victim`: whoever uses anything and has no limit of its own that
+    /// is nearly as near.
+    fn others(&self, tick: &Tick<'_>, victim: TenantId) -> Vec<TenantId> {
+        let may = |tenant: &TenantId| {
+            let limit = tick.tenants.get(tenant).and_then(|member| member.settings.slowdown_max);
+            let slowdown = self.slowdowns.get(tenant).copied().unwrap_or(1.0);
+            *tenant != victim
+                && self.windows.use_dominant(*tenant) > self.settings.share_min
+                && limit.is_none_or(|limit| slowdown < limit * WELL_WITHIN)
+        };
+        tick.tenants.keys().copied().filter(may).collect()
+    }
+}

@@ -1,0 +1,167 @@
+//! The policies. Each looks at what its tenants did, and says how they are to be slowed.
+//!
+//! A policy never reads a clock: it is told the time, and says when it wants to be asked again. It
+//! keeps its own state by tenant and lets go of those who are gone.
+
+mod bandwidth;
+mod divide;
+mod epochs;
+mod fair;
+mod groups;
+mod limit;
+mod none;
+mod patience;
+mod proportional;
+mod qos;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use entresol_base::Nanos;
+
+use crate::decision::Decisions;
+use crate::settings::{PolicySettings, Settings};
+use crate::tenant::{MediumId, TenantId, TenantSettings};
+use crate::throttle::{Throttle, Throttles};
+use crate::window::Window;
+
+pub(crate) use groups::Groups;
+
+/// One tenant at a tick.
+#[derive(Debug, Clone)]
+pub(crate) struct Member<'a> {
+    pub(crate) settings: &'a TenantSettings,
+    /// What it did since the tick before.
+    pub(crate) window: Window,
+}
+
+/// What a policy is told.
+#[derive(Debug)]
+pub(crate) struct Tick<'a> {
+    pub(crate) now: Nanos,
+    /// How many media there are.
+    pub(crate) media: usize,
+    /// Those who have reported. Who hangs is not among them.
+    pub(crate) tenants: BTreeMap<TenantId, Member<'a>>,
+}
+
+impl Tick<'_> {
+    pub(crate) fn name(&self, tenant: TenantId) -> String {
+        match self.tenants.get(&tenant) {
+            Some(member) => format!("'{}'", member.settings.name),
+            None => "one that is gone".to_owned(),
+        }
+    }
+
+    pub(crate) fn is_here(&self, tenant: TenantId) -> bool {
+        self.tenants.contains_key(&tenant)
+    }
+}
+
+/// What a policy acts with.
+#[derive(Debug)]
+pub(crate) struct Hands<'a> {
+    pub(crate) throttles: &'a mut Throttles,
+    pub(crate) log: &'a mut Decisions,
+}
+
+impl Hands<'_> {
+    /// Slows a tenant on every medium and says why.
+    pub(crate) fn slow(
+        &mut self,
+        tick: &Tick<'_>,
+        tenant: TenantId,
+        throttle: Throttle,
+        why: String,
+    ) {
+        let before = self.throttles.of(tenant);
+        self.throttles.set_all(tenant, tick.media, throttle);
+        if before != throttle {
+            self.log.add(tick.now, Some(tenant), format!("{before} -> {throttle}: {why}"));
+        }
+    }
+
+    /// The same on one medium.
+    pub(crate) fn slow_on(
+        &mut self,
+        tick: &Tick<'_>,
+        (tenant, medium): (TenantId, MediumId),
+        throttle: Throttle,
+        why: &dyn Fn() -> String,
+    ) {
+        let before = self.throttles.get(tenant, medium);
+        if before != throttle {
+            self.throttles.set(tenant, medium, throttle);
+            let text = format!("medium {}: {before} -> {throttle}: {}", medium.0, why());
+            self.log.add(tick.now, Some(tenant), text);
+        }
+    }
+}
+
+/// A promise and how it is kept.
+pub(crate) trait Policy: Debug + Send {
+    /// Looks, acts, and says when to be asked again.
+    fn tick(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) -> Nanos;
+
+    /// Whether an experiment or a pause is under way, in which nobody else may change anything.
+    /// It always ends within a bounded time.
+    fn is_trying(&self) -> bool {
+        false
+    }
+
+    /// How much slower a tenant is than alone, if the policy knows.
+    fn slowdown(&self, tenant: TenantId) -> Option<f64> {
+        let _ = tenant;
+        None
+    }
+}
+
+/// The policy that these settings ask for.
+pub(crate) fn of_settings(settings: &Settings) -> Box<dyn Policy> {
+    let outer = of(&settings.policy, settings.seed);
+    if settings.groups.is_empty() {
+        return outer;
+    }
+    Box::new(Groups::new(outer, settings))
+}
+
+pub(crate) fn of(policy: &PolicySettings, seed: u64) -> Box<dyn Policy> {
+    match policy.clone() {
+        PolicySettings::None => Box::new(none::None),
+        PolicySettings::Limit(settings) => Box::new(limit::Limits::new(settings)),
+        PolicySettings::Bandwidth(settings) => Box::new(bandwidth::Bandwidth::new(settings)),
+        PolicySettings::Qos(settings) => Box::new(qos::Qos::new(settings)),
+        PolicySettings::Fair(settings) => Box::new(fair::Fair::new(settings, seed)),
+        PolicySettings::Proportional(settings) => {
+            Box::new(proportional::Proportional::new(settings, seed))
+        }
+    }
+}
+
+/// The windows of everybody since some moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Windows {
+    pub(crate) elapsed: Duration,
+    pub(crate) by: BTreeMap<TenantId, Window>,
+}
+
+impl Windows {
+    /// Adds a tick. Who is not in it is forgotten.
+    pub(crate) fn add(&mut self, tick: &Tick<'_>) {
+        let longest = tick.tenants.values().map(|member| member.window.elapsed).max();
+        self.elapsed += longest.unwrap_or_default();
+        self.by.retain(|tenant, _| tick.is_here(*tenant));
+        for (tenant, member) in &tick.tenants {
+            self.by.entry(*tenant).or_default().add(&member.window);
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Windows::default();
+    }
+
+    pub(crate) fn use_dominant(&self, tenant: TenantId) -> f64 {
+        self.by.get(&tenant).map_or(0.0, Window::use_dominant)
+    }
+}

@@ -1,0 +1,19 @@
+//! No policy: everybody is free. For comparison, and to switch sharing off live.
+
+use std::time::Duration;
+
+use entresol_base::Nanos;
+
+use super::{Hands, Policy, Tick};
+
+/// How often it is asked, so that the views of its tenants stay fresh.
+const TICK: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(super) struct None;
+
+impl Policy for None {
+    fn tick(&mut self, tick: &Tick<'_>, _hands: &mut Hands<'_>) -> Nanos {
+        tick.now.after(TICK)
+    }
+}

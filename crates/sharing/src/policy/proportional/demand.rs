@@ -1,0 +1,94 @@
+//! What a tenant needs of a medium in the next round, by what it did in the last one.
+
+use std::collections::BTreeMap;
+
+use super::{Place, Proportional};
+use crate::policy::Tick;
+use crate::policy::epochs::Ended;
+use crate::settings::Donation;
+use crate::tenant::MediumId;
+
+/// A tenant that used this part of what it may use is busy, and takes what it can get.
+const BUSY: f64 = 0.95;
+/// An owner that uses so much more than it kept has come back.
+const BACK: f64 = 1.3;
+/// The largest part of its idle share that an owner lends at once, and the smallest.
+const STEP_MAX: f64 = 0.6;
+const STEP_MIN: f64 = 0.02;
+
+impl Proportional {
+    pub(super) fn wanted(&self, tick: &Tick<'_>, place: Place, ended: &Ended) -> f64 {
+        let fair = Self::fair(tick, place.0);
+        let assigned = self.assigned.get(&place).copied().unwrap_or(fair);
+        let used = ended.used.get(&place).copied().unwrap_or(0.0);
+        if self.epochs.is_some() {
+            if let Some(&at) = ended.used_up_at.get(&place) {
+                return (assigned / at.max(0.01)).min(1.0);
+            }
+        } else if used >= BUSY * assigned.max(fair) {
+            return 1.0;
+        }
+        self.kept(tick, place, (assigned, used))
+    }
+
+    /// What an owner that did not need all keeps of it.
+    fn kept(&self, tick: &Tick<'_>, (tenant, _): Place, (assigned, used): (f64, f64)) -> f64 {
+        let fair = Self::fair(tick, tenant);
+        // What it may become slower than alone by: it has one part of so many.
+        let slowdown_max = 1.0 / fair;
+        let slowdown = self.slowdowns.get(&tenant).copied();
+        match self.settings.donation {
+            Donation::Never => fair,
+            Donation::Naive => used,
+            // An owner that answers nothing has no performance to lose.
+            _ if used <= 0.0 => 0.0,
+            Donation::Steps(step) => match slowdown {
+                Some(slowdown) if slowdown >= slowdown_max => (assigned * (1.0 + step)).min(fair),
+                // Nothing known of it: nothing is risked.
+                None => fair,
+                Some(_) => (assigned * (1.0 - step)).max(used),
+            },
+            Donation::Adaptive => match slowdown {
+                None => fair,
+                Some(slowdown) => self.adapted((assigned, used), fair, slowdown / slowdown_max),
+            },
+        }
+    }
+
+    /// `nearness` is one where the guarantee is just kept.
+    fn adapted(&self, (assigned, used): (f64, f64), fair: f64, nearness: f64) -> f64 {
+        let safe = 1.0 - self.settings.margin;
+        if nearness > safe {
+            // The nearer the more is taken back; beyond the guarantee at once all.
+            let part = (nearness - safe) / self.settings.margin.max(0.01);
+            return (assigned + (fair - assigned) * part.clamp(0.1, 1.0)).min(fair);
+        }
+        let room = safe - nearness;
+        if room < self.settings.margin / 2.0 {
+            return assigned;
+        }
+        let step = (room * 2.0).clamp(STEP_MIN, STEP_MAX);
+        (assigned - (assigned - used).max(0.0) * step).max(used)
+    }
+
+    /// Whether somebody who had given something away uses more than it kept: it is not made to
+    /// wait for the end of the round.
+    pub(super) fn owner_is_back(&self, tick: &Tick<'_>) -> bool {
+        if self.settings.donation == Donation::Never {
+            return false;
+        }
+        let last: BTreeMap<Place, f64> = tick
+            .tenants
+            .iter()
+            .flat_map(|(&tenant, member)| {
+                MediumId::all(tick.media)
+                    .map(move |medium| ((tenant, medium), member.window.use_of(medium.0)))
+            })
+            .collect();
+        self.assigned.iter().any(|(place, &assigned)| {
+            let fair = Self::fair(tick, place.0);
+            let used = last.get(place).copied().unwrap_or(0.0);
+            assigned < fair * 0.95 && used > assigned * BACK && used > fair * 0.1
+        })
+    }
+}

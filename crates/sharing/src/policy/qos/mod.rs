@@ -1,0 +1,395 @@
+//! Quality of service: latency-critical tenants keep their targets, and best-effort tenants keep as
+//! much as that allows (the paper's algorithm 2).
+//!
+//! When a target is missed, the one who disturbs most is found by experiment and slowed a step.
+//! When all targets are kept with slack, all are released a step. A step that breaks somebody
+//! else's target is taken back. The paper's printed algorithm says «throttle» in two places where
+//! it must release: a victim that is itself slowed is released, and slack for all releases all.
+//!
+//! With [`Choice::LargestBandwidth`] it is Caladan's rule instead: no experiment, whoever moves
+//! most bytes is slowed.
+
+mod choose;
+mod deed;
+mod slack;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use entresol_base::Nanos;
+
+use self::deed::{Deed, Kind};
+use self::slack::Slacks;
+use super::patience::Patience;
+use super::{Hands, Policy, Tick, Windows};
+use crate::estimate::interference::{Gain, Progress, Trial, Victim};
+use crate::settings::{Choice, Metric, Pace, QosSettings};
+use crate::tenant::{Class, TenantId};
+use crate::throttle::Throttle;
+
+/// The share below which no latency-critical tenant is slowed.
+const CRITICAL_SHARE_MIN: f64 = 0.05;
+/// A gain below this part is noise.
+const GAIN_MIN: f64 = 0.02;
+/// A step further against the same culprit needs the last one to have helped by this part.
+const HELPED: f64 = 0.05;
+/// An experiment that shows nothing is repeated with twice the expense, up to this many times it.
+const EXPENSE_MAX: f64 = 16.0;
+/// The first wait after a step that had to be taken back.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Qos {
+    settings: QosSettings,
+    windows: Windows,
+    /// Nothing that happened before is believed.
+    settled_at: Nanos,
+    trial: Option<(Trial, f64)>,
+    /// The last step, until it has been judged.
+    deed: Option<Deed>,
+    culprit: Option<Culprit>,
+    /// A larger expense, after experiments that showed nothing.
+    expense_factor: f64,
+    /// The dominant share that one byte a second takes of each tenant, when last seen moving.
+    share_of_byte: BTreeMap<TenantId, f64>,
+    release: Patience,
+    /// Who was released since it was last slowed.
+    released: BTreeMap<TenantId, ()>,
+    /// Steps that broke another's target: this tenant, slowed for that one.
+    harmful: BTreeMap<(TenantId, TenantId), Patience>,
+    /// Victims whom nobody's slowing helps.
+    hopeless: BTreeMap<TenantId, Patience>,
+}
+
+/// Who was found to disturb whom.
+#[derive(Debug, Clone, Copy)]
+struct Culprit {
+    victim: TenantId,
+    tenant: TenantId,
+    /// How the victim fared when the culprit was last slowed.
+    badness: f64,
+}
+
+impl Policy for Qos {
+    fn tick(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) -> Nanos {
+        if let Some((mut trial, slack)) = self.trial.take() {
+            match trial.tick(tick, hands) {
+                Progress::Wait(next) => {
+                    self.trial = Some((trial, slack));
+                    return next;
+                }
+                Progress::Done(gains) => {
+                    self.conclude(tick, hands, (trial.victim, slack), &gains);
+                    return self.watch_anew(tick);
+                }
+            }
+        }
+        if tick.now <= self.settled_at {
+            return self.settled_at.max(tick.now.after(self.settings.tick));
+        }
+        self.windows.add(tick);
+        if !self.has_seen_enough(tick) {
+            return tick.now.after(self.settings.tick);
+        }
+        self.forget_the_gone(tick);
+        self.judge(tick, hands);
+        match &mut self.trial {
+            // The trial begins in this very tick.
+            Some((trial, _)) => match trial.tick(tick, hands) {
+                Progress::Wait(next) => next,
+                Progress::Done(_) => self.watch_anew(tick),
+            },
+            None => self.watch_anew(tick),
+        }
+    }
+
+    fn is_trying(&self) -> bool {
+        self.trial.is_some()
+    }
+}
+
+impl Qos {
+    pub(super) fn new(settings: QosSettings) -> Qos {
+        let release = Patience::new(PATIENCE, settings.patience_max);
+        Qos {
+            settings,
+            windows: Windows::default(),
+            settled_at: Nanos(0),
+            trial: None,
+            deed: None,
+            culprit: None,
+            expense_factor: 1.0,
+            share_of_byte: BTreeMap::new(),
+            release,
+            released: BTreeMap::new(),
+            harmful: BTreeMap::new(),
+            hopeless: BTreeMap::new(),
+        }
+    }
+
+    fn is_adaptive(&self) -> bool {
+        self.settings.pace == Pace::Adaptive
+    }
+
+    fn watch_anew(&mut self, tick: &Tick<'_>) -> Nanos {
+        self.trial = None;
+        self.windows.clear();
+        self.settled_at = tick.now.after(self.settings.tick);
+        self.settled_at
+    }
+
+    fn has_seen_enough(&self, tick: &Tick<'_>) -> bool {
+        // Tenants that come and go all the time begin their windows anew all the time.
+        if self.windows.elapsed >= self.settings.watch.longest {
+            return true;
+        }
+        tick.tenants.iter().all(|(tenant, member)| match member.settings.promised() {
+            None => self.windows.elapsed >= self.settings.watch.shortest,
+            Some(target) => self.windows.by.get(tenant).is_some_and(|window| {
+                self.settings.watch.is_enough(Metric::Percentile(target.percent), window)
+            }),
+        })
+    }
+
+    fn forget_the_gone(&mut self, tick: &Tick<'_>) {
+        let before = self.share_of_byte.len();
+        self.share_of_byte.retain(|tenant, _| tick.is_here(*tenant));
+        for (&tenant, window) in &self.windows.by {
+            if window.bytes_s() > 0.0 && window.use_dominant() > 0.0 {
+                self.share_of_byte.insert(tenant, window.use_dominant() / window.bytes_s());
+            }
+        }
+        if self.share_of_byte.len() != before {
+            self.release.reset();
+        }
+        self.released.retain(|tenant, ()| tick.is_here(*tenant));
+        self.hopeless.retain(|tenant, _| tick.is_here(*tenant));
+        self.harmful.retain(|(a, b), _| tick.is_here(*a) && tick.is_here(*b));
+    }
+
+    fn judge(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) {
+        let slacks = Slacks::of(tick, &self.windows, hands.throttles);
+        if self.take_back(tick, hands, &slacks) {
+            return;
+        }
+        let Some((victim, slack)) = slacks.worst() else { return };
+        if slack < 0.0 {
+            self.protect(tick, hands, &slacks, victim);
+        } else if slack > self.settings.slack_min {
+            self.release_all(tick, hands, &slacks, slack);
+        }
+    }
+
+    /// Undoes the last step if it broke the target of somebody who had kept it.
+    fn take_back(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>, slacks: &Slacks) -> bool {
+        let Some(deed) = self.deed.take() else { return false };
+        let Some(broken) = deed.broken(slacks) else { return false };
+        let name = tick.name(broken);
+        *hands.throttles = deed.before;
+        let whom = match deed.kind {
+            Kind::Slowed { tenant, victim } => {
+                let longest = self.settings.patience_max;
+                let patience = || Patience::new(PATIENCE, longest);
+                self.harmful.entry((tenant, victim)).or_insert_with(patience).fail(tick.now);
+                Some(tenant)
+            }
+            Kind::Released(tenant) => {
+                self.release.fail(tick.now);
+                self.released.clear();
+                tenant
+            }
+        };
+        let wait = self.release.remaining(tick.now).as_secs_f64();
+        let again = match deed.kind {
+            Kind::Released(_) if self.is_adaptive() => format!("; not again for {wait:.0} s"),
+            _ => String::new(),
+        };
+        let text = format!("the last step is taken back: it broke the target of {name}{again}");
+        hands.log.add(tick.now, whom, text);
+        true
+    }
+
+    fn protect(
+        &mut self,
+        tick: &Tick<'_>,
+        hands: &mut Hands<'_>,
+        slacks: &Slacks,
+        victim: TenantId,
+    ) {
+        let slack = slacks.of_tenant(victim);
+        let may_release = !self.is_adaptive() || self.release.is_over(tick.now);
+        if hands.throttles.is_throttled(victim) && may_release {
+            self.deed = Some(Deed::new(Kind::Released(Some(victim)), hands.throttles, slacks));
+            let why = "it misses its own target".to_owned();
+            return self.release(tick, hands, (victim, -slack), why);
+        }
+        let badness = slacks.latency_ns(victim);
+        if let Some(culprit) = self.culprit.filter(|_| self.is_adaptive()) {
+            let helped = badness < culprit.badness * (1.0 - HELPED);
+            if culprit.victim == victim && helped && self.has_room(tick, culprit.tenant) {
+                return self.slow(tick, hands, slacks, (culprit.tenant, victim));
+            }
+        }
+        if self.is_adaptive()
+            && self.hopeless.get(&victim).is_some_and(|patience| !patience.is_over(tick.now))
+        {
+            return;
+        }
+        let candidates = self.candidates(tick, slacks, victim);
+        match candidates.as_slice() {
+            [] => {}
+            [only] => self.slow(tick, hands, slacks, (*only, victim)),
+            several => {
+                let offers = several.iter().filter_map(|tenant| self.offer(*tenant)).collect();
+                let target = tick.tenants.get(&victim).and_then(|m| m.settings.promised());
+                let percentile = Metric::Percentile(target.map_or(99.0, |target| target.percent));
+                let metric = self.settings.metric.unwrap_or(percentile);
+                let window = self.windows.by.get(&victim);
+                let baseline = window.and_then(|window| metric.badness(window)).unwrap_or(badness);
+                let tried = Victim { tenant: victim, metric, baseline };
+                let settle = self.settings.tick;
+                let watch = self.settings.watch;
+                let trial = Trial::new(tried, watch, settle, offers, hands.throttles);
+                self.trial = Some((trial, slack));
+            }
+        }
+    }
+
+    fn conclude(
+        &mut self,
+        tick: &Tick<'_>,
+        hands: &mut Hands<'_>,
+        (victim, _): (TenantId, f64),
+        gains: &[Gain],
+    ) {
+        let worth = |gain: &Gain| match self.settings.pace {
+            Pace::Published => gain.gain,
+            Pace::Adaptive => gain.gain / gain.expense.max(f64::MIN_POSITIVE),
+        };
+        let real = |gain: &&Gain| !self.is_adaptive() || gain.gain >= GAIN_MIN;
+        let best = gains.iter().filter(real).max_by(|a, b| worth(a).total_cmp(&worth(b)));
+        let Some(best) = best.copied() else {
+            return self.nobody_helps(tick, hands, victim, gains.is_empty());
+        };
+        self.expense_factor = 1.0;
+        self.hopeless.remove(&victim);
+        let found: Vec<String> = gains
+            .iter()
+            .map(|gain| format!("{} {:+.0}%", tick.name(gain.tenant), gain.gain * 100.0))
+            .collect();
+        let text = format!(
+            "for {} an equal expense helps so much: {}",
+            tick.name(victim),
+            found.join(", ")
+        );
+        hands.log.add(tick.now, Some(best.tenant), text);
+        let slacks = Slacks::of(tick, &self.windows, hands.throttles);
+        self.slow(tick, hands, &slacks, (best.tenant, victim));
+    }
+
+    fn nobody_helps(
+        &mut self,
+        tick: &Tick<'_>,
+        hands: &mut Hands<'_>,
+        victim: TenantId,
+        all_gone: bool,
+    ) {
+        if all_gone {
+            return;
+        }
+        if self.expense_factor < EXPENSE_MAX {
+            self.expense_factor *= 2.0;
+            return;
+        }
+        self.expense_factor = 1.0;
+        let longest = self.settings.patience_max;
+        let patience =
+            self.hopeless.entry(victim).or_insert_with(|| Patience::new(PATIENCE, longest));
+        patience.fail(tick.now);
+        let wait = patience.remaining(tick.now).as_secs_f64();
+        let text = format!("misses its target, and slowing others does not help; {wait:.0} s rest");
+        hands.log.add(tick.now, Some(victim), text);
+    }
+
+    fn slow(
+        &mut self,
+        tick: &Tick<'_>,
+        hands: &mut Hands<'_>,
+        slacks: &Slacks,
+        (tenant, victim): (TenantId, TenantId),
+    ) {
+        let used = self.windows.use_dominant(tenant);
+        let share = match self.settings.pace {
+            Pace::Published => used - self.expense_share(tenant),
+            // Far from the target far, near it little.
+            Pace::Adaptive => used / (1.0 - slacks.of_tenant(victim)).clamp(1.1, 3.0),
+        };
+        if self.released.remove(&tenant).is_some() {
+            self.release.fail(tick.now);
+        }
+        self.deed = Some(Deed::new(Kind::Slowed { tenant, victim }, hands.throttles, slacks));
+        let badness = slacks.latency_ns(victim);
+        self.culprit = Some(Culprit { victim, tenant, badness });
+        let why = match self.settings.choice {
+            Choice::Interference => "it disturbs",
+            Choice::LargestBandwidth => "it moves most bytes beside",
+        };
+        let late = -slacks.of_tenant(victim) * 100.0;
+        let why = format!("{why} {}, which misses its target by {late:.0}%", tick.name(victim));
+        let share = share.max(self.share_min(tick, tenant));
+        hands.slow(tick, tenant, Throttle::share(share), why);
+    }
+
+    fn release_all(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>, slacks: &Slacks, slack: f64) {
+        let slowed: Vec<TenantId> =
+            tick.tenants.keys().copied().filter(|id| hands.throttles.is_throttled(*id)).collect();
+        if slowed.is_empty() {
+            return;
+        }
+        if self.is_adaptive() {
+            // A tenant that leaves half of what it may have has another load than the one that
+            // had to be slowed.
+            let idle = |tenant: &TenantId| {
+                self.windows.use_dominant(*tenant) < 0.5 * hands.throttles.of(*tenant).share_max()
+            };
+            if slowed.iter().all(idle) {
+                self.release.reset();
+            }
+            if !self.release.is_over(tick.now) {
+                return;
+            }
+        }
+        self.deed = Some(Deed::new(Kind::Released(None), hands.throttles, slacks));
+        for tenant in slowed {
+            let why = format!("all targets are kept with {:.0}% slack", slack * 100.0);
+            self.release(tick, hands, (tenant, slack), why);
+        }
+    }
+
+    /// Releases a tenant a step; `room` is how far things are from where they should be.
+    fn release(
+        &mut self,
+        tick: &Tick<'_>,
+        hands: &mut Hands<'_>,
+        (tenant, room): (TenantId, f64),
+        why: String,
+    ) {
+        let share = hands.throttles.of(tenant).share_max();
+        let share = match self.settings.pace {
+            Pace::Published => share + self.expense_share(tenant),
+            Pace::Adaptive => share * (1.0 + (room * 0.5).clamp(0.05, 0.5)),
+        };
+        self.released.insert(tenant, ());
+        hands.slow(tick, tenant, Throttle::share(share), why);
+    }
+
+    fn share_min(&self, tick: &Tick<'_>, tenant: TenantId) -> f64 {
+        let critical =
+            tick.tenants.get(&tenant).is_some_and(|m| m.settings.class == Class::LatencyCritical);
+        if critical {
+            self.settings.share_min.max(CRITICAL_SHARE_MIN)
+        } else {
+            self.settings.share_min
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Response times of one tenant since it was last asked, in a form that merges exactly.
+//!
+//! Tails are judged within tens of milliseconds only if every tick's times can be added to the
+//! next one's, so the buckets are the same for everybody: 32 to each power of two, which states a
+//! time within 1.6%. Beside `base`'s histogram, which has three digits and takes 200 KiB, this one
+//! takes 5 and can be kept for each tenant and tick.
+
+use std::time::Duration;
+
+/// Buckets to a power of two, as a power of two.
+const SPLIT_BITS: u32 = 5;
+const SPLIT: u64 = 1 << SPLIT_BITS;
+/// Longer times count as this: 68 s.
+const HIGHEST_NS: u64 = (1 << 36) - 1;
+const BUCKETS: usize = ((36 - SPLIT_BITS + 1) as usize) << SPLIT_BITS;
+
+/// Response times, mergeable.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sketch {
+    /// Empty until the first record, so that a tenant that does nothing costs nothing.
+    counts: Vec<u64>,
+    count: u64,
+}
+
+impl Sketch {
+    /// Nothing recorded.
+    #[must_use]
+    pub fn new() -> Sketch {
+        Sketch::default()
+    }
+
+    /// Records one response time.
+    pub fn record(&mut self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        if self.counts.is_empty() {
+            self.counts.resize(BUCKETS, 0);
+        }
+        self.counts[bucket(ns)] += 1;
+        self.count += 1;
+    }
+
+    /// Adds everything that `other` recorded.
+    pub fn merge(&mut self, other: &Sketch) {
+        if other.count == 0 {
+            return;
+        }
+        if self.counts.is_empty() {
+            self.counts.resize(BUCKETS, 0);
+        }
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine = mine.saturating_add(*theirs);
+        }
+        self.count = self.count.saturating_add(other.count);
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.counts.fill(0);
+        self.count = 0;
+    }
+
+    /// How many times were recorded.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The time in nanoseconds that `percent` of all records do not exceed; none when empty or
+    /// when `percent` is no number.
+    #[must_use]
+    pub fn percentile_ns(&self, percent: f64) -> Option<f64> {
+        if self.count == 0 || percent.is_nan() {
+            return None;
+        }
+        let above = (self.count as f64 * (1.0 - percent.clamp(0.0, 100.0) / 100.0)).floor();
+        let mut above = above as u64;
+        for (index, &count) in self.counts.iter().enumerate().rev() {
+            if count > above {
+                return Some(middle_ns(index));
+            }
+            above -= count;
+        }
+        // All but the smallest are above: 0 per cent.
+        self.counts.iter().position(|&count| count > 0).map(middle_ns)
+    }
+
+    /// The mean in nanoseconds; none when empty.
+    #[must_use]
+    pub fn mean_ns(&self) -> Option<f64> {
+        let sum: f64 =
+            self.counts.iter().enumerate().map(|(i, &count)| middle_ns(i) * count as f64).sum();
+        (self.count > 0).then(|| sum / self.count as f64)
+    }
+}
+
+fn bucket(ns: u64) -> usize {
+    let ns = ns.min(HIGHEST_NS);
+    if ns < SPLIT {
+        return ns as usize;
+    }
+    let power = ns.ilog2() - SPLIT_BITS;
+    // The leading one stands for the bucket row, the next five bits for the place in it.
+    ((u64::from(power) << SPLIT_BITS) + (ns >> power)) as usize
+}
+
+fn middle_ns(bucket: usize) -> f64 {
+    let bucket = bucket as u64;
+    if bucket < 2 * SPLIT {
+        return bucket as f64;
+    }
+    let power = (bucket >> SPLIT_BITS) - 1;
+    let low = (SPLIT + (bucket & (SPLIT - 1))) << power;
+    low as f64 + ((1u64 << power) - 1) as f64 / 2.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_empty_sketch_knows_nothing() {
+        assert_eq!(Sketch::new().percentile_ns(99.0), None);
+        assert_eq!(Sketch::new().mean_ns(), None);
+    }
+
+    #[test]
+    fn what_is_no_percentile_is_none() {
+        let mut sketch = Sketch::new();
+        sketch.record(Duration::from_nanos(7));
+        assert_eq!(sketch.percentile_ns(f64::NAN), None);
+        for percent in [-5.0, 0.0, 50.0, 100.0, 1e300] {
+            assert_eq!(sketch.percentile_ns(percent), Some(7.0));
+        }
+        sketch.record(Duration::MAX);
+        assert!(sketch.percentile_ns(100.0).expect("some") > 6e10);
+    }
+
+    #[test]
+    fn buckets_run_on_without_gap() {
+        let mut last = 0;
+        for ns in 0..100_000 {
+            let at = bucket(ns);
+            assert!(at == last || at == last + 1, "{ns}");
+            last = at;
+        }
+        assert!(bucket(u64::MAX) < BUCKETS);
+    }
+
+    proptest! {
+        #[test]
+        fn percentiles_are_within_two_per_cent(
+            mut times in prop::collection::vec(1u64..5_000_000_000, 1..400),
+            percent in 0.0f64..100.0,
+            split in 0usize..400,
+        ) {
+            let (mut one, mut two) = (Sketch::new(), Sketch::new());
+            for (index, &ns) in times.iter().enumerate() {
+                let part = if index < split { &mut one } else { &mut two };
+                part.record(Duration::from_nanos(ns));
+            }
+            one.merge(&two);
+            times.sort_unstable();
+            let above = (times.len() as f64 * (1.0 - percent / 100.0)).floor() as usize;
+            let exact = times[times.len().saturating_sub(above + 1)] as f64;
+            let ours = one.percentile_ns(percent).expect("not empty");
+            prop_assert!((ours / exact - 1.0).abs() < 0.02, "{ours} for {exact}");
+            prop_assert_eq!(one.count(), times.len() as u64);
+        }
+    }
+}

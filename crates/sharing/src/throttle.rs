@@ -1,0 +1,201 @@
+//! What the controller sets: how a tenant is slowed on a medium.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use entresol_media::Limit;
+
+use crate::tenant::{MediumId, TenantId};
+
+/// The unit of the paper's delays.
+pub const DELAY_UNIT: Duration = Duration::from_nanos(10);
+
+/// How a tenant is slowed on a medium.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Throttle {
+    /// Not at all.
+    #[default]
+    Free,
+    /// To this share of the medium's time, kept by the bucket of its account.
+    Share(f64),
+    /// By so many times 10 ns in front of each access. Only the paper's own variants do this; the
+    /// account is left free.
+    Delay(u32),
+    /// Until further notice.
+    Stopped,
+}
+
+impl Throttle {
+    /// A share, put in order: nothing above zero or no number stops, all of the medium is free.
+    #[must_use]
+    pub fn share(share: f64) -> Throttle {
+        match share {
+            share if share.is_nan() || share <= 0.0 => Throttle::Stopped,
+            share if share >= 1.0 => Throttle::Free,
+            share => Throttle::Share(share),
+        }
+    }
+
+    /// The limit that the tenant's account has to be given.
+    #[must_use]
+    pub fn limit(self) -> Limit {
+        match self {
+            Throttle::Free | Throttle::Delay(_) => Limit::Unlimited,
+            Throttle::Share(share) => Limit::Share(share),
+            Throttle::Stopped => Limit::Stopped,
+        }
+    }
+
+    /// How long each access has to be held up beside the limit.
+    #[must_use]
+    pub fn delay(self) -> Duration {
+        match self {
+            Throttle::Delay(units) => DELAY_UNIT * units,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// The most of the medium that it leaves, as far as that is known.
+    #[must_use]
+    pub fn share_max(self) -> f64 {
+        match self {
+            Throttle::Free | Throttle::Delay(_) => 1.0,
+            Throttle::Share(share) => share,
+            Throttle::Stopped => 0.0,
+        }
+    }
+
+    /// The stricter one of a limit from above and one from within.
+    #[must_use]
+    pub(crate) fn and(self, other: Throttle) -> Throttle {
+        match (self, other) {
+            (Throttle::Stopped, _) | (_, Throttle::Stopped) => Throttle::Stopped,
+            (Throttle::Free, other) | (other, Throttle::Free) => other,
+            (Throttle::Share(a), Throttle::Share(b)) => Throttle::Share(a.min(b)),
+            (Throttle::Delay(a), Throttle::Delay(b)) => Throttle::Delay(a.max(b)),
+            // A share is exact; a delay is whatever comes of it.
+            (Throttle::Share(a), Throttle::Delay(_)) | (Throttle::Delay(_), Throttle::Share(a)) => {
+                Throttle::Share(a)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Throttle {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Throttle::Free => write!(out, "free"),
+            Throttle::Share(share) => write!(out, "{:.1}%", share * 100.0),
+            Throttle::Delay(units) => write!(out, "{} ns before each access", units * 10),
+            Throttle::Stopped => write!(out, "stopped"),
+        }
+    }
+}
+
+/// One thing to do: from now on this tenant is slowed so on this medium.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Action {
+    /// Whom.
+    pub tenant: TenantId,
+    /// Where.
+    pub medium: MediumId,
+    /// How.
+    pub throttle: Throttle,
+}
+
+/// How everybody is slowed everywhere. Who is not in it is free.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Throttles {
+    set: BTreeMap<(TenantId, MediumId), Throttle>,
+}
+
+impl Throttles {
+    pub(crate) fn get(&self, tenant: TenantId, medium: MediumId) -> Throttle {
+        self.set.get(&(tenant, medium)).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn set(&mut self, tenant: TenantId, medium: MediumId, throttle: Throttle) {
+        match throttle {
+            Throttle::Free => self.set.remove(&(tenant, medium)),
+            throttle => self.set.insert((tenant, medium), throttle),
+        };
+    }
+
+    /// The same on every medium: a tenant that has at most this share of each has at most this
+    /// dominant share.
+    pub(crate) fn set_all(&mut self, tenant: TenantId, media: usize, throttle: Throttle) {
+        for medium in MediumId::all(media) {
+            self.set(tenant, medium, throttle);
+        }
+    }
+
+    /// The strictest on any medium.
+    pub(crate) fn of(&self, tenant: TenantId) -> Throttle {
+        let first = (tenant, MediumId(0));
+        let last = (tenant, MediumId(usize::MAX));
+        self.set.range(first..=last).fold(Throttle::Free, |all, (_, one)| all.and(*one))
+    }
+
+    pub(crate) fn is_throttled(&self, tenant: TenantId) -> bool {
+        self.of(tenant) != Throttle::Free
+    }
+
+    /// Forgets the tenants that `keep` does not want.
+    pub(crate) fn retain(&mut self, keep: impl Fn(TenantId) -> bool) {
+        self.set.retain(|(tenant, _), _| keep(*tenant));
+    }
+
+    /// What has to be done to get from `before` to here, in the order of tenants and media.
+    pub(crate) fn changes_since(&self, before: &Throttles) -> Vec<Action> {
+        let places: std::collections::BTreeSet<_> =
+            self.set.keys().chain(before.set.keys()).copied().collect();
+        places
+            .into_iter()
+            .map(|(tenant, medium)| Action { tenant, medium, throttle: self.get(tenant, medium) })
+            .filter(|action| before.get(action.tenant, action.medium) != action.throttle)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_put_in_order() {
+        for (share, throttle) in [
+            (f64::NAN, Throttle::Stopped),
+            (-1.0, Throttle::Stopped),
+            (0.0, Throttle::Stopped),
+            (0.25, Throttle::Share(0.25)),
+            (1.0, Throttle::Free),
+            (f64::INFINITY, Throttle::Free),
+        ] {
+            assert_eq!(Throttle::share(share), throttle);
+        }
+        assert_eq!(Throttle::Stopped.limit(), Limit::Stopped);
+        assert_eq!(Throttle::Delay(7).limit(), Limit::Unlimited);
+        assert_eq!(Throttle::Delay(7).delay(), Duration::from_nanos(70));
+    }
+
+    #[test]
+    fn changes_lead_from_one_state_to_the_other_and_back() {
+        let (a, b) = (TenantId(1), TenantId(2));
+        let mut before = Throttles::default();
+        before.set_all(a, 2, Throttle::Share(0.5));
+        let mut after = before.clone();
+        after.set_all(a, 2, Throttle::Free);
+        after.set(b, MediumId(1), Throttle::Stopped);
+        let there = after.changes_since(&before);
+        assert_eq!(there.len(), 3);
+        let mut walked = before.clone();
+        for action in &there {
+            walked.set(action.tenant, action.medium, action.throttle);
+        }
+        assert_eq!(walked, after);
+        assert!(after.changes_since(&after).is_empty());
+        assert_eq!(after.of(b), Throttle::Stopped);
+        assert!(!after.is_throttled(a));
+    }
+}
