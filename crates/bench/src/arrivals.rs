@@ -1,7 +1,7 @@
 //! When requests are due: drawn in advance, whatever the server does (an open loop).
 
 use entresol_base::Nanos;
-use fastrand::Rng;
+use entresol_base::rng::Rng;
 
 /// Due times of a Poisson process: independent clients as seen together.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ impl PoissonArrivals {
     #[must_use]
     pub fn new(origin: Nanos, per_second: f64, seed: u64) -> Self {
         let mut arrivals = PoissonArrivals {
-            rng: Rng::with_seed(seed),
+            rng: Rng::new(seed),
             gap_ns_mean: 1e9 / per_second.max(1e-6),
             due_ns: 0.0,
             origin,
@@ -44,8 +44,7 @@ impl PoissonArrivals {
     }
 
     fn draw_gap(&mut self) {
-        // 1 - f64() lies in (0, 1], so the logarithm is finite.
-        self.due_ns -= (1.0 - self.rng.f64()).ln() * self.gap_ns_mean;
+        self.due_ns += self.rng.exponential(self.gap_ns_mean);
     }
 }
 

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use entresol_base::ByteSize;
-use entresol_media::{BackendChoice, MediumSpec};
+use entresol_media::{BackendChoice, CostTable, MediumSpec};
 use serde::{Deserialize, Serialize};
 
 /// Which segment goes when room is short.
@@ -79,6 +80,8 @@ pub struct Config {
     pub huge_pages: bool,
     /// How block files are read and written.
     pub io_backend: BackendChoice,
+    /// What accesses to the medium cost; what is published for such media if absent.
+    pub costs: Option<Arc<CostTable>>,
     /// Seed of the key hash; drawn at random if absent.
     pub seed: Option<u64>,
 }
@@ -99,6 +102,7 @@ impl Config {
             restart_dir: None,
             huge_pages: true,
             io_backend: BackendChoice::Auto,
+            costs: None,
             seed: None,
         }
     }

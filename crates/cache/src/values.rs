@@ -59,7 +59,8 @@ impl Values {
                 return Err(OpenError::Medium { tenant, medium });
             }
         };
-        let costs = Arc::new(CostTable::default_for(values.kind()));
+        let published = || Arc::new(CostTable::default_for(values.kind()));
+        let costs = config.costs.clone().unwrap_or_else(published);
         Ok((values, Account::new(config.medium.to_string(), costs)))
     }
 

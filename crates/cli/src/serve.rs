@@ -92,6 +92,9 @@ struct TenantFlags {
     /// Quota of a medium other than dram.
     #[arg(long, value_name = "SIZE")]
     medium_quota: Option<String>,
+    /// The medium's cost table; looked for beside the medium unless given.
+    #[arg(long, value_name = "FILE")]
+    cost_table: Option<String>,
     /// Size of a segment; chosen from the quota unless given.
     #[arg(long, value_name = "SIZE")]
     segment_size: Option<String>,
@@ -204,6 +207,7 @@ impl TenantFlags {
             medium: self.medium.clone().map(spanned),
             dram_quota: size(&self.dram_quota),
             medium_quota: size(&self.medium_quota),
+            cost_table: self.cost_table.clone().map(spanned),
             segment_size: size(&self.segment_size),
             value_limit: size(&self.value_limit),
             eviction: self.eviction.clone().map(spanned),

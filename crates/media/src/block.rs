@@ -23,7 +23,7 @@ use crate::crash::Place;
 use crate::model::ModelName;
 use crate::placement::{FileError, Placement};
 pub use crate::raw::buffer::IoBuffer;
-use crate::raw::ring::Ring;
+use crate::raw::ring::{Completion, Ring};
 
 mod local;
 mod slow;
@@ -228,6 +228,16 @@ pub trait BlockFile: Send + Sync + fmt::Debug {
     /// # Errors
     /// If the kernel refuses.
     fn queue(self: Arc<Self>, depth: usize) -> io::Result<Box<dyn IoQueue>>;
+
+    /// A queue that polls the disk for completions instead of being interrupted: waiting burns the
+    /// processor, and its descriptor never becomes readable. For measuring.
+    ///
+    /// # Errors
+    /// If requests do not go through io_uring past the page cache, or the kernel refuses.
+    fn polled_queue(self: Arc<Self>, depth: usize) -> io::Result<Box<dyn IoQueue>> {
+        let _ = depth;
+        Err(io::Error::new(io::ErrorKind::Unsupported, "only disks behind io_uring are polled"))
+    }
 }
 
 // Behind a vtable `#[track_caller]` yields the trait's own line; hence this beside the trait.
@@ -404,7 +414,7 @@ fn choose(
         return Ok(Backend::ThreadPool);
     }
     let trial = || -> io::Result<()> {
-        let mut ring = Ring::new(Arc::new(file.duplicate()?), 1)?;
+        let mut ring = Ring::new(Arc::new(file.duplicate()?), 1, Completion::Interrupt)?;
         let buffer = ring.buffer(file.alignment().offset as usize);
         let request = IoRequest { access: Access::Read, offset: 0, buffer, token: 0 };
         let mut done = Vec::new();

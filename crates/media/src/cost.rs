@@ -388,6 +388,25 @@ pub fn place_of(medium: &MediumSpec) -> Option<PathBuf> {
     }
 }
 
+/// The table for a medium: that in `configured`, or that in its own place, or none if nobody has
+/// measured it. With it comes the file that it was in.
+///
+/// # Errors
+/// If there is a table and it cannot be used.
+pub fn find(
+    medium: &MediumSpec,
+    configured: Option<&Path>,
+) -> Result<Option<(CostTable, PathBuf)>, CostTableError> {
+    let path = match configured {
+        Some(path) => path.to_path_buf(),
+        None => match place_of(medium).filter(|path| crate::files::exists(path)) {
+            Some(path) => path,
+            None => return Ok(None),
+        },
+    };
+    Ok(Some((CostTable::load(&path)?, path)))
+}
+
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -498,6 +517,26 @@ mod tests {
         check(&format!("{}-{}", &good[..first], &good[first..]), "not a time above 0");
         let missing = CostTable::load(Path::new("/nonexistent/t.json")).expect_err("missing");
         assert!(missing.to_string().starts_with("cost table /nonexistent/t.json: "), "{missing}");
+    }
+
+    #[test]
+    fn a_table_is_found_beside_its_medium_or_where_it_is_said_to_be() {
+        let directory = tempfile::tempdir().expect("directory");
+        let path = directory.path().join("values");
+        let medium = format!("file:{}", path.display()).parse().expect("a medium");
+        assert!(find(&medium, None).expect("none").is_none());
+        let table = CostTable::default_for(MediumKind::File);
+        let place = place_of(&medium).expect("a place");
+        table.save(&place).expect("saves");
+        assert_eq!(find(&medium, None).expect("found"), Some((table.clone(), place.clone())));
+        let other = directory.path().join("other");
+        let error = find(&medium, Some(&other)).expect_err("missing").to_string();
+        assert!(error.contains("other"), "{error}");
+        crate::files::write_atomically(&place, b"{}").expect("writes");
+        let error = find(&medium, None).expect_err("damaged").to_string();
+        assert!(error.contains("values.costs.json") && error.contains("profile"), "{error}");
+        table.save(&other).expect("saves");
+        assert!(find(&medium, Some(&other)).expect("found").is_some());
     }
 
     #[test]

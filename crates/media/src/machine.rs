@@ -9,6 +9,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::files;
 
+mod disk;
+
+pub use disk::{DiskReads, FileDisk};
+
 /// Sees to it that large buffers go back to the system when they are freed, however large they
 /// once were: what a server calls once, at its start.
 pub fn give_large_buffers_back() {

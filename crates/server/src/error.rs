@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use entresol_cache::{OpenError, ResizeError};
+use entresol_media::cost::CostTableError;
 
 use crate::listener::ListenError;
 
@@ -26,6 +27,14 @@ pub enum StartError {
         tenant: String,
         /// Why.
         cause: OpenError,
+    },
+    /// A tenant's cost table is there and cannot be used.
+    #[error("tenant '{tenant}': {cause}")]
+    Costs {
+        /// Whose.
+        tenant: String,
+        /// Why.
+        cause: CostTableError,
     },
     /// The admin listener cannot listen.
     #[error("admin listener on {address}: {cause}; choose another address or say off")]

@@ -106,6 +106,9 @@ fn check_tenant(old: &TenantSettings, new: &TenantSettings) -> Result<(), Reload
     if old.medium != new.medium {
         return refused("medium");
     }
+    if old.cost_table != new.cost_table {
+        return refused("cost_table");
+    }
     if old.segment_size != new.segment_size {
         return refused("segment_size");
     }

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use entresol_base::Clock;
-use entresol_cache::{Cache, CloseError};
+use entresol_cache::{Cache, CloseError, Config as CacheConfig};
 use entresol_media::MediumSpec;
+use entresol_media::cost::{self, CostTable};
 
 use crate::admin::Admin;
 use crate::config::{AdminAddress, Settings, TenantSettings};
@@ -88,6 +89,31 @@ fn bind_admin(AdminAddress(address): AdminAddress) -> Result<std::net::TcpListen
         .map_err(|cause| StartError::AdminListener { address, cause })
 }
 
+/// The cost table by which a tenant's accesses to its medium are charged, if there is a measured
+/// one; which it is goes to the log.
+fn find_costs(tenant: &TenantSettings) -> Result<Option<Arc<CostTable>>, StartError> {
+    let failed = |cause| StartError::Costs { tenant: tenant.name.clone(), cause };
+    let found = cost::find(&tenant.medium, tenant.cost_table.as_deref()).map_err(failed)?;
+    let Some((table, path)) = found else {
+        tracing::info!(
+            tenant = %tenant.name,
+            medium = %tenant.medium,
+            "no measured cost table: charging by published ones; entresol profile makes one"
+        );
+        return Ok(None);
+    };
+    let source = table.source();
+    tracing::info!(
+        tenant = %tenant.name,
+        table = %path.display(),
+        measured = %source.medium,
+        date = %source.date,
+        spread = source.spread,
+        "charging by a measured cost table"
+    );
+    Ok(Some(Arc::new(table)))
+}
+
 /// Binds and opens tenants, all or none.
 pub(crate) fn prepare(
     tenants: &[&TenantSettings],
@@ -99,11 +125,16 @@ pub(crate) fn prepare(
         let listen = |cause| StartError::Listen { tenant: tenant.name.clone(), cause };
         bound.push(listener::bind(tenant, settings.threads).map_err(listen)?);
     }
+    let mut costs = Vec::new();
+    for tenant in tenants {
+        costs.push(find_costs(tenant)?);
+    }
     let mut prepared: Vec<Prepared> = Vec::new();
     let mut created: Vec<PathBuf> = Vec::new();
-    for (tenant, bound) in tenants.iter().zip(bound) {
+    for ((tenant, bound), costs) in tenants.iter().zip(bound).zip(costs) {
         created.extend(file_to_be_created(tenant));
-        match Cache::open(tenant.cache(settings), Arc::clone(clock)) {
+        let config = CacheConfig { costs, ..tenant.cache(settings) };
+        match Cache::open(config, Arc::clone(clock)) {
             Ok(cache) => {
                 prepared.push(Prepared { settings: (*tenant).clone(), bound, cache });
             }

@@ -3,17 +3,21 @@
 use std::time::Duration;
 
 use entresol_base::ByteSize;
+use entresol_media::model::ModelName;
 use entresol_media::probe::{Arena, ArenaSizes, StoreMethod};
 use entresol_media::{MediumSpec, PmemMode, RegionError, RegionKind, files, machine};
 
 use super::costs::{self, Origin};
 use super::figure::Figure;
+use super::memory::model::ModelMemory;
 use super::memory::real::RealMemory;
-use super::memory::{MemorySubject, ROUNDS, Scope, cost_plan, plan};
+use super::memory::{MemorySubject, ROUNDS, Scope, cost_plan, measure, plan};
 use super::{Fact, MediumProfile, ProfileOptions, advice, sample_time, thread_counts, today};
 use crate::error::BenchError;
 use crate::progress::Progress;
 
+/// The most threads of a model, unless told otherwise: the papers' sixteen.
+const MODEL_THREADS: usize = 16;
 /// What is read from, unless told otherwise.
 const SIZE_QUICK: ByteSize = ByteSize::gib(1);
 const SIZE_FULL: ByteSize = ByteSize::gib(4);
@@ -26,25 +30,32 @@ pub(super) fn profile(
     progress.say("preparing memory");
     let grounds: Vec<Ground> =
         media.iter().map(|medium| Ground::prepare(medium, options)).collect::<Result<_, _>>()?;
-    let most = options.threads.unwrap_or_else(machine::processors);
+    let modelled = grounds.iter().all(|ground| matches!(ground, Ground::Model(_)));
+    // A model answers the same in every round.
+    let rounds = if modelled { 1 } else { ROUNDS };
+    let usual = if modelled { MODEL_THREADS } else { machine::processors() };
+    let most = options.threads.unwrap_or(usual);
     let scope = Scope {
         full: options.full,
         threads: thread_counts(most),
-        methods: StoreMethod::available(),
+        methods: match modelled {
+            true => vec![StoreMethod::Streaming, StoreMethod::Clwb],
+            false => StoreMethod::available(),
+        },
     };
     let time = sample_time(options.full);
     let mut subjects: Vec<Box<dyn MemorySubject + '_>> =
-        grounds.iter().map(|ground| ground.subject(time)).collect();
+        grounds.iter().map(|ground| ground.subject(time)).collect::<Result<_, _>>()?;
     let plan = plan(&scope);
-    progress.expect(plan.samples(ROUNDS) * subjects.len() as u64);
-    let mut figures = plan.measure(&mut subjects, ROUNDS, progress)?;
+    progress.expect(plan.samples(rounds) * subjects.len() as u64);
+    let mut figures = measure(&plan, &mut subjects, rounds, progress)?;
     let (readers, writers) = (
         best_threads(&figures[0], "read_bandwidth_random", &scope),
         best_threads(&figures[0], "write_bandwidth_random", &scope),
     );
     let cost_plan = cost_plan(&scope, [readers, writers]);
-    progress.expect(cost_plan.samples(ROUNDS) * subjects.len() as u64);
-    let costs = cost_plan.measure(&mut subjects, ROUNDS, progress)?;
+    progress.expect(cost_plan.samples(rounds) * subjects.len() as u64);
+    let costs = measure(&cost_plan, &mut subjects, rounds, progress)?;
     let remarks: Vec<Option<String>> = subjects.iter().map(|subject| subject.remarks()).collect();
     drop(subjects);
     for (all, more) in figures.iter_mut().zip(costs) {
@@ -86,10 +97,14 @@ fn best_threads(figures: &[Figure], name: &str, scope: &Scope) -> usize {
 /// What a medium is measured on.
 enum Ground {
     Real { arena: Box<Arena>, huge_bytes: u64, made: Option<std::path::PathBuf> },
+    Model(ModelName),
 }
 
 impl Ground {
     fn prepare(medium: &MediumSpec, options: &ProfileOptions) -> Result<Ground, BenchError> {
+        if let MediumSpec::Model(name) = medium {
+            return Ok(Ground::Model(*name));
+        }
         let size = options.size.unwrap_or(if options.full { SIZE_FULL } else { SIZE_QUICK });
         let sizes = ArenaSizes { read_bytes: size.0, write_bytes: size.0 / 2 };
         let failed = |error: RegionError| BenchError::Usage(error.to_string());
@@ -118,22 +133,31 @@ impl Ground {
         }
     }
 
-    fn subject(&self, time: Duration) -> Box<dyn MemorySubject + '_> {
-        match self {
+    fn subject(&self, time: Duration) -> Result<Box<dyn MemorySubject + '_>, BenchError> {
+        Ok(match self {
             Ground::Real { arena, .. } => Box::new(RealMemory::new(arena, time)),
-        }
+            Ground::Model(name) => Box::new(ModelMemory::new(*name)?),
+        })
     }
 
     fn machine(&self) -> String {
-        machine::describe()
+        match self {
+            Ground::Real { .. } => machine::describe(),
+            Ground::Model(_) => "a model, in virtual time".to_owned(),
+        }
     }
 
+    /// A model's numbers are of no day.
     fn date(&self) -> String {
-        today()
+        match self {
+            Ground::Real { .. } => today(),
+            Ground::Model(_) => String::new(),
+        }
     }
 
     fn kind(&self) -> &'static str {
         match self {
+            Ground::Model(_) => "model in virtual time",
             Ground::Real { arena, .. } => match arena.kind() {
                 RegionKind::Anonymous => "dram",
                 RegionKind::Dax => "persistent memory (DAX)",
@@ -158,6 +182,7 @@ impl Ground {
             medium: medium.to_string(),
             kind: self.kind().to_owned(),
             facts: self.facts(options),
+            splits: Vec::new(),
             advice: advice::of_memory(&figures),
             figures,
             costs,
@@ -167,18 +192,29 @@ impl Ground {
     fn facts(&self, options: &ProfileOptions) -> Vec<Fact> {
         match self {
             Ground::Real { arena, huge_bytes, .. } => real_facts(arena, *huge_bytes, options),
+            Ground::Model(_) => vec![Fact {
+                name: "virtual time",
+                text: "a model of a device answered, not a device: every figure is exact and the \
+                       same on any machine, and as right as the model"
+                    .to_owned(),
+            }],
         }
     }
 }
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        let Ground::Real { made, .. } = self;
-        if let Some(path) = made {
+        if let Ground::Real { made: Some(path), .. } = self {
             // Whoever finds the file later sees by its first bytes that it may be removed.
             let _ = files::remove(path);
         }
     }
+}
+
+/// Does what comes before and after measuring.
+#[cfg(test)]
+pub(super) fn prepare_and_drop(options: &ProfileOptions) -> Result<(), BenchError> {
+    Ground::prepare(&options.medium, options).map(drop)
 }
 
 fn real_facts(arena: &Arena, huge_bytes: u64, options: &ProfileOptions) -> Vec<Fact> {

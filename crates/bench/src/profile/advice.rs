@@ -154,6 +154,63 @@ fn fences(figure: &Figure) -> Option<String> {
     })
 }
 
+/// Advice on files and drives.
+pub(super) fn of_files(figures: &[Figure]) -> Vec<String> {
+    let figure = |name: &str| figures.iter().find(|figure| figure.name == name);
+    let mut advice = Vec::new();
+    for what in ["random reads", "random writes"] {
+        let bandwidth = figure("bandwidth").and_then(|figure| figure.series(what));
+        let latency = figure("latency").and_then(|figure| figure.series(what));
+        if let (Some(bandwidth), Some(latency)) = (bandwidth, latency) {
+            advice.extend(request_size(what, bandwidth, latency));
+        }
+    }
+    advice.extend(figure("iops_over_depth").and_then(depth));
+    advice.extend(figure("response_time").and_then(load));
+    advice
+}
+
+fn request_size(what: &str, bandwidth: &Series, latency: &Series) -> Option<String> {
+    let most = bandwidth.points.iter().map(|point| point.y.median).fold(0.0, f64::max);
+    let enough = bandwidth.points.iter().find(|p| p.y.median >= most * BANDWIDTH_SHARE)?;
+    let first = latency.points.first()?;
+    let same = latency.points.iter().take_while(|p| p.y.median <= first.y.median * 1.25).last()?;
+    Some(format!(
+        "For {what}: up to {} a request takes no longer than one of {} (within 25%), so do not \
+         split pages of that size; {} and more reach {:.0}% of the best bandwidth ({} GB/s).",
+        bytes(same.x),
+        bytes(first.x),
+        bytes(enough.x),
+        enough.y.median / most * 100.0,
+        number(most),
+    ))
+}
+
+fn depth(figure: &Figure) -> Option<String> {
+    let points = &figure.series.first()?.points;
+    let most = points.iter().map(|point| point.y.median).fold(0.0, f64::max);
+    let enough = points.iter().find(|point| point.y.median >= most * ENOUGH)?;
+    Some(format!(
+        "{} requests in flight reach {:.0}% of the most mixed requests a second ({}); more only \
+         wait longer.",
+        enough.x,
+        enough.y.median / most * 100.0,
+        number(most),
+    ))
+}
+
+fn load(figure: &Figure) -> Option<String> {
+    let series = figure.series("99%")?;
+    let idle = series.points.first()?;
+    let good = series.points.iter().take_while(|p| p.y.median <= idle.y.median * 2.0).last()?;
+    Some(format!(
+        "Up to {} mixed requests a second the 99th percentile stays within twice its value at low \
+         load ({} us).",
+        number(good.x),
+        number(idle.y.median),
+    ))
+}
+
 /// Bytes as people write them.
 pub(super) fn bytes(value: f64) -> String {
     match value as u64 {

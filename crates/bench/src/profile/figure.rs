@@ -131,7 +131,8 @@ impl Figure {
     pub(super) fn place_text(&self, x: f64) -> String {
         match self.x {
             Quantity::GRANULARITY | Quantity::SIZE => size(x),
-            _ => number(x).trim_end_matches(".00").to_owned(),
+            Quantity::LOAD => number(x),
+            _ => format!("{x}"),
         }
     }
 

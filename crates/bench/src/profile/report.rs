@@ -2,6 +2,7 @@
 
 use super::figure::{Figure, Point, Quantity, Series, with_spread};
 use super::{MediumProfile, Profile};
+use crate::report::svg::{Bar, bars};
 use crate::report::table::number;
 use crate::report::{Page, Table};
 use crate::statistics::Spread;
@@ -14,6 +15,7 @@ impl Profile {
         for medium in &self.media {
             tables.push(medium.head());
             tables.extend(medium.figures.iter().map(Figure::table));
+            tables.extend(medium.split_table());
         }
         tables.extend(self.comparison());
         tables.extend(self.media.iter().map(MediumProfile::advice_table));
@@ -127,6 +129,52 @@ impl MediumProfile {
             page.folded_table("The numbers", &figure.table());
         }
         self.add_costs(page);
+        self.add_splits(page);
+    }
+
+    fn split_table(&self) -> Option<Table> {
+        if self.splits.is_empty() {
+            return None;
+        }
+        let title = "Where the time of one 4 KiB read goes (us)";
+        let columns = ["completion by", "application", "system", "device", "in all"];
+        let mut table = Table::new(title, &columns);
+        for split in &self.splits {
+            let mut row = vec![split.completion.to_owned()];
+            match &split.refused {
+                Some(why) => row.push(format!("refused: {why}")),
+                None => {
+                    let parts = [split.application_us, split.system_us, split.device_us];
+                    row.extend(parts.map(number));
+                    row.push(number(split.total_us));
+                }
+            }
+            table.row(row);
+        }
+        Some(table)
+    }
+
+    fn add_splits(&self, page: &mut Page) {
+        let Some(table) = self.split_table() else { return };
+        let measured = self.splits.iter().filter(|split| split.refused.is_none());
+        let parts = measured.flat_map(|split| {
+            let parts = [
+                ("application", split.application_us),
+                ("system", split.system_us),
+                ("device", split.device_us),
+            ];
+            parts.into_iter().enumerate().map(|(series, (part, value))| Bar {
+                label: format!("{}: {part}", split.completion),
+                value,
+                series,
+            })
+        });
+        page.drawing(&bars(&table.title, "us", &parts.collect::<Vec<_>>()));
+        page.table(&table);
+        let methods = self.splits.iter().filter(|split| !split.method.is_empty());
+        for split in methods {
+            page.note(&split.method);
+        }
     }
 
     fn add_costs(&self, page: &mut Page) {

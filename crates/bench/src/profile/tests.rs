@@ -1,10 +1,11 @@
 //! Profiles of a medium that answers by a formula: what is measured arrives where it belongs.
+#![expect(clippy::disallowed_methods, reason = "tests put files in the way")]
 
 use entresol_media::cost::{Access, CostTable};
 use entresol_media::probe::{Order, StoreMethod, Task, Touch};
 
 use super::costs::{self, Origin};
-use super::memory::{MemorySubject, Rate, Scope, cost_plan, plan};
+use super::memory::{self, MemorySubject, Rate, Scope, cost_plan, plan};
 use super::*;
 
 /// Reads take 100 ns and 0.1 ns a byte, writes twice as much, sequential ones half; as many
@@ -36,7 +37,7 @@ fn figures(full: bool) -> Vec<Figure> {
     let mut subjects: Vec<Box<dyn MemorySubject>> = vec![Box::new(Formula { calls: 0 })];
     let progress = Progress::hidden();
     let measure = |plan: &memory::Plan, subjects: &mut [Box<dyn MemorySubject>]| {
-        plan.measure(subjects, ROUNDS, &progress).expect("measures").remove(0)
+        memory::measure(plan, subjects, ROUNDS, &progress).expect("measures").remove(0)
     };
     let mut figures = measure(&plan(&scope), &mut subjects);
     figures.extend(measure(&cost_plan(&scope, [2, 1]), &mut subjects));
@@ -59,6 +60,7 @@ fn the_profile(full: bool) -> Profile {
         medium: "formula".into(),
         kind: "a formula".into(),
         facts: vec![Fact { name: "pages", text: "none".into() }],
+        splits: Vec::new(),
         advice: advice::of_memory(&figures),
         figures,
         costs,
@@ -156,18 +158,73 @@ fn two_media_stand_side_by_side() {
     assert!(profile.page().render().contains("formula, random"));
 }
 
-#[test]
-fn media_of_different_kinds_are_not_compared() {
-    let options = ProfileOptions {
-        medium: MediumSpec::Dram,
-        against: Some("file:/nonexistent/x".parse().expect("a medium")),
+fn options(medium: &str) -> ProfileOptions {
+    ProfileOptions {
+        medium: medium.parse().expect("a medium"),
+        against: None,
         full: false,
-        threads: None,
-        size: None,
+        threads: Some(2),
+        size: Some(ByteSize::mib(64)),
         huge_pages: false,
         keep: false,
         seed: 1,
-    };
+    }
+}
+
+#[test]
+fn a_model_gives_the_same_profile_every_time() {
+    for medium in ["model:dram", "model:optane-ssd"] {
+        let json = || {
+            let profile = profile(&options(medium), &Progress::hidden()).expect("measures");
+            serde_json::to_string(&profile).expect("json")
+        };
+        let first = json();
+        assert!(first.contains("virtual time") && first.len() > 5_000, "{first}");
+        assert!(json() == first, "{medium} differs");
+    }
+}
+
+#[test]
+fn a_models_figures_are_the_models_own() {
+    let profile = profile(&options("model:dram"), &Progress::hidden()).expect("measures");
+    let figure = profile.media[0].figure("read_latency").expect("a figure");
+    let latency = figure.series("random").and_then(|series| series.at(64.0)).expect("a point");
+    // 000, table 7.
+    assert!((latency / 40.0 - 1.0).abs() < 0.2, "{latency} ns");
+}
+
+#[test]
+fn a_foreign_file_is_refused_by_name_and_keeps_its_bytes() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("theirs.segments");
+    std::fs::write(&path, "precious").expect("writes");
+    for medium in ["file:", "pmem:"] {
+        let assume = if medium == "pmem:" { ",assume-dax" } else { "" };
+        let medium = format!("{medium}{}{assume}", path.display());
+        let error = profile(&options(&medium), &Progress::hidden()).expect_err("refused");
+        assert!(error.is_usage() && error.to_string().contains("theirs.segments"), "{error}");
+        assert_eq!(std::fs::read(&path).expect("reads"), b"precious");
+    }
+}
+
+#[test]
+fn a_file_that_was_made_is_gone_afterwards_unless_it_shall_stay() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("made");
+    let medium = format!("pmem:{},assume-dax", path.display());
+    let mut options = options(&medium);
+    for keep in [false, true, false] {
+        let there = path.exists();
+        options.keep = keep;
+        addressable::prepare_and_drop(&options).expect("prepared");
+        assert_eq!(path.exists(), keep || there, "what was there before stays");
+    }
+}
+
+#[test]
+fn media_of_different_kinds_are_not_compared() {
+    let mut options = options("dram");
+    options.against = Some("file:/nonexistent/x".parse().expect("a medium"));
     let error = profile(&options, &Progress::hidden()).expect_err("refused");
     assert!(error.is_usage(), "{error}");
 }
@@ -177,4 +234,37 @@ fn threads_are_powers_of_two_and_the_most() {
     assert_eq!(thread_counts(1), [1]);
     assert_eq!(thread_counts(2), [1, 2]);
     assert_eq!(thread_counts(6), [1, 2, 4, 6]);
+}
+
+#[test]
+fn a_file_is_measured_in_every_figure_and_its_table_saved() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("disk");
+    let mut options = options(&format!("file:{}", path.display()));
+    options.size = Some(ByteSize::mib(64));
+    let profile = profile(&options, &Progress::hidden()).expect("measures");
+    assert!(!path.exists(), "what was made is removed");
+    let medium = &profile.media[0];
+    for name in ["latency", "operations", "bandwidth", "iops_over_depth", "max_iops"] {
+        let figure = medium.figure(name).expect("a figure");
+        assert!(figure.series.iter().all(|series| series.points.len() >= 2), "{name}");
+    }
+    assert!(medium.figure("response_time").is_some());
+    assert_eq!(medium.splits.len(), 2, "by interrupt and by polling, or why not");
+    let place = default_place(&options.medium).expect("a place");
+    let sentence = save_costs(&profile, &place).expect("saves");
+    assert!(sentence.contains("disk.costs.json"), "{sentence}");
+    assert_eq!(CostTable::load(&place).expect("loads"), medium.costs);
+}
+
+#[test]
+fn response_times_over_load_are_those_of_the_model() {
+    let profile = profile(&options("model:optane-ssd"), &Progress::hidden()).expect("measures");
+    let figure = profile.media[0].figure("response_time").expect("a figure");
+    let mean = figure.series("mean").expect("a series");
+    assert!(mean.points.len() >= 5, "{} loads were kept up with", mean.points.len());
+    // 004, figure 7: the lowest load takes about 10 us.
+    assert!((5.0..20.0).contains(&mean.points[0].y.median), "{:?}", mean.points[0]);
+    let slowest = mean.points.iter().map(|point| point.y.median).fold(0.0, f64::max);
+    assert!(slowest > mean.points[0].y.median, "load shows");
 }

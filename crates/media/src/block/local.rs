@@ -19,7 +19,7 @@ use crate::cost::Access;
 use crate::crash::Place;
 use crate::placement::{self, FileError, PAGE_BYTES, Prepared};
 use crate::raw::buffer::BUFFER_ALIGNMENT;
-use crate::raw::ring::Ring;
+use crate::raw::ring::{Completion, Ring};
 
 /// Every disk's blocks are multiples of this. It also holds where the page cache is used, so that
 /// a file can be moved between file systems.
@@ -270,10 +270,22 @@ impl BlockFile for LocalFile {
         &self.file.path
     }
 
+    fn polled_queue(self: Arc<Self>, depth: usize) -> io::Result<Box<dyn IoQueue>> {
+        if self.backend != Backend::IoUring || !self.file.direct {
+            let text = "only requests through io_uring past the page cache are polled for";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
+        let depth = depth.clamp(1, super::QUEUE_DEPTH_MAX);
+        Ok(Box::new(Ring::new(Arc::clone(&self.file), depth, Completion::Polling)?))
+    }
+
     fn queue(self: Arc<Self>, depth: usize) -> io::Result<Box<dyn IoQueue>> {
         check_depth(depth)?;
         match self.backend {
-            Backend::IoUring => Ok(Box::new(Ring::new(Arc::clone(&self.file), depth)?)),
+            Backend::IoUring => {
+                let file = Arc::clone(&self.file);
+                Ok(Box::new(Ring::new(file, depth, Completion::Interrupt)?))
+            }
             _ => Ok(Box::new(ThreadQueue::new(self.pool()?, depth)?)),
         }
     }

@@ -31,9 +31,19 @@ struct Flight {
     done: usize,
 }
 
+/// How completions are learned of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Completion {
+    /// The disk interrupts.
+    Interrupt,
+    /// The kernel asks the disk whenever it is entered for completions.
+    Polling,
+}
+
 /// A queue of reads and writes through io_uring.
 pub(crate) struct Ring {
     ring: IoUring,
+    completion: Completion,
     file: Arc<OpenFile>,
     /// Requests by the number under which the kernel knows them.
     flights: Vec<Option<Flight>>,
@@ -48,15 +58,25 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// A queue for `depth` requests at once.
-    pub(crate) fn new(file: Arc<OpenFile>, depth: usize) -> io::Result<Ring> {
+    pub(crate) fn new(
+        file: Arc<OpenFile>,
+        depth: usize,
+        completion: Completion,
+    ) -> io::Result<Ring> {
         let entries = u32::try_from(depth).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let ring = IoUring::builder().dontfork().build(entries)?;
+        let mut builder = IoUring::builder();
+        builder.dontfork();
+        if completion == Completion::Polling {
+            builder.setup_iopoll();
+        }
+        let ring = builder.build(entries)?;
         let event = Event::new()?;
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         ring.submitter().register_files(&[file.as_raw_fd()])?;
         let pool = register_pool(&ring, depth.min(SLOTS_MAX));
         Ok(Ring {
             ring,
+            completion,
             file,
             flights: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
@@ -64,6 +84,17 @@ impl Ring {
             pool,
             event,
         })
+    }
+
+    /// Asks the disk until there is a completion.
+    fn poll(&mut self) -> io::Result<()> {
+        if !self.refused.is_empty() || self.in_flight() == 0 {
+            return Ok(());
+        }
+        match self.ring.submit_and_wait(1) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Puts what is left of the flight into the submission queue; false if that is full.
@@ -187,6 +218,9 @@ impl IoQueue for Ring {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.kick()?;
+        if self.completion == Completion::Polling {
+            return self.poll();
+        }
         self.event.clear();
         if !self.refused.is_empty() || !self.ring.completion().is_empty() {
             // Cleared too early: whoever watches the descriptor must see it again.

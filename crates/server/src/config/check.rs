@@ -270,6 +270,7 @@ impl Checker<'_> {
             segment_size,
             value_limit,
             eviction: self.eviction(raw),
+            cost_table: raw.cost_table.as_ref().map(|path| PathBuf::from(path.get_ref())),
             null_store_bytes: None,
         }
     }

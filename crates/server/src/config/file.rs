@@ -137,6 +137,8 @@ pub struct RawTenant {
     pub medium_quota: Option<Spanned<SizeText>>,
     /// Size of a segment.
     pub segment_size: Option<Spanned<SizeText>>,
+    /// The medium's cost table.
+    pub cost_table: Option<Spanned<String>>,
     /// The largest value taken.
     pub value_limit: Option<Spanned<SizeText>>,
     /// Which segment goes when room is short.

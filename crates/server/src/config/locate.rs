@@ -32,7 +32,7 @@ pub(super) const LIMITS_KEYS: [&str; 8] = [
 ];
 
 /// Keys of `[[tenant]]`.
-pub(super) const TENANT_KEYS: [&str; 11] = [
+pub(super) const TENANT_KEYS: [&str; 12] = [
     "name",
     "listen",
     "unix_socket",
@@ -40,6 +40,7 @@ pub(super) const TENANT_KEYS: [&str; 11] = [
     "connections",
     "medium",
     "dram_quota",
+    "cost_table",
     "medium_quota",
     "segment_size",
     "value_limit",

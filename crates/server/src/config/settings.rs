@@ -81,6 +81,8 @@ pub struct TenantSettings {
     pub value_limit: ByteSize,
     /// Which segment goes when room is short.
     pub eviction: Eviction,
+    /// The medium's cost table; looked for beside the medium if absent.
+    pub cost_table: Option<PathBuf>,
     /// For measuring only: every get is answered with this many bytes, every store with success,
     /// and the cache is never asked. What is left is the cost of the connection.
     pub null_store_bytes: Option<usize>,
@@ -102,6 +104,7 @@ impl TenantSettings {
             restart_dir: settings.restart_from.as_ref().map(|dir| dir.join(&self.name)),
             huge_pages: settings.huge_pages,
             io_backend: settings.io_backend,
+            costs: None,
             seed: None,
         }
     }

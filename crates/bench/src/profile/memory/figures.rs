@@ -3,9 +3,10 @@
 use entresol_media::cost::LARGE_BYTES;
 use entresol_media::probe::{Fences, Order, StoreMethod, Task, Touch};
 
-use super::{Cell, Goal, Plan, Scope, Side, Take, empty, order_name, task, threads_label, write};
+use super::{Plan, Scope, Side, Take, order_name, task, threads_label, write};
 use crate::profile::costs;
 use crate::profile::figure::Quantity;
+use crate::profile::plan::{Cell, Goal, empty};
 
 /// The sizes from 8 bytes to 16 MiB.
 const ALL_BYTES: [usize; 22] = {
@@ -237,7 +238,7 @@ fn mixed_cell(
             let take = take(Side::Writers);
             goals.push(Goal { figure: of_writes, series, x: readers as f64, take });
         }
-        plan.cells.push(Cell { tasks: tasks(touch), goals });
+        plan.cells.push(Cell { load: tasks(touch), goals });
     }
 }
 

@@ -1,0 +1,124 @@
+//! A drive of a model: requests in virtual time, the same on any machine.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use entresol_base::clock::{Nanos, Picos};
+use entresol_base::histogram::Histogram;
+use entresol_media::model::ModelName;
+use entresol_media::model::block::BlockModel;
+use entresol_media::probe::{Order, Positions};
+use fastrand::Rng;
+
+use super::{Closed, FileSubject, Open, Outcome, TimeSplit, draw_access};
+use crate::arrivals::PoissonArrivals;
+use crate::error::BenchError;
+use crate::profile::{Fact, ProfileOptions};
+
+/// What requests touch.
+const DRIVE_BYTES: u64 = 64 << 30;
+/// A closed loop takes at least so long, in virtual time,
+const SAMPLE: Picos = Picos(20_000_000_000);
+/// and so many requests,
+const REQUESTS_MIN: u64 = 400;
+/// and no more than so many.
+const REQUESTS_MAX: u64 = 20_000;
+
+/// A model being measured.
+pub(super) struct ModelFile {
+    name: ModelName,
+    model: BlockModel,
+    now: Picos,
+    rng: Rng,
+}
+
+impl ModelFile {
+    pub(super) fn new(name: ModelName, options: &ProfileOptions) -> Result<ModelFile, BenchError> {
+        let model = BlockModel::of(name).ok_or_else(|| {
+            BenchError::Usage(format!("model:{name} is no model of a drive in this version"))
+        })?;
+        Ok(ModelFile { name, model, now: Picos(0), rng: Rng::with_seed(options.seed) })
+    }
+}
+
+fn duration(from: Picos, to: Picos) -> Duration {
+    Duration::from_nanos((to.0 - from.0) / 1000)
+}
+
+impl FileSubject for ModelFile {
+    fn sector_bytes(&self) -> usize {
+        512
+    }
+
+    fn closed(&mut self, load: &Closed) -> Result<Outcome, BenchError> {
+        let seed = self.rng.u64(..);
+        let mut positions = Positions::new(0..DRIVE_BYTES, load.order, load.bytes, seed);
+        let start = self.now;
+        let mut flights: BinaryHeap<Reverse<(Picos, Picos)>> = BinaryHeap::new();
+        let mut times = Histogram::new();
+        let (mut submitted, mut requests, mut last) = (0_u64, 0_u64, start);
+        let mut now = start;
+        loop {
+            let more = submitted < REQUESTS_MIN || (now.0 - start.0) < SAMPLE.0;
+            while flights.len() < load.depth && more && submitted < REQUESTS_MAX {
+                let access = draw_access(&mut self.rng, load.reads);
+                let offset = positions.next_offset() / 512 * 512;
+                let done = self.model.submit(now, access, offset, load.bytes as u32);
+                flights.push(Reverse((done, now)));
+                submitted += 1;
+            }
+            let Some(Reverse((done, began))) = flights.pop() else { break };
+            now = now.max(done);
+            last = last.max(done);
+            times.record(duration(began, done));
+            requests += 1;
+        }
+        self.now = last;
+        let elapsed_ns = (last.0 - start.0) as f64 / 1000.0;
+        Ok(Outcome { requests, due: requests, elapsed_ns, times, late: 0.0 })
+    }
+
+    fn open(&mut self, load: &Open) -> Result<Outcome, BenchError> {
+        let start = self.now;
+        let mut arrivals = PoissonArrivals::new(Nanos(0), load.per_second, self.rng.u64(..));
+        let mut positions =
+            Positions::new(0..DRIVE_BYTES, Order::Random, super::PAGE_BYTES, self.rng.u64(..));
+        let mut times = Histogram::new();
+        let (mut requests, mut last) = (0, start);
+        while let Some(due) = arrivals.take(Nanos(load.time.as_nanos() as u64)) {
+            let at = Picos(start.0 + due.0 * 1000);
+            let access = draw_access(&mut self.rng, load.reads);
+            let offset = positions.next_offset();
+            let done = self.model.submit(at, access, offset, super::PAGE_BYTES as u32);
+            times.record(duration(at, done));
+            last = last.max(done);
+            requests += 1;
+        }
+        self.now = last;
+        let elapsed_ns = (last.0 - start.0) as f64 / 1000.0;
+        Ok(Outcome { requests, due: requests, elapsed_ns, times, late: 0.0 })
+    }
+
+    fn splits(&mut self) -> Result<Vec<TimeSplit>, BenchError> {
+        // All of a model's time is the device's.
+        Ok(Vec::new())
+    }
+
+    fn facts(&self) -> Vec<Fact> {
+        vec![Fact {
+            name: "virtual time",
+            text: "a model of a drive answered, not a drive: every figure is exact and the same \
+                   on any machine, and as right as the model; there is no host in it"
+                .to_owned(),
+        }]
+    }
+
+    fn kind(&self) -> String {
+        "model in virtual time".to_owned()
+    }
+
+    fn origin(&self) -> [String; 2] {
+        [format!("a model of {}, in virtual time", self.name), String::new()]
+    }
+}

@@ -1,0 +1,154 @@
+//! Memory of a model: simulated threads in virtual time. The same loads give the same nanoseconds
+//! on any machine.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use entresol_base::clock::Picos;
+use entresol_media::model::ModelName;
+use entresol_media::model::memory::{
+    Accessor, Fence, MemoryAccess, MemoryModel, MemoryOp, Transfer,
+};
+use entresol_media::probe::{
+    Fences, LINE_BYTES, Order, Positions, StoreMethod, Task, Touch, UNIT_BYTES, permuted,
+};
+
+use super::{MemorySubject, Rate};
+use crate::error::BenchError;
+
+/// What is read from, and then what is written to.
+const PART_BYTES: u64 = 1 << 30;
+/// A sample takes at least so long, in virtual time,
+const SAMPLE: Picos = Picos(60_000_000);
+/// and so many blocks of each thread.
+const BLOCKS_MIN: u64 = 2;
+
+/// A model being measured.
+pub(in crate::profile) struct ModelMemory {
+    model: MemoryModel,
+    now: Picos,
+    /// How many blocks have been touched of each kind.
+    touched: BTreeMap<(bool, Order, usize), u64>,
+}
+
+impl ModelMemory {
+    /// The memory of this name.
+    pub(in crate::profile) fn new(name: ModelName) -> Result<ModelMemory, BenchError> {
+        let parameters = super::model_parameters(name).ok_or_else(|| {
+            BenchError::Usage(format!("model:{name} is no model of memory in this version"))
+        })?;
+        let model = MemoryModel::new(parameters);
+        Ok(ModelMemory { model, now: Picos(0), touched: BTreeMap::new() })
+    }
+
+    fn key(task: &Task) -> (bool, Order, usize) {
+        (matches!(task.touch, Touch::Write(..)), task.order, task.block_bytes.max(LINE_BYTES))
+    }
+}
+
+/// One simulated thread.
+struct Thread {
+    task: Task,
+    /// The number of the next block of a chain.
+    number: u64,
+    positions: Positions,
+    /// What is left of the block: from where to where, beyond what is under way.
+    left: (u64, u64),
+    transfer: Option<Transfer>,
+    blocks: u64,
+    ended_at: Picos,
+}
+
+impl Thread {
+    fn new(task: Task, first: u64) -> Thread {
+        let start = if matches!(task.touch, Touch::Write(..)) { PART_BYTES } else { 0 };
+        let range = start..start + PART_BYTES;
+        Thread {
+            task,
+            number: first,
+            positions: Positions::new(range, task.order, task.block_bytes, first),
+            left: (0, 0),
+            transfer: None,
+            blocks: 0,
+            ended_at: Picos(0),
+        }
+    }
+
+    fn next_offset(&mut self) -> u64 {
+        if (self.task.touch, self.task.order) != (Touch::ReadInTurn, Order::Random) {
+            return self.positions.next_offset();
+        }
+        let stride = self.task.block_bytes.max(LINE_BYTES) as u64;
+        let blocks = PART_BYTES / stride;
+        self.number = (self.number + 1) % blocks;
+        permuted(self.number, blocks) * stride
+    }
+
+    /// Begins what comes next: the rest of the block up to its next fence, or a new one.
+    fn begin(&mut self, model: &mut MemoryModel, accessor: Accessor) -> Transfer {
+        if self.left.0 >= self.left.1 {
+            let at = self.next_offset();
+            self.left = (at, at + self.task.block_bytes as u64);
+        }
+        let (from, end) = self.left;
+        let unit = UNIT_BYTES as u64;
+        let to = match self.task.touch {
+            Touch::Write(_, Fences::EachUnit) => ((from / unit + 1) * unit).min(end),
+            _ => end,
+        };
+        self.left.0 = to;
+        let (op, fence) = match self.task.touch {
+            Touch::Write(StoreMethod::Streaming, _) => (MemoryOp::NtStore, Fence::AtEnd),
+            Touch::Write(..) => (MemoryOp::StoreFlush, Fence::AtEnd),
+            Touch::Read | Touch::ReadInTurn => (MemoryOp::Load, Fence::None),
+        };
+        model.begin(accessor, MemoryAccess { op, offset: from, bytes: to - from, fence })
+    }
+}
+
+impl MemorySubject for ModelMemory {
+    fn sample(&mut self, tasks: &[Task]) -> Result<Vec<Rate>, BenchError> {
+        let mut threads: Vec<Thread> = tasks
+            .iter()
+            .enumerate()
+            .map(|(number, task)| {
+                let before = self.touched.get(&ModelMemory::key(task)).copied().unwrap_or(0);
+                let blocks = PART_BYTES / task.block_bytes.max(LINE_BYTES) as u64;
+                Thread::new(*task, before + blocks / tasks.len() as u64 * number as u64)
+            })
+            .collect();
+        let start = self.now;
+        let end = Picos(start.0 + SAMPLE.0);
+        let mut turns: BinaryHeap<Reverse<(Picos, usize)>> =
+            (0..threads.len()).map(|number| Reverse((start, number))).collect();
+        while let Some(Reverse((at, number))) = turns.pop() {
+            let thread = &mut threads[number];
+            let accessor = Accessor(number as u32);
+            let mut transfer = match thread.transfer.take() {
+                Some(transfer) => transfer,
+                None => thread.begin(&mut self.model, accessor),
+            };
+            if let Some(later) = self.model.advance(at, &mut transfer) {
+                thread.transfer = Some(transfer);
+                turns.push(Reverse((later, number)));
+                continue;
+            }
+            if thread.left.0 >= thread.left.1 {
+                thread.blocks += 1;
+                thread.ended_at = at;
+            }
+            if at < end || thread.blocks < BLOCKS_MIN {
+                turns.push(Reverse((at, number)));
+            }
+        }
+        self.now = threads.iter().map(|thread| thread.ended_at).max().unwrap_or(start);
+        for thread in &threads {
+            *self.touched.entry(ModelMemory::key(&thread.task)).or_default() += thread.blocks;
+        }
+        let rate = |thread: &Thread| Rate {
+            blocks: thread.blocks,
+            elapsed_ns: (thread.ended_at.0 - start.0) as f64 / 1000.0,
+        };
+        Ok(threads.iter().map(rate).collect())
+    }
+}
