@@ -51,6 +51,9 @@ struct Media {
     /// Only under this model; otherwise under both.
     #[arg(long)]
     domain: Option<Domain>,
+    /// Cut off one recovery in so many by crashes as well, and recoveries from these; 0 is none.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    nested: u32,
     /// Plant a bug, which must be found: missing-flush, missing-fence, wrong-order,
     /// missing-flush-at-border, missing-last-flush or visible-before-durable.
     #[arg(long, value_name = "BUG")]
@@ -83,6 +86,7 @@ fn run_media(arguments: &Media) -> anyhow::Result<()> {
         histories: arguments.histories,
         structures: arguments.structure.clone(),
         caches_survive: arguments.domain.map(|domain| domain == Domain::Caches),
+        nested_one_in: arguments.nested,
         plant: arguments.plant,
         known_places: arguments.known.as_deref().map(known_places).transpose()?.unwrap_or_default(),
     };

@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use entresol_base::clock::Picos;
+use entresol_base::mutants::{self, SiteKind};
 use entresol_base::world::World;
 
 use crate::cost::Access;
@@ -303,6 +304,9 @@ impl Machine {
 
     /// Makes a file's bytes durable.
     fn sync_file(&self, node: NodeId, path: &Path, place: Place) -> io::Result<()> {
+        if mutants::removed(SiteKind::Sync, place) {
+            return Ok(());
+        }
         let now = self.core.world.now();
         let Some(cut) = self.core.state().tree.file(node).map(|file| file.cut(now)) else {
             return Ok(());
@@ -326,6 +330,9 @@ impl Machine {
 
     /// Makes a directory's names durable.
     fn sync_names(&self, node: NodeId, path: &Path, place: Place) -> io::Result<()> {
+        if mutants::removed(SiteKind::DirectorySync, place) {
+            return Ok(());
+        }
         let Some(cut) = self.core.state().tree.names(node).map(tree::Names::cut) else {
             return Ok(());
         };

@@ -9,8 +9,8 @@ use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_media::crash::{
-    Crash, Domain, ExploreOptions, Explorer, Power, RecordedRegion, Recorder, RecorderOptions,
-    Report, Subject,
+    Crash, Domain, ExploreOptions, Explorer, Nested, Power, RecordedRegion, Recorder,
+    RecorderOptions, Report, Subject,
 };
 
 use super::Structure;
@@ -61,10 +61,17 @@ pub(super) struct Trial {
     pub(super) structure: Structure,
     pub(super) seed: u64,
     pub(super) caches_survive: bool,
+    pub(super) nested_one_in: u32,
     pub(super) plant: Option<Plant>,
 }
 
 impl Trial {
+    /// The history of this seed, as it is usually tried.
+    pub(super) fn of(structure: Structure, seed: u64) -> Trial {
+        let nested_one_in = Nested::default().one_in;
+        Trial { structure, seed, caches_survive: false, nested_one_in, plant: None }
+    }
+
     /// The history of this seed.
     pub(super) fn history(&self, len: usize) -> Vec<Op> {
         let mut rng = Rng::named(self.seed, "history");
@@ -117,7 +124,8 @@ impl Trial {
     }
 
     fn explorer<S: Subject>(&self, subject: &Arc<S>) -> Explorer<S> {
-        let options = ExploreOptions { seed: self.seed, ..ExploreOptions::default() };
+        let nested = Nested { one_in: self.nested_one_in, ..Nested::default() };
+        let options = ExploreOptions { seed: self.seed, nested, ..ExploreOptions::default() };
         Explorer::new(subject.clone(), options)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use entresol_base::clock::{Clock, SystemClock};
 use entresol_base::shrink::{ShrinkLimits, shrink};
-use entresol_media::crash::Report;
+use entresol_media::crash::{Nested, Report};
 
 use super::history::{Op, Trial};
 use super::outcome::{FailureFound, Outcome};
@@ -21,7 +21,7 @@ const HISTORY_LEN: usize = 200;
 const SHRINK_RUNS_MAX: u32 = 300;
 
 /// What is tried, and for how long.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// The seed of the first history; each next one has the next.
     pub seed: u64,
@@ -33,10 +33,27 @@ pub struct Settings {
     pub structures: Vec<Structure>,
     /// Whether caches keep their contents when the power fails; both if not given.
     pub caches_survive: Option<bool>,
+    /// One recovery in so many is cut off by crashes itself; 0 is none.
+    pub nested_one_in: u32,
     /// The bug to plant.
     pub plant: Option<Plant>,
     /// Places that ought to be reached.
     pub known_places: BTreeSet<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            seed: 1,
+            time: None,
+            histories: None,
+            structures: Vec::new(),
+            caches_survive: None,
+            nested_one_in: Nested::default().one_in,
+            plant: None,
+            known_places: BTreeSet::new(),
+        }
+    }
 }
 
 /// Tries histories until time is up or one fails.
@@ -79,8 +96,14 @@ fn trials(settings: &Settings, number: u64) -> Vec<Trial> {
     let seed = settings.seed.wrapping_add(number);
     let domains = [false, true].into_iter();
     let domains = domains.filter(|it| settings.caches_survive.is_none_or(|wanted| wanted == *it));
-    let plant = settings.plant;
-    domains.map(|caches_survive| Trial { structure, seed, caches_survive, plant }).collect()
+    let trial = |caches_survive| Trial {
+        structure,
+        seed,
+        caches_survive,
+        nested_one_in: settings.nested_one_in,
+        plant: settings.plant,
+    };
+    domains.map(trial).collect()
 }
 
 fn try_one(trial: &Trial, outcome: &mut Outcome) -> Result<Option<FailureFound>, BenchError> {
@@ -106,7 +129,7 @@ fn try_one(trial: &Trial, outcome: &mut Outcome) -> Result<Option<FailureFound>,
 /// What failed.
 pub fn suite(structure: Structure) -> Result<(), String> {
     for seed in 0..4 {
-        let trial = Trial { structure, seed, caches_survive: false, plant: None };
+        let trial = Trial::of(structure, seed);
         let report = trial.run(&trial.history(HISTORY_LEN))?;
         if let Some(failure) = report.failure {
             return Err(failure.to_string());
@@ -125,10 +148,10 @@ fn fails(trial: &Trial, history: &[Op]) -> Option<String> {
 
 fn command(trial: &Trial) -> String {
     let domain = if trial.caches_survive { "caches" } else { "memory" };
-    let Trial { structure, seed, plant, .. } = trial;
+    let Trial { structure, seed, nested_one_in, plant, .. } = trial;
     let plant = plant.map(|plant| format!(" --plant {plant}")).unwrap_or_default();
     format!(
         "entresol torture media --seed {seed} --histories 1 --structure {structure} \
-         --domain {domain}{plant}"
+         --domain {domain} --nested {nested_one_in}{plant}"
     )
 }

@@ -86,7 +86,7 @@ fn places_that_are_known_and_not_reached_are_named() {
 #[test]
 fn one_seed_is_one_run() {
     for structure in Structure::ALL {
-        let trial = Trial { structure, seed: 11, caches_survive: false, plant: None };
+        let trial = Trial::of(structure, 11);
         let history = trial.history(60);
         let [one, other] = [(); 2].map(|()| trial.run(&history).expect("runs"));
         assert_eq!((one.images, one.points), (other.images, other.points));

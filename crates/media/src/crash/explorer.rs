@@ -83,9 +83,15 @@ pub struct Nested {
     pub images_max: u32,
 }
 
+impl Default for Nested {
+    fn default() -> Nested {
+        Nested { one_in: 8, depth_max: 2, images_max: 8 }
+    }
+}
+
 impl Default for ExploreOptions {
     fn default() -> ExploreOptions {
-        let nested = Nested { one_in: 8, depth_max: 2, images_max: 8 };
+        let nested = Nested::default();
         ExploreOptions { seed: 0, exhaustive_max: 64, images_max: 64, nested }
     }
 }
