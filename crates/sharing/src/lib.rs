@@ -8,6 +8,7 @@
 //! - [`Controller`]: readings in, actions out; drives one policy.
 //! - [`Settings`]: media, tenants, groups, the policy and its parameters, and what is wrong with
 //!   them.
+//! - [`scene`]: a simulated world to try policies in.
 //! - [`Sketch`]: response times in a form that merges, so that tails are judged within
 //!   milliseconds.
 //! - The policies are 002's four (limits, quality of service, fair slow-down, proportional shares),
@@ -20,6 +21,7 @@ mod error;
 mod estimate;
 mod policy;
 mod reading;
+pub mod scene;
 pub mod settings;
 mod sketch;
 mod tenant;

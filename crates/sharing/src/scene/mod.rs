@@ -1,0 +1,114 @@
+//! A simulated world to try policies in: tenants on a model of a memory device in virtual time,
+//! under the controller that is shipped.
+//!
+//! Each tenant is some closed loops of gets and sets. Every access is admitted by the tenant's
+//! [`Account`](entresol_media::Account), carried out on the model, and charged; the controller runs
+//! on a simulated thread of its own. One seed is one story, on any machine. Nothing here is
+//! measured on a device.
+
+mod actor;
+mod stage;
+mod story;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_base::sync::Mutex;
+use entresol_base::thread;
+use entresol_base::world::{World, WorldOptions};
+use entresol_base::{Nanos, Picos};
+use entresol_media::CostTable;
+use entresol_media::model::memory::Parameters;
+
+pub use actor::{Actor, Phase};
+pub use story::{Moment, Story, TenantMoment};
+
+use crate::controller::Controller;
+use crate::error::SettingsErrors;
+use crate::settings::Settings;
+use actor::Loop;
+use stage::Stage;
+
+/// A device, its tenants, and what is promised to them.
+#[derive(Debug, Clone)]
+pub struct Scene {
+    /// The device.
+    pub device: Parameters,
+    /// What an access is charged.
+    pub costs: Arc<CostTable>,
+    /// The policy and what it promises to whom. Its tenants are those that act, by number.
+    pub settings: Settings,
+    /// The tenants.
+    pub actors: Vec<Actor>,
+    /// How long it lasts.
+    pub time: Duration,
+    /// What is told of it lies so far apart.
+    pub moment: Duration,
+    /// Seed of everything that is drawn.
+    pub seed: u64,
+}
+
+impl Scene {
+    /// Lets it happen.
+    ///
+    /// # Errors
+    /// Every mistake in the settings, with the fix.
+    ///
+    /// # Panics
+    /// If a simulated thread panics, which would be a mistake here.
+    pub fn play(&self) -> Result<Story, SettingsErrors> {
+        let controller = Controller::new(self.settings.clone())?;
+        let options = WorldOptions { steps_max: None, ..WorldOptions::seeded(self.seed) };
+        let world = World::new(options);
+        let stage = Arc::new(Mutex::new(Stage::new(self)));
+        let (inner, shared, scene) = (world.clone(), Arc::clone(&stage), self.clone());
+        let ended = world.run(move || {
+            let mut threads = Vec::new();
+            for (place, actor) in scene.actors.iter().enumerate() {
+                for index in 0..actor.threads_max() {
+                    let turn = Loop::new(&inner, &shared, &scene, place, index);
+                    let name = format!("tenant {} {index}", actor.tenant.0);
+                    threads.push(thread::spawn(&name, move || turn.run()));
+                }
+            }
+            let controller = control(&inner, &shared, &scene, controller);
+            for thread in threads {
+                assert!(thread.join().is_ok(), "a simulated tenant panicked");
+            }
+            controller
+        });
+        let controller = match ended {
+            Ok(controller) => controller,
+            Err(failure) => unreachable!("the simulated world failed: {failure:?}"),
+        };
+        let moments = std::mem::take(&mut stage.lock().moments);
+        let decisions = controller.decisions().iter().cloned().collect();
+        Ok(Story { moments, decisions })
+    }
+}
+
+/// Drives the controller until the end.
+fn control(
+    world: &World,
+    stage: &Mutex<Stage>,
+    scene: &Scene,
+    mut controller: Controller,
+) -> Controller {
+    let end = Picos::from(scene.time);
+    loop {
+        let now = Nanos::from(world.now());
+        let readings = stage.lock().readings();
+        let turn = controller.tick(now, &readings);
+        let mut guard = stage.lock();
+        guard.act(&turn.actions);
+        guard.note(now, scene.moment, &controller);
+        if world.now() >= end {
+            return controller;
+        }
+        // A tick that comes early is none the worse.
+        let next = Picos::from(turn.next.min(guard.note_at(scene.moment))).min(end);
+        guard.next_tick = next;
+        drop(guard);
+        world.wait_until(next);
+    }
+}

@@ -1,0 +1,129 @@
+//! What all simulated threads of a scene share: the device, the accounts and the counters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_base::{Nanos, Picos};
+use entresol_media::model::memory::MemoryModel;
+use entresol_media::{Account, Usage};
+
+use super::Scene;
+use super::story::{Moment, TenantMoment};
+use crate::controller::Controller;
+use crate::reading::Reading;
+use crate::sketch::Sketch;
+use crate::tenant::{MediumId, TenantId};
+use crate::throttle::Action;
+
+pub(super) struct Stage {
+    pub(super) model: MemoryModel,
+    tenants: Vec<OnStage>,
+    pub(super) moments: Vec<Moment>,
+    noted_at: Nanos,
+    /// When the controller looks again.
+    pub(super) next_tick: Picos,
+}
+
+struct OnStage {
+    tenant: TenantId,
+    account: Arc<Account>,
+    delay: Duration,
+    operations: u64,
+    /// Since the controller looked.
+    latency: Sketch,
+    /// Since the last moment that was noted.
+    told: Sketch,
+    told_operations: u64,
+    told_usage: Usage,
+}
+
+impl Stage {
+    pub(super) fn new(scene: &Scene) -> Stage {
+        let medium = scene.settings.media.first().cloned().unwrap_or_default();
+        let tenants = scene.actors.iter().map(|actor| OnStage {
+            tenant: actor.tenant,
+            account: Account::new(medium.clone(), Arc::clone(&scene.costs)),
+            delay: Duration::ZERO,
+            operations: 0,
+            latency: Sketch::new(),
+            told: Sketch::new(),
+            told_operations: 0,
+            told_usage: Usage::default(),
+        });
+        Stage {
+            model: MemoryModel::new(scene.device),
+            tenants: tenants.collect(),
+            moments: Vec::new(),
+            noted_at: Nanos(0),
+            next_tick: Picos::ZERO,
+        }
+    }
+
+    pub(super) fn account(&self, place: usize) -> &Arc<Account> {
+        &self.tenants[place].account
+    }
+
+    pub(super) fn delay(&self, place: usize) -> Duration {
+        self.tenants[place].delay
+    }
+
+    pub(super) fn answered(&mut self, place: usize, took: Picos) {
+        let tenant = &mut self.tenants[place];
+        tenant.operations += 1;
+        tenant.latency.record(took.into());
+    }
+
+    /// What the controller is told.
+    pub(super) fn readings(&mut self) -> Vec<Reading> {
+        let read = |on: &mut OnStage| {
+            let latency = on.latency.clone();
+            on.told.merge(&latency);
+            on.latency.clear();
+            let used = vec![on.account.usage()];
+            Reading { tenant: on.tenant, used, operations: Some(on.operations), latency }
+        };
+        self.tenants.iter_mut().map(read).collect()
+    }
+
+    pub(super) fn act(&mut self, actions: &[Action]) {
+        for action in actions.iter().filter(|action| action.medium == MediumId(0)) {
+            if let Some(on) = self.tenants.iter_mut().find(|on| on.tenant == action.tenant) {
+                on.account.set_limit(action.throttle.limit());
+                on.delay = action.throttle.delay();
+            }
+        }
+    }
+
+    /// When the next moment is to be noted.
+    pub(super) fn note_at(&self, apart: Duration) -> Nanos {
+        self.noted_at.after(apart)
+    }
+
+    /// Notes a moment, if the last one lies far enough back.
+    pub(super) fn note(&mut self, now: Nanos, apart: Duration, controller: &Controller) {
+        let passed = now.since(self.noted_at);
+        if passed < apart {
+            return;
+        }
+        let seconds = passed.as_secs_f64();
+        let tell = |on: &mut OnStage| {
+            let usage = on.account.usage();
+            let bytes = |usage: &Usage| usage.read_bytes + usage.written_bytes;
+            let moment = TenantMoment {
+                operations_s: (on.operations - on.told_operations) as f64 / seconds,
+                bytes_s: (bytes(&usage) - bytes(&on.told_usage)) as f64 / seconds,
+                share: (usage.used_ns - on.told_usage.used_ns) as f64 / 1e9 / seconds,
+                latency_ns_p99: on.told.percentile_ns(99.0),
+                slowdown: controller.slowdown(on.tenant),
+                throttle: controller.throttle(on.tenant, MediumId(0)),
+            };
+            on.told_operations = on.operations;
+            on.told_usage = usage;
+            on.told.clear();
+            (on.tenant, moment)
+        };
+        let tenants = self.tenants.iter_mut().map(tell).collect();
+        self.moments.push(Moment { at: now, tenants });
+        self.noted_at = now;
+    }
+}

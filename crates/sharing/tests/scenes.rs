@@ -1,0 +1,82 @@
+//! The simulated world: tenants on a model of a device, under the shipped controller and accounts.
+
+#![expect(clippy::expect_used, reason = "a test says what it expects")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_media::CostTable;
+use entresol_media::model::memory::AEP;
+use entresol_sharing::scene::{Actor, Phase, Scene, Story};
+use entresol_sharing::{PolicySettings, Settings, TenantId, TenantSettings};
+
+const L: TenantId = TenantId(1);
+const U: TenantId = TenantId(2);
+const THINK: Duration = Duration::from_nanos(200);
+
+fn scene(policy: PolicySettings, tenants: Vec<TenantSettings>, actors: Vec<Actor>) -> Scene {
+    Scene {
+        device: AEP,
+        costs: Arc::new(CostTable::published()),
+        settings: Settings::new("model:aep", policy, tenants),
+        actors,
+        time: Duration::from_millis(60),
+        moment: Duration::from_millis(10),
+        seed: 1,
+    }
+}
+
+fn play(scene: &Scene) -> Story {
+    scene.play().expect("good settings")
+}
+
+#[test]
+fn a_limit_is_kept_to_the_grant_and_one_seed_is_one_story() {
+    let limited = TenantSettings { share_max: vec![Some(0.2)], ..TenantSettings::new(L, "l") };
+    let policy = PolicySettings::named("limit").expect("a policy");
+    let actors = vec![
+        Actor::steady(L, Phase::sets(4, 256, THINK)),
+        Actor::steady(U, Phase::gets(2, 1024, THINK)),
+    ];
+    let scene = scene(policy, vec![limited, TenantSettings::new(U, "u")], actors);
+    let story = play(&scene);
+    let share = story.mean(L, Duration::from_millis(20), |m| m.share).expect("moments");
+    assert!((share / 0.2 - 1.0).abs() < 0.01, "{share}");
+    assert_eq!(story, play(&scene));
+}
+
+#[test]
+fn pauses_show_how_fast_a_tenant_is_alone() {
+    let tenants = vec![TenantSettings::new(L, "l"), TenantSettings::new(U, "u")];
+    let actors = vec![
+        Actor::steady(L, Phase::gets(1, 256, THINK)),
+        Actor::steady(U, Phase::sets(8, 4096, THINK)),
+    ];
+    let none = scene(PolicySettings::None, tenants.clone(), actors.clone());
+    let rate = |m: &entresol_sharing::scene::TenantMoment| m.operations_s;
+    let alone = Scene { actors: vec![actors[0].clone()], ..none.clone() };
+    let warm = Duration::from_millis(20);
+    let alone = play(&alone).mean(L, warm, rate).expect("moments");
+    let shared = play(&none).mean(L, warm, rate).expect("moments");
+    let fair = scene(PolicySettings::named("fair").expect("a policy"), tenants, actors);
+    let story = play(&Scene { time: Duration::from_millis(150), ..fair });
+    let first = story.of(L, warm).find_map(|(_, m)| m.slowdown).expect("found out");
+    let real = alone / shared;
+    assert!(real > 1.2, "{real}: it is disturbed");
+    assert!((first / real - 1.0).abs() < 0.1, "{first}, really {real}");
+}
+
+#[test]
+fn a_schedule_is_followed() {
+    let early = Phase::gets(2, 256, THINK);
+    let late = Phase { from: Duration::from_millis(30), threads: 0, ..early };
+    let actors = vec![Actor { tenant: L, phases: vec![early, late] }];
+    let scene = scene(PolicySettings::None, vec![TenantSettings::new(L, "l")], actors);
+    let story = play(&scene);
+    for (at, moment) in story.of(L, Duration::ZERO) {
+        // The requests that were under way when the loops ended are answered a little later.
+        let is_over = at.0 > 40_000_000;
+        assert_eq!(moment.operations_s == 0.0, is_over, "{at:?}");
+    }
+    assert_eq!(story.moments.len(), 6);
+}
