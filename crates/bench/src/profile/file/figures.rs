@@ -59,7 +59,8 @@ fn latency(plan: &mut FilePlan, sizes: &[usize]) {
     let figure = plan.figure(empty(
         "latency",
         "Latency, one request at a time",
-        "Mean time from submission to completion, nothing else in flight. Completions by interrupt.",
+        "Mean time from submission to completion, nothing else in flight. Completions by \
+         interrupt.",
         (Quantity::GRANULARITY, Quantity::LATENCY_US),
     ));
     for (label, reads, order) in KINDS {
