@@ -12,6 +12,7 @@ use crate::report::svg::{Axis, Line, Scale, lines};
 
 mod bandwidth;
 mod fences;
+mod holdout;
 mod latency;
 mod mixed;
 mod tables;
@@ -41,6 +42,12 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry!("table6", "table 6", "AEP, large writes, random and sequential", tables::table6),
     entry!("table7", "table 7", "random reads, AEP and DRAM", tables::table7),
     entry!("table8", "table 8", "random writes, AEP and DRAM", tables::table8),
+    entry!(
+        "holdout",
+        "tables 3 to 8",
+        "fitted on every other row, the model predicts the rest",
+        holdout::run
+    ),
     entry!("fig1", "figure 1", "read latency over size and threads", latency::figure1),
     entry!("fig2", "figure 2", "write latency over size and threads", latency::figure2),
     entry!("fig3", "figure 3", "random read bandwidth", bandwidth::figure3),
@@ -125,4 +132,30 @@ fn scenario(sentences: &[&str]) -> Vec<String> {
 /// A point's worst case over several: the largest over the smallest.
 fn spread(values: impl Iterator<Item = f64> + Clone) -> f64 {
     values.clone().fold(0.0, f64::max) / values.fold(f64::INFINITY, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results(name: &str) -> String {
+        let entry = ENTRIES.iter().find(|entry| entry.name == name).expect("an entry");
+        format!("{:?}", (entry.run)(&Settings { seed: 7 }))
+    }
+
+    #[test]
+    fn every_table_and_figure_passes() {
+        for entry in ENTRIES {
+            let outcome = (entry.run)(&Settings::default());
+            let failed: Vec<_> = outcome.checks.iter().filter(|check| !check.pass).collect();
+            assert!(failed.is_empty() && !outcome.checks.is_empty(), "{}: {failed:?}", entry.name);
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_results_bit_for_bit() {
+        for name in ["000-table3", "000-table5", "000-fig11", "000-fig14"] {
+            assert_eq!(results(name), results(name), "{name}");
+        }
+    }
 }

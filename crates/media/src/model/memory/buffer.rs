@@ -2,32 +2,66 @@
 
 use std::collections::VecDeque;
 
-/// The units that were read last; the least recently used goes.
+/// No unit.
+const NONE: u64 = u64::MAX;
+
+/// Which units may be in a buffer: most of those that are not are told apart at once.
+#[derive(Debug, Clone)]
+struct Presence(Vec<u8>);
+
+impl Presence {
+    fn new() -> Presence {
+        Presence(vec![0; 1 << 10])
+    }
+
+    fn slot(&mut self, unit: u64) -> &mut u8 {
+        &mut self.0[Presence::index(unit)]
+    }
+
+    fn index(unit: u64) -> usize {
+        (unit.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize
+    }
+
+    fn may_have(&self, unit: u64) -> bool {
+        self.0[Presence::index(unit)] > 0
+    }
+}
+
+/// The units that were read last; the oldest goes.
 #[derive(Debug, Clone)]
 pub(super) struct ReadBuffer {
     units: Vec<u64>,
     next: usize,
+    presence: Presence,
 }
 
 impl ReadBuffer {
     pub(super) fn new(units: usize) -> ReadBuffer {
-        ReadBuffer { units: vec![u64::MAX; units], next: 0 }
+        assert!(units < usize::from(u8::MAX), "presence is counted in bytes");
+        ReadBuffer { units: vec![NONE; units], next: 0, presence: Presence::new() }
     }
 
     pub(super) fn has(&self, unit: u64) -> bool {
-        self.units.contains(&unit)
+        self.presence.may_have(unit) && self.units.contains(&unit)
     }
 
     /// Puts a unit there that is not, in the place of the oldest.
     pub(super) fn insert(&mut self, unit: u64) {
-        self.units[self.next] = unit;
+        let gone = std::mem::replace(&mut self.units[self.next], unit);
+        if gone != NONE {
+            *self.presence.slot(gone) -= 1;
+        }
+        *self.presence.slot(unit) += 1;
         self.next = (self.next + 1) % self.units.len();
     }
 
     /// Drops a unit that is being written.
     pub(super) fn forget(&mut self, unit: u64) {
-        if let Some(held) = self.units.iter_mut().find(|held| **held == unit) {
-            *held = u64::MAX;
+        if self.has(unit)
+            && let Some(held) = self.units.iter_mut().find(|held| **held == unit)
+        {
+            *held = NONE;
+            *self.presence.slot(unit) -= 1;
         }
     }
 }
@@ -49,6 +83,7 @@ pub(super) struct CombiningBuffer {
     units: VecDeque<Gathering>,
     capacity: usize,
     complete: u64,
+    presence: Presence,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -60,18 +95,18 @@ struct Gathering {
 impl CombiningBuffer {
     pub(super) fn new(capacity: usize, lines_per_unit: u64) -> CombiningBuffer {
         let complete = (1 << lines_per_unit) - 1;
-        CombiningBuffer { units: VecDeque::with_capacity(capacity + 1), capacity, complete }
+        let units = VecDeque::with_capacity(capacity + 1);
+        CombiningBuffer { units, capacity, complete, presence: Presence::new() }
     }
 
     pub(super) fn has(&self, unit: u64) -> bool {
-        self.units.iter().any(|gathering| gathering.unit == unit)
+        self.presence.may_have(unit) && self.units.iter().any(|held| held.unit == unit)
     }
 
     /// Adds lines, one bit each, to a unit.
     pub(super) fn add(&mut self, unit: u64, lines: u64) -> Written {
         let mut written = Written::default();
-        let found = self.units.iter().rposition(|gathering| gathering.unit == unit);
-        let earlier = found.and_then(|place| self.units.remove(place));
+        let earlier = self.take(unit);
         let mut gathering = Gathering { unit, lines: earlier.map_or(0, |held| held.lines) | lines };
         if gathering.lines == self.complete {
             // It has been written, and keeps its place: lines that come now begin it anew.
@@ -79,11 +114,23 @@ impl CombiningBuffer {
             written.whole = 1;
         }
         self.units.push_back(gathering);
-        if self.units.len() > self.capacity {
-            let gone = self.units.pop_front();
-            written.partial = u64::from(gone.is_some_and(|gone| gone.lines != 0));
+        *self.presence.slot(unit) += 1;
+        if self.units.len() > self.capacity
+            && let Some(gone) = self.units.pop_front()
+        {
+            *self.presence.slot(gone.unit) -= 1;
+            written.partial = u64::from(gone.lines != 0);
         }
         written
+    }
+
+    fn take(&mut self, unit: u64) -> Option<Gathering> {
+        if !self.presence.may_have(unit) {
+            return None;
+        }
+        let place = self.units.iter().rposition(|held| held.unit == unit)?;
+        *self.presence.slot(unit) -= 1;
+        self.units.remove(place)
     }
 }
 

@@ -13,12 +13,14 @@ const DIRTY: u64 = 1 << 63;
 pub(super) struct LineCache {
     lines: Vec<u64>,
     sets: u64,
+    /// Whether there was ever a line: threads that only stream need not look.
+    used: bool,
 }
 
 impl LineCache {
     pub(super) fn new(lines: u64) -> LineCache {
         let sets = (lines / WAYS as u64).next_power_of_two().max(1);
-        LineCache { lines: vec![EMPTY; sets as usize * WAYS], sets }
+        LineCache { lines: vec![EMPTY; sets as usize * WAYS], sets, used: false }
     }
 
     fn set(&mut self, line: u64) -> &mut [u64] {
@@ -43,6 +45,7 @@ impl LineCache {
         if self.touch(line) {
             return None;
         }
+        self.used = true;
         let set = self.set(line);
         set.rotate_right(1);
         let gone = std::mem::replace(&mut set[0], line);
@@ -70,6 +73,9 @@ impl LineCache {
 
     /// Drops a line.
     pub(super) fn drop_line(&mut self, line: u64) {
+        if !self.used {
+            return;
+        }
         let set = self.set(line);
         if let Some(way) = set.iter().position(|&held| held != EMPTY && held & !DIRTY == line) {
             set[way..].rotate_left(1);
