@@ -32,7 +32,7 @@ use cache::LineCache;
 use channel::{Channel, Kind};
 pub use devices::{AEP, AEP2, DRAM};
 pub use observer::SimulatedMemory;
-pub use parameters::{Interleave, Module, Parameters, Prefetch, Processor};
+pub use parameters::{Further, Interleave, Module, Parameters, Prefetch, Processor};
 
 /// The processor's line.
 pub const LINE_BYTES: u64 = 64;

@@ -48,7 +48,10 @@ impl Accesses {
     fn under_way(&self, parameters: &Parameters) -> u64 {
         let lines = self.bytes.div_ceil(LINE_BYTES);
         match self.op {
-            MemoryOp::Load | MemoryOp::Store => (parameters.processor.fill_buffers / lines).max(1),
+            MemoryOp::Load | MemoryOp::Store => {
+                let buffers = parameters.further.map_or(0, |further| further.fill_buffers);
+                (buffers / lines).max(1)
+            }
             _ => 1,
         }
     }

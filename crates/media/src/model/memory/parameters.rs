@@ -19,6 +19,8 @@ pub struct Parameters {
     pub interleave: Option<Interleave>,
     /// The processor's prefetcher; none: it is off.
     pub prefetch: Option<Prefetch>,
+    /// What only seed 002 tells of such a machine; none: not known.
+    pub further: Option<Further>,
 }
 
 /// The processor's part: caches and how far it runs ahead.
@@ -39,10 +41,6 @@ pub struct Processor {
     pub store_line: Picos,
     /// The same at best in a long row of stores: its fill buffers are all taken.
     pub store_pace: Picos,
-    /// What a load past the caches takes longer. No other access of its thread overlaps with it.
-    pub past_caches: Picos,
-    /// Lines that one thread can have under way.
-    pub fill_buffers: u64,
     /// Units of which a line is stored late, out of order, when nothing of the source stays in the
     /// cache and no fence keeps the order, in thousandths.
     pub late_milli: u64,
@@ -72,9 +70,6 @@ pub struct Module {
     pub read_bytes_s: u64,
     /// All threads together.
     pub write_bytes_s: u64,
-    /// Of a read's demand on the medium, the share that completing a partly written unit takes, in
-    /// thousandths: it stays within the module.
-    pub completing_milli: u64,
     /// Units of the buffers: one keeps what was read last, one combines what is written.
     pub buffer_units: usize,
     /// The share of the medium's time that reads keep however many writes there are, in
@@ -99,6 +94,18 @@ pub struct Prefetch {
     pub units_max: u64,
     /// The pace of successive units of a load while it is awake.
     pub unit_pace: Picos,
+}
+
+/// Numbers that show in accesses of kinds that seed 000 did not measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Further {
+    /// What a load past the caches takes longer. No other access of its thread overlaps with it.
+    pub past_caches: Picos,
+    /// Lines that one thread can have under way.
+    pub fill_buffers: u64,
+    /// Of a read's demand on the medium, the share that completing a partly written unit takes, in
+    /// thousandths: it stays within the module. Not known: all of it.
+    pub completing_milli: u64,
 }
 
 impl Parameters {

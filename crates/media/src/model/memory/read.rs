@@ -49,7 +49,8 @@ impl MemoryModel {
         let found = self.find(at, piece, false);
         let paced = Picos(self.parameters.module.unit_read.0 * found.missing);
         let own = paced.max(self.latency(&found, piece.first));
-        let extra = if piece.first { self.parameters.processor.past_caches } else { Picos::ZERO };
+        let further = self.parameters.further.filter(|_| piece.first);
+        let extra = further.map_or(Picos::ZERO, |further| further.past_caches);
         let waited = self.read_medium(at, piece.offset, found.missing);
         at.after(own).after(extra).after(waited)
     }

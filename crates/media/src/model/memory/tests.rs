@@ -146,3 +146,41 @@ fn the_same_accesses_take_the_same_time_on_any_machine() {
     }
     assert_eq!((crc32c(&times), now.0), (3_625_496_570, 31_508_413_498));
 }
+
+#[test]
+fn twenty_numbers_are_all_that_aep_is_made_of() {
+    // Every field is named, so that a new one has to be counted here.
+    let Parameters { processor, module, interleave: None, prefetch: None, further: None } = AEP
+    else {
+        panic!("one module, no prefetcher, nothing further");
+    };
+    let Processor {
+        cached_word,
+        cached_copy,
+        cache_bytes,
+        refetch_milli,
+        read_ahead_from,
+        store_line,
+        store_pace,
+        late_milli,
+    } = processor;
+    let Module {
+        unit_bytes,
+        unit_read,
+        jump,
+        unit_read_ahead,
+        line_read,
+        buffered_line,
+        store_latency,
+        partial_line,
+        read_bytes_s,
+        write_bytes_s,
+        buffer_units,
+        read_share_milli,
+    } = module;
+    let times = [cached_word, cached_copy, store_line, store_pace, unit_read, jump];
+    let more = [unit_read_ahead, line_read, buffered_line, store_latency, partial_line];
+    let bytes = [cache_bytes, read_ahead_from, unit_bytes, read_bytes_s, write_bytes_s];
+    let others = [refetch_milli, late_milli, buffer_units as u64, read_share_milli];
+    assert_eq!(times.len() + more.len() + bytes.len() + others.len(), 20);
+}

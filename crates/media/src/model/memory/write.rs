@@ -81,7 +81,8 @@ impl MemoryModel {
         }
         self.counts.units_written += whole + partial;
         self.counts.units_read_to_write += partial;
-        let completing = read * module.completing_milli / 1_000;
+        let share = self.parameters.further.map_or(1_000, |further| further.completing_milli);
+        let completing = read * share / 1_000;
         let demand = Picos(write * (whole + partial) + completing * partial);
         state.channel.serve(Kind::Write, at, demand);
         state.channel.backlog(Kind::Write, at).since(room)
