@@ -58,44 +58,35 @@ impl AsFd for Event {
     }
 }
 
-/// A descriptor that is readable once a time has come, and, if so wished, when another is.
+/// A descriptor that is readable once a time has come, and while another is.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     epoll: OwnedFd,
     timer: OwnedFd,
-    watches_other: bool,
 }
 
 impl Alarm {
-    /// An alarm that is not set, beside a descriptor that is not looked at yet.
+    /// An alarm that is not set, beside a descriptor that must live as long. That one is watched
+    /// all the time: to turn watching it on only when it is needed loses wake-ups. (An epoll
+    /// instance that is itself watched for edges tells of none when an entry is changed that was
+    /// ready before, though nobody has looked since.)
     pub(crate) fn new(other: BorrowedFd<'_>) -> io::Result<Alarm> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        epoll::add(&epoll, other, epoll::EventData::new_u64(1), epoll::EventFlags::empty())?;
-        Ok(Alarm { epoll, timer, watches_other: false })
+        epoll::add(&epoll, other, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
+        Ok(Alarm { epoll, timer })
     }
 
-    /// Wakes after `next`, if given, and, if `watch`, when the descriptor is readable that it was
-    /// made with. What it was set to before does not count any more.
-    pub(crate) fn set(
-        &mut self,
-        next: Option<Duration>,
-        other: BorrowedFd<'_>,
-        watch: bool,
-    ) -> io::Result<()> {
+    /// Wakes after `next`, if given. What it was set to before does not count any more.
+    pub(crate) fn set(&self, next: Option<Duration>) -> io::Result<()> {
         // A timer that is set to zero is off.
         let next = next.map(|next| next.max(Duration::from_nanos(1))).unwrap_or_default();
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let it_value = Timespec::try_from(next).unwrap_or(zero);
         let value = Itimerspec { it_interval: zero, it_value };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value)?;
-        if watch != self.watches_other {
-            let flags = if watch { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-            epoll::modify(&self.epoll, other, epoll::EventData::new_u64(1), flags)?;
-            self.watches_other = watch;
-        }
         Ok(())
     }
 

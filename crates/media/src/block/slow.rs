@@ -233,8 +233,7 @@ struct SlowQueue {
 #[derive(Clone, Copy)]
 struct Seat {
     token: u64,
-    /// None before it is kicked, and when nobody sits here.
-    due: Option<Nanos>,
+    due: Nanos,
 }
 
 struct Fresh {
@@ -274,7 +273,7 @@ impl SlowQueue {
     /// Asks the model about what is about to start.
     fn assign(&mut self) {
         for Fresh { seat, access, offset, bytes } in std::mem::take(&mut self.fresh) {
-            self.seats[seat].due = Some(self.file.due(access, offset, bytes));
+            self.seats[seat].due = self.file.due(access, offset, bytes);
         }
     }
 
@@ -285,20 +284,17 @@ impl SlowQueue {
             let number = completion.token as usize;
             let seat = &mut self.seats[number];
             completion.token = seat.token;
-            let due = seat.due.take().unwrap_or_default();
+            let due = seat.due;
             self.free.push(number);
             self.held.push(Reverse(Held { due, completion }));
         }
     }
 
-    /// Lets the descriptor wake at the first due time to come; and, if something is due that the
-    /// file has not served yet, when it has.
-    fn arm(&mut self, now: Nanos) -> io::Result<()> {
-        let waiting = self.seats.iter().filter_map(|seat| seat.due);
-        let late = waiting.clone().any(|due| due <= now);
-        let held = self.held.peek().map(|held| held.0.due);
-        let next = waiting.filter(|&due| due > now).chain(held).min();
-        self.alarm.set(next.map(|due| due.since(now)), self.inner.event(), late)
+    /// Lets the descriptor wake when the first is due that the file has served. Of one that it has
+    /// not, its own descriptor tells.
+    fn arm(&self, now: Nanos) -> io::Result<()> {
+        let next = self.held.peek().map(|held| held.0.due);
+        self.alarm.set(next.map(|due| due.since(now)))
     }
 
     fn is_something_due(&self, now: Nanos) -> bool {
@@ -311,7 +307,7 @@ impl IoQueue for SlowQueue {
         let IoRequest { access, offset, token, .. } = request;
         let bytes = request.buffer.len();
         let number = self.free.pop().unwrap_or_else(|| {
-            self.seats.push(Seat { token: 0, due: None });
+            self.seats.push(Seat { token: 0, due: Nanos(0) });
             self.seats.len() - 1
         });
         let inner = IoRequest { token: number as u64, ..request };
@@ -329,8 +325,7 @@ impl IoQueue for SlowQueue {
 
     fn kick(&mut self) -> io::Result<()> {
         self.assign();
-        self.inner.kick()?;
-        self.arm(self.file.drive.clock.now())
+        self.inner.kick()
     }
 
     fn reap(&mut self, out: &mut Vec<IoCompletion>) {
@@ -347,6 +342,8 @@ impl IoQueue for SlowQueue {
         }
     }
 
+    /// Wakes as well when the file has served a request that is not due yet: the next wait sleeps
+    /// until it is.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.kick()?;
         if self.is_something_due(self.file.drive.clock.now()) || self.in_flight() == 0 {

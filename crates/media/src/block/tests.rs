@@ -355,10 +355,10 @@ fn a_file_grows_shrinks_discards_and_allocates() {
         assert!(buffer[..] == filled(IoBuffer::new(BLOCK), 2)[..]);
         assert!(file.set_len(1 << 62).is_err());
         assert_eq!(file.len(), 2 * FILE_BYTES);
-        assert_eq!(
-            File::open(file.path()).expect("opens").metadata().expect("looks").len(),
-            file.len()
-        );
+        if file.backend() != Backend::Simulated {
+            let from_outside = File::open(file.path()).expect("opens");
+            assert_eq!(from_outside.metadata().expect("looks").len(), file.len());
+        }
         file.set_len(FILE_BYTES).expect("shrinks");
         assert!(file.write_at(FILE_BYTES, &file.buffer(BLOCK)).is_err());
         assert!(file.discard(7, 4096).is_err() && file.discard(0, 100).is_err());

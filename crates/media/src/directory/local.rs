@@ -7,6 +7,8 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use entresol_base::mutants::{SiteKind, removed};
+
 use super::{Directory, DirectoryLock, Entry, EntryKind};
 use super::{check_small, is_unfinished, path_of, unfinished};
 use crate::block::{self, BlockFile, BlockOptions, Drive};
@@ -71,18 +73,10 @@ impl LocalDirectory {
     fn write_and_rename(&self, unfinished: &Path, to: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut file = File::create(unfinished)?;
         file.write_all(bytes)?;
-        sync_file(&file)?;
+        file.sync_all()?;
         drop(file);
         fs::rename(unfinished, to)
     }
-
-    fn sync_handle(&self) -> io::Result<()> {
-        self.handle.sync_all()
-    }
-}
-
-fn sync_file(file: &File) -> io::Result<()> {
-    file.sync_all()
 }
 
 impl Directory for LocalDirectory {
@@ -175,8 +169,11 @@ impl Directory for LocalDirectory {
         }
     }
 
-    fn sync_at(&self, _: Place) -> Result<(), FileError> {
-        self.sync_handle().map_err(failed("sync", &self.path))
+    fn sync_at(&self, place: Place) -> Result<(), FileError> {
+        if removed(SiteKind::DirectorySync, place) {
+            return Ok(());
+        }
+        self.handle.sync_all().map_err(failed("sync", &self.path))
     }
 
     fn lock(&self) -> Result<DirectoryLock, FileError> {

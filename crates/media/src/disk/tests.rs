@@ -14,6 +14,8 @@ use crate::placement::FileError;
 
 mod crashes;
 mod faults;
+#[cfg(feature = "mutants")]
+mod mutants;
 mod times;
 
 const BLOCK: usize = 4096;

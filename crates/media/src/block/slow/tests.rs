@@ -1,9 +1,10 @@
 //! What is particular to files that are slowed; that they behave like others is the business of the
 //! suite for all.
 
-use super::super::{BlockOptions, open_block_file};
+use super::super::{BackendChoice, BlockOptions, open_block_file};
 use super::*;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
 
 const FILE_BYTES: u64 = 1 << 20;
 const BLOCK: usize = 4096;
@@ -136,4 +137,39 @@ fn it_is_said_that_the_file_is_slowed() {
     };
     let error = open_block_file(&path, &options).expect_err("is memory").to_string();
     assert!(error.contains("aep is a model of memory"), "{error}");
+}
+
+/// Event loops that are told of edges only, as most are: each wake-up takes what is there.
+#[test]
+fn a_watcher_of_edges_misses_nothing() {
+    for model in [ModelName::OptaneSsd, ModelName::NandP3700] {
+        for backend in [BackendChoice::Auto, BackendChoice::Threads] {
+            let directory = tempfile::tempdir().expect("directory");
+            let (create, model) = (Some(FILE_BYTES), Some(model));
+            let options = BlockOptions { create, model, backend, ..BlockOptions::default() };
+            let file = open_block_file(&directory.path().join("a"), &options).expect("opens");
+            let mut queue = file.queue(8).expect("queue");
+            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&epoll, queue.event(), epoll::EventData::new_u64(0), flags).expect("adds");
+            let (mut started, mut done) = (0, Vec::new());
+            while done.len() < 3000 {
+                while started < 3000 && queue.in_flight() < 1 + (started as usize / 64) % 8 {
+                    let request = read(&*queue, started % 64);
+                    queue.submit(request).expect("room");
+                    started += 1;
+                    // Often one by one, so that some are late when others start.
+                    queue.kick().expect("starts");
+                }
+                let mut events = Vec::with_capacity(4);
+                let timeout = Timespec { tv_sec: 5, tv_nsec: 0 };
+                let spare = rustix::buffer::spare_capacity(&mut events);
+                match epoll::wait(&epoll, spare, Some(&timeout)) {
+                    Ok(1) | Err(Errno::INTR) => {}
+                    other => panic!("{other:?} with {} of {started} done", done.len()),
+                }
+                queue.reap(&mut done);
+            }
+        }
+    }
 }
