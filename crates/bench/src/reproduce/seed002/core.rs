@@ -8,7 +8,7 @@ use entresol_base::Picos;
 use entresol_base::histogram::Histogram;
 use entresol_base::rng::Rng;
 use entresol_media::model::memory::{
-    Accessor, Fence, LINE_BYTES, MemoryAccess, MemoryModel, MemoryOp, Parameters,
+    Accessor, Fence, LINE_BYTES, MemoryAccess, MemoryModel, MemoryOp, Parameters, Transfer,
 };
 
 /// What accesses are drawn from: far more than any cache holds.
@@ -91,46 +91,108 @@ impl Scene {
     }
 }
 
+/// An access under way.
+#[derive(Debug)]
+struct UnderWay {
+    transfer: Transfer,
+    since: Picos,
+    /// Whether it is one of the threads' and begun when they were warm.
+    counted: bool,
+}
+
+/// The stream beside the threads has a turn of its own; all others belong to a place of an access.
+const ARRIVAL: u32 = u32::MAX;
+
+struct Run {
+    model: MemoryModel,
+    /// The threads' places come first.
+    places: Vec<Option<UnderWay>>,
+    threads_places: usize,
+    /// Places of the stream that are empty.
+    unused: Vec<u32>,
+    turns: BinaryHeap<Reverse<(Picos, u32)>>,
+    rng: Rng,
+    rng_beside: Rng,
+}
+
 /// Lets the threads run until they are warm, and then for as long as is to be measured.
 pub(super) fn run(parameters: &Parameters, scene: &Scene, seed: u64) -> Measured {
-    let Scene { thread, threads, beside, count } = *scene;
-    let mut model = MemoryModel::new(*parameters);
-    let [mut rng, mut rng_beside] = ["thread", "beside"].map(|name| Rng::named(seed, name));
-    let slots = thread.under_way(parameters) * u64::from(threads);
+    let places = scene.thread.under_way(parameters) * u64::from(scene.threads);
     // A cache of changed lines takes a while to fill; other accesses only need to mix.
-    let cached = match thread.op {
-        MemoryOp::Store => parameters.processor.cache_bytes / thread.bytes.max(LINE_BYTES),
+    let cached = match scene.thread.op {
+        MemoryOp::Store => parameters.processor.cache_bytes / scene.thread.bytes.max(LINE_BYTES),
         _ => 0,
     };
-    let warm_up = 2 * cached.max(2_000).max(slots * 4);
-    let other = Accessor(slots as u32);
-    let mut turns: BinaryHeap<Reverse<(Picos, u32)>> =
-        (0..slots).map(|slot| Reverse((Picos::ZERO, slot as u32))).collect();
-    let gap = beside.map(|b| Picos((b.accesses.bytes as f64 / b.bytes_s * 1e12) as u64));
-    if gap.is_some() {
-        turns.push(Reverse((Picos::ZERO, other.0)));
+    let mut run = Run {
+        model: MemoryModel::new(*parameters),
+        places: (0..places).map(|_| None).collect(),
+        threads_places: places as usize,
+        unused: Vec::new(),
+        turns: (0..places).map(|place| Reverse((Picos::ZERO, place as u32))).collect(),
+        rng: Rng::named(seed, "thread"),
+        rng_beside: Rng::named(seed, "beside"),
+    };
+    if scene.beside.is_some() {
+        run.turns.push(Reverse((Picos::ZERO, ARRIVAL)));
     }
-    let (mut done, mut from, mut last) = (0, Picos::ZERO, Picos::ZERO);
-    let mut latency = Histogram::new();
-    while let Some(Reverse((at, slot))) = turns.pop() {
-        if let (Some(beside), Some(gap), true) = (beside, gap, slot == other.0) {
-            model.access(at, other, beside.accesses.access(&mut rng_beside));
-            turns.push(Reverse((at.after(rng_beside.poisson_gap(gap)), slot)));
-            continue;
+    run.measure(scene, 2 * cached.max(2_000).max(places * 4))
+}
+
+impl Run {
+    fn measure(mut self, scene: &Scene, warm_up: u64) -> Measured {
+        let (mut begun, mut from, mut last) = (0, Picos::ZERO, Picos::ZERO);
+        let mut latency = Histogram::new();
+        while let Some(Reverse((at, place))) = self.turns.pop() {
+            if place == ARRIVAL {
+                self.arrive(at, scene);
+                continue;
+            }
+            if let Some(under_way) = &mut self.places[place as usize] {
+                // Page by page, so that accesses to either module take turns.
+                if let Some(later) = self.model.advance(at, &mut under_way.transfer) {
+                    self.turns.push(Reverse((later, place)));
+                    continue;
+                }
+                if under_way.counted {
+                    latency.record(at.since(under_way.since).into());
+                }
+                self.places[place as usize] = None;
+            }
+            if place as usize >= self.threads_places {
+                self.unused.push(place);
+                continue;
+            }
+            last = at;
+            begun += 1;
+            if begun == warm_up {
+                from = at;
+            } else if begun == warm_up + scene.count {
+                break;
+            }
+            let access = scene.thread.access(&mut self.rng);
+            self.begin(at, place, access, begun > warm_up);
         }
-        last = at;
-        done += 1;
-        if done == warm_up {
-            from = at;
-        } else if done == warm_up + count {
-            break;
-        }
-        let end = model.access(at, Accessor(slot), thread.access(&mut rng));
-        if done > warm_up {
-            latency.record(end.since(at).into());
-        }
-        turns.push(Reverse((end, slot)));
+        let per_second = scene.count as f64 / last.since(from).as_secs_f64();
+        let gb_s = per_second * scene.thread.bytes as f64 / 1e9;
+        Measured { latency, gb_s, per_second }
     }
-    let per_second = count as f64 / last.since(from).as_secs_f64();
-    Measured { latency, gb_s: per_second * thread.bytes as f64 / 1e9, per_second }
+
+    fn begin(&mut self, at: Picos, place: u32, access: MemoryAccess, counted: bool) {
+        let transfer = self.model.begin(Accessor(place), access);
+        self.places[place as usize] = Some(UnderWay { transfer, since: at, counted });
+        self.turns.push(Reverse((at, place)));
+    }
+
+    /// The next access of the stream comes, and the one after it is expected.
+    fn arrive(&mut self, at: Picos, scene: &Scene) {
+        let Some(Beside { accesses, bytes_s }) = scene.beside else { return };
+        let place = self.unused.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() as u32 - 1
+        });
+        let access = accesses.access(&mut self.rng_beside);
+        self.begin(at, place, access, false);
+        let gap = Picos((accesses.bytes as f64 / bytes_s * 1e12) as u64);
+        self.turns.push(Reverse((at.after(self.rng_beside.poisson_gap(gap)), ARRIVAL)));
+    }
 }

@@ -9,11 +9,12 @@ use crate::reproduce::{Check, Outcome, Settings};
 
 /// So many that at every size both modules always have something to do.
 const THREADS: u32 = 128;
-const ACCESSES: u64 = 50_000;
+const ACCESSES: u64 = 30_000;
 const LARGEST: u64 = 4096;
 const LARGE_BYTES: u64 = 1 << 20;
-/// Sizes that touch equally many units come out equal but for the places that are drawn.
-const NOISE: f64 = 0.01;
+/// Sizes that touch equally many units come out equal but for this: the fewer accesses are under
+/// way, the more often one of the modules has nothing to do.
+const NOISE: f64 = 0.002;
 
 /// Operations in a second for 64, 128 ... 4096 bytes.
 struct Row(Vec<(u64, f64)>);
