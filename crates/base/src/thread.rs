@@ -193,10 +193,7 @@ fn system_id() -> ThreadId {
 #[track_caller]
 pub fn sleep(time: Duration) {
     match Schedule::current() {
-        Some(schedule) => {
-            let until = schedule.world().now().after(time.into());
-            schedule.wait_until(until, Location::caller());
-        }
+        Some(schedule) => schedule.sleep(time, Location::caller()),
         None => std::thread::sleep(time),
     }
 }
@@ -236,8 +233,8 @@ pub fn park() {
 pub fn park_timeout(time: Duration) {
     match Schedule::current() {
         Some(schedule) => {
-            let until = schedule.world().now().after(time.into());
-            schedule.park("an unpark", Some(until), Location::caller());
+            let until = schedule.deadline(time);
+            schedule.park("an unpark", until, Location::caller());
         }
         None => std::thread::park_timeout(time),
     }

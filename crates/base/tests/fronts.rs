@@ -158,6 +158,26 @@ fn a_lock_has_many_readers_or_one_writer() {
 }
 
 #[test]
+fn readers_queue_behind_a_writer_that_waits() {
+    check(|| {
+        let lock = Arc::new(RwLock::new(0));
+        let (writers, readers) = (Arc::clone(&lock), Arc::clone(&lock));
+        let first = lock.read();
+        let writer = thread::spawn("writer", move || *writers.write() += 1);
+        while lock.try_read().is_some() {
+            thread::yield_now();
+        }
+        let reader = thread::spawn("reader", move || *readers.read());
+        thread::yield_now();
+        assert!(*first == 0 && lock.try_write().is_none() && lock.try_read().is_none());
+        drop(first);
+        assert_eq!(reader.join().unwrap(), 1);
+        writer.join().unwrap();
+        assert_eq!(lock.try_read().as_deref(), Some(&1));
+    });
+}
+
+#[test]
 fn a_token_is_never_lost() {
     check(|| {
         let turn = Arc::new(AtomicU64::new(0));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use entresol_base::sync::{Condvar, Mutex};
+use entresol_base::sync::{Condvar, Mutex, RwLock, Woken};
 use entresol_base::world::{Limit, Preemption, World, WorldFailure, WorldOptions};
 use entresol_base::{Clock, Nanos, Picos, Seconds, thread};
 
@@ -154,6 +154,67 @@ fn a_deadly_embrace_is_reported_with_who_holds_what() {
 }
 
 #[test]
+fn reading_twice_while_a_writer_waits_is_a_deadlock() {
+    for seed in 0..50 {
+        for preemption in [Preemption::Never, Preemption::OneIn(1), Preemption::OneIn(4)] {
+            let options = WorldOptions { preemption, ..WorldOptions::seeded(seed) };
+            let failure = World::new(options).run(|| {
+                let lock = Arc::new(RwLock::new(0));
+                let theirs = Arc::clone(&lock);
+                let first = lock.read();
+                let writer = thread::spawn("writer", move || *theirs.write() += 1);
+                while lock.try_read().is_some() {
+                    thread::yield_now();
+                }
+                let sum = *first + *lock.read();
+                drop(first);
+                writer.join().expect("it ends");
+                sum
+            });
+            let Err(WorldFailure::Deadlock { report }) = failure else { panic!("{failure:?}") };
+            for part in [
+                "\"main\" waits for a lock, to read, held by thread 0 \"main\" since",
+                ", behind thread 1 \"writer\", which waits to write, since",
+                "\"writer\" waits for a lock, to write, held by thread 0 \"main\" since",
+            ] {
+                assert!(report.contains(part), "{report}");
+            }
+        }
+    }
+}
+
+#[test]
+fn readers_that_overlap_do_not_keep_a_writer_out() {
+    for seed in 0..50 {
+        let time_max = Some(Picos::from_nanos(100));
+        let world = World::new(WorldOptions { time_max, ..WorldOptions::seeded(seed) });
+        let written = world.run(|| {
+            let written = Arc::new(RwLock::new([false; 2]));
+            for start in [0, 1] {
+                let read = Arc::clone(&written);
+                thread::spawn("reader", move || {
+                    thread::sleep(Duration::from_nanos(start));
+                    loop {
+                        let guard = read.read();
+                        thread::sleep(Duration::from_nanos(2));
+                        if *guard == [true; 2] {
+                            break;
+                        }
+                    }
+                });
+            }
+            thread::sleep(Duration::from_nanos(5));
+            let theirs = Arc::clone(&written);
+            let other = thread::spawn("writer", move || theirs.write()[1] = true);
+            written.write()[0] = true;
+            other.join().expect("it ends");
+            *written.read()
+        });
+        assert_eq!(written, Ok([true; 2]), "seed {seed}");
+    }
+}
+
+#[test]
 fn time_passes_only_while_all_wait_and_then_at_once() {
     let world = World::new(WorldOptions::default());
     let woken = world.run(|| {
@@ -222,6 +283,40 @@ fn who_sleeps_for_ever_is_part_of_a_deadlock() {
     let failure = world(1).run(|| thread::sleep(Duration::MAX));
     let Err(WorldFailure::Deadlock { report }) = failure else { panic!("no deadlock") };
     assert!(report.contains("\"main\" sleeps, since"), "{report}");
+}
+
+#[test]
+fn what_comes_after_the_end_of_time_is_not_a_deadlock() {
+    let days = |days: u64| Duration::from_secs(days * 86_400);
+    let world = world(1);
+    let failure = world.run(move || {
+        thread::spawn("in time", move || thread::sleep(days(200)));
+        let pair = Arc::new((Mutex::new(()), Condvar::new()));
+        let theirs = Arc::clone(&pair);
+        thread::spawn("notifier", move || {
+            thread::sleep(days(100));
+            theirs.1.notify_one();
+        });
+        let woken = pair.1.wait_timeout(&mut pair.0.lock(), days(300));
+        assert_eq!(woken, Woken::Notified);
+        assert!(pair.0.try_lock_for(days(300)).is_some());
+        thread::sleep(days(300));
+    });
+    let Err(WorldFailure::Limit { limit, report }) = failure else { panic!("{failure:?}") };
+    assert_eq!(limit, Limit::EndOfTime);
+    assert!(report.contains("\"main\" sleeps, since"), "{report}");
+    assert!(report.contains(", until a time after the end of virtual time"), "{report}");
+    assert_eq!(world.now(), Picos::from_secs(200 * 86_400));
+
+    let world = World::new(WorldOptions { steps_max: Some(1_000), ..WorldOptions::default() });
+    let failure = world.run(move || {
+        let sleeper = thread::spawn("sleeper", move || thread::sleep(days(300)));
+        while !sleeper.is_finished() {
+            thread::yield_now();
+        }
+    });
+    let Err(WorldFailure::Limit { limit, .. }) = failure else { panic!("{failure:?}") };
+    assert_eq!(limit, Limit::EndOfTime);
 }
 
 #[test]

@@ -110,6 +110,27 @@ fn destructors_may_lock_sleep_notify_and_join_while_they_unwind() {
 }
 
 #[test]
+fn a_writer_that_is_cancelled_lets_destructors_read() {
+    let read = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&read);
+    let failure = world().run(move || {
+        let lock = Arc::new(RwLock::new(1));
+        let theirs = Arc::clone(&lock);
+        let _held = lock.read();
+        let _finally = Finally(|| {
+            count.fetch_add(*lock.read(), Relaxed);
+            thread::sleep(Duration::from_secs(300 * 86_400));
+            count.fetch_add(1, Relaxed);
+        });
+        thread::spawn("writer", move || *theirs.write() += 1);
+        thread::sleep(Duration::from_nanos(1));
+        current().crash();
+    });
+    assert_eq!(failure, Err::<(), _>(WorldFailure::Crashed));
+    assert_eq!(read.load(Relaxed), 2);
+}
+
+#[test]
 fn a_guard_is_whole_while_a_cancelled_wait_unwinds() {
     let seen = Arc::new(AtomicU64::new(0));
     let sum = Arc::clone(&seen);

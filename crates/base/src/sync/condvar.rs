@@ -101,7 +101,7 @@ impl Condvar {
         time: Option<Duration>,
     ) -> bool {
         schedule.step(place);
-        let until = time.and_then(|time| simulated::deadline(schedule, time));
+        let until = time.and_then(|time| schedule.deadline(time));
         // Nobody else runs between unlocking and waiting, so no notification can fall between.
         guard.unlock();
         self.waiting.fetch_add(1, Relaxed);

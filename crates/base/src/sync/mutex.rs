@@ -85,7 +85,7 @@ impl<T: ?Sized> Mutex<T> {
         place: Place,
         time: Option<Duration>,
     ) -> Option<parking_lot::MutexGuard<'_, T>> {
-        let until = time.and_then(|time| simulated::deadline(schedule, time));
+        let until = time.and_then(|time| schedule.deadline(time));
         let wait = Wait { subject: self.subject(), place, until };
         simulated::acquire(schedule, &self.waiting, wait, || self.inner.try_lock())
     }

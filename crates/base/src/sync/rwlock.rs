@@ -3,23 +3,33 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use super::simulated;
 use crate::world::{Place, Schedule, Subject, Wait};
 
 /// A lock for many readers or one writer.
+///
+/// A writer that waits for readers to leave comes before readers that come later. So a thread that
+/// reads what it is reading already can wait for ever, once a writer waits for it: inside a world,
+/// which reports the deadlock, as outside.
 #[derive(Default)]
 pub struct RwLock<T: ?Sized> {
     /// Simulated threads that wait for it.
     waiting: AtomicU32,
+    /// A simulated thread is about to write: it waits for the readers to leave, if any are left.
+    claimed: AtomicBool,
     inner: parking_lot::RwLock<T>,
 }
 
 impl<T> RwLock<T> {
     /// An unlocked lock.
     pub const fn new(value: T) -> Self {
-        RwLock { waiting: AtomicU32::new(0), inner: parking_lot::RwLock::new(value) }
+        RwLock {
+            waiting: AtomicU32::new(0),
+            claimed: AtomicBool::new(false),
+            inner: parking_lot::RwLock::new(value),
+        }
     }
 
     /// What it protected.
@@ -29,15 +39,14 @@ impl<T> RwLock<T> {
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until nobody writes, and locks it for reading.
+    /// Waits until nobody writes or waits for readers to leave, and locks it for reading.
     #[inline]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         let inner = match Schedule::current() {
             Some(schedule) => {
                 let wait = self.wait(Subject::Read, Location::caller());
-                let try_take = || self.inner.try_read();
-                simulated::acquire(&schedule, &self.waiting, wait, try_take)
+                simulated::acquire(&schedule, &self.waiting, wait, || self.share())
             }
             None => Some(self.inner.read()),
         };
@@ -49,22 +58,18 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         let inner = match Schedule::current() {
-            Some(schedule) => {
-                let wait = self.wait(Subject::Write, Location::caller());
-                let try_take = || self.inner.try_write();
-                simulated::acquire(&schedule, &self.waiting, wait, try_take)
-            }
+            Some(schedule) => self.write_simulated(&schedule, Location::caller()),
             None => Some(self.inner.write()),
         };
         RwLockWriteGuard { lock: self, inner }
     }
 
-    /// Locks it for reading if nobody writes.
+    /// Locks it for reading if nobody writes or waits for readers to leave.
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let place = Location::caller();
         step(place);
-        let inner = Some(self.inner.try_read()?);
+        let inner = Some(self.share()?);
         self.hold(Subject::Read, place);
         Some(RwLockReadGuard { lock: self, inner })
     }
@@ -74,6 +79,9 @@ impl<T: ?Sized> RwLock<T> {
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let place = Location::caller();
         step(place);
+        if self.claimed.load(Relaxed) {
+            return None;
+        }
         let inner = Some(self.inner.try_write()?);
         self.hold(Subject::Write, place);
         Some(RwLockWriteGuard { lock: self, inner })
@@ -82,6 +90,31 @@ impl<T: ?Sized> RwLock<T> {
     /// What it protects; there can be no other who has locked it.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
+    }
+
+    /// Waits until no other writes or is about to, and then for the readers to leave.
+    fn write_simulated(
+        &self,
+        schedule: &Schedule,
+        place: Place,
+    ) -> Option<parking_lot::RwLockWriteGuard<'_, T>> {
+        schedule.step(place);
+        let wait = self.wait(Subject::Write, place);
+        let _claim = simulated::wait_for(schedule, &self.waiting, wait, || self.claim())?;
+        let wait = self.wait(Subject::Readers, place);
+        let try_take = || self.inner.try_write();
+        let guard = simulated::wait_for(schedule, &self.waiting, wait, try_take)?;
+        schedule.hold(self.subject(Subject::Write), place);
+        Some(guard)
+    }
+
+    fn share(&self) -> Option<parking_lot::RwLockReadGuard<'_, T>> {
+        if self.claimed.load(Relaxed) { None } else { self.inner.try_read() }
+    }
+
+    fn claim(&self) -> Option<Claim<'_, T>> {
+        let taken = self.inner.is_locked_exclusive() || self.claimed.swap(true, Relaxed);
+        (!taken).then(|| Claim { lock: self })
     }
 
     fn hold(&self, kind: fn(usize) -> Subject, place: Place) {
@@ -96,6 +129,20 @@ impl<T: ?Sized> RwLock<T> {
 
     fn subject(&self, kind: fn(usize) -> Subject) -> Subject {
         kind(std::ptr::from_ref(&self.waiting).addr())
+    }
+}
+
+/// The right of one simulated thread to write next, until it writes or is cancelled.
+struct Claim<'a, T: ?Sized> {
+    lock: &'a RwLock<T>,
+}
+
+impl<T: ?Sized> Drop for Claim<'_, T> {
+    fn drop(&mut self) {
+        self.lock.claimed.store(false, Relaxed);
+        if !self.lock.inner.is_locked_exclusive() {
+            simulated::wake_all(&self.lock.waiting, self.lock.subject(Subject::Write));
+        }
     }
 }
 

@@ -6,7 +6,6 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::Picos;
 use crate::world::{Schedule, Subject, Wait, Woken};
 
 /// Takes a lock for the running simulated thread, which may have to wait. `None`: time ran out.
@@ -17,10 +16,22 @@ pub(super) fn acquire<G>(
     try_take: impl Fn() -> Option<G>,
 ) -> Option<G> {
     schedule.step(wait.place);
+    let guard = wait_for(schedule, waiting, wait, try_take)?;
+    schedule.hold(wait.subject, wait.place);
+    Some(guard)
+}
+
+/// Tries until it succeeds, and waits in between. `None`: time ran out.
+#[inline]
+pub(super) fn wait_for<G>(
+    schedule: &Schedule,
+    waiting: &AtomicU32,
+    wait: Wait,
+    try_take: impl Fn() -> Option<G>,
+) -> Option<G> {
     loop {
-        if let Some(guard) = try_take() {
-            schedule.hold(wait.subject, wait.place);
-            return Some(guard);
+        if let Some(taken) = try_take() {
+            return Some(taken);
         }
         waiting.fetch_add(1, Relaxed);
         let woken = schedule.wait(wait);
@@ -69,11 +80,17 @@ pub(super) fn released(waiting: &AtomicU32, subject: Subject) {
         Subject::Mutex(_) => {
             schedule.wake_one(subject);
         }
-        _ => schedule.wake_all(|waits| waits.lock().is_some() && waits.lock() == subject.lock()),
+        // Whoever else waits does so for the writer who waits for the readers.
+        Subject::Read(at) => schedule.wake_all(|waits| waits == Subject::Readers(at)),
+        _ => wake_all(waiting, subject),
     }
 }
 
-/// The instant so much later than now.
-pub(super) fn deadline(schedule: &Schedule, time: std::time::Duration) -> Option<Picos> {
-    Some(schedule.world().now().after(time.into()))
+/// Whoever waits for the lock tries again.
+pub(super) fn wake_all(waiting: &AtomicU32, subject: Subject) {
+    if waiting.load(Relaxed) > 0
+        && let Some(schedule) = Schedule::current()
+    {
+        schedule.wake_all(|waits| waits.lock().is_some() && waits.lock() == subject.lock());
+    }
 }

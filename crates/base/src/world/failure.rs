@@ -32,7 +32,7 @@ pub enum WorldFailure {
     /// [`World::crash`](super::World::crash) was called: what a crash test asked for.
     #[error("the world crashed, as it was asked to")]
     Crashed,
-    /// A limit of [`WorldOptions`](super::WorldOptions) was reached.
+    /// A limit of [`WorldOptions`](super::WorldOptions), or of worlds as such, was reached.
     #[error("{limit}\n{report}")]
     Limit {
         /// Which one.
@@ -51,4 +51,7 @@ pub enum Limit {
     /// `time_max`.
     #[error("the world was still busy at {0} of virtual time: time_max is reached")]
     Time(Picos),
+    /// All that is left comes when virtual time is over, as does the end of a sleep of a year.
+    #[error("virtual time ends after 213 days, and the next wake-up would come later")]
+    EndOfTime,
 }

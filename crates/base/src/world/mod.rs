@@ -4,9 +4,11 @@
 //! Every simulated thread has a stack, and all of them share the one operating-system thread that
 //! called [`World::run`]. Exactly one runs at a time; a baton drawn from the seed says which.
 //! Virtual time passes only while every thread waits, and then at once, to the first wake-up:
-//! computing takes no time but what [`World::spend`] says. When nobody can go on and no timer is
-//! left, the world does not hang: it ends with a report of who waits for what. A thread that wakes
-//! up now and then for ever, as background work does, hides that: give such a world a `time_max`.
+//! computing takes no time but what [`World::spend`] says. Virtual time ends after 213 days: a
+//! world in which nothing comes before that ends with [`Limit::EndOfTime`]. When nobody can go on
+//! and no timer is left, the world does not hang: it ends with a report of who waits for what. A
+//! thread that wakes up now and then for ever, as background work does, hides that: give such a
+//! world a `time_max`.
 //!
 //! ```
 //! use std::sync::Arc;

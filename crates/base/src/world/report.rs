@@ -38,9 +38,10 @@ fn waiting(state: &State, wait: Wait) -> String {
         Subject::Token(why) => format!("waits for {why}"),
         Subject::Mutex(_) => format!("waits for a mutex {}", holders(state, wait.subject)),
         Subject::Read(_) => {
-            format!("waits for a lock, to read, {}", holders(state, wait.subject))
+            let (holders, next) = (holders(state, wait.subject), next(state, wait.subject));
+            format!("waits for a lock, to read, {holders}{next}")
         }
-        Subject::Write(_) => {
+        Subject::Write(_) | Subject::Readers(_) => {
             format!("waits for a lock, to write, {}", holders(state, wait.subject))
         }
         Subject::Condvar(_) => "waits to be notified".to_owned(),
@@ -50,9 +51,11 @@ fn waiting(state: &State, wait: Wait) -> String {
         },
     };
     let _ = write!(line, ", since {}", place(wait.place));
-    if let Some(until) = wait.until.filter(|until| *until != Picos::MAX) {
-        let _ = write!(line, ", until {until}");
-    }
+    let _ = match wait.until {
+        Some(Picos::MAX) => write!(line, ", until a time after the end of virtual time"),
+        Some(until) => write!(line, ", until {until}"),
+        None => Ok(()),
+    };
     line
 }
 
@@ -65,6 +68,18 @@ fn holders(state: &State, wanted: Subject) -> String {
         }
     }
     if list.is_empty() { "that nobody in this world holds".to_owned() } else { list.join(" and ") }
+}
+
+/// Who writes before anybody reads again.
+fn next(state: &State, wanted: Subject) -> String {
+    let mut numbered = state.threads.iter().enumerate();
+    let next = numbered.find(|(_, thread)| {
+        matches!(thread.status, Status::Waiting(Wait { subject: Subject::Readers(at), .. })
+            if Some(at) == wanted.lock())
+    });
+    next.map_or_else(String::new, |(number, thread)| {
+        format!(", behind thread {number} {:?}, which waits to write", thread.name)
+    })
 }
 
 fn holder(number: usize, thread: &Thread, taken: Place) -> String {

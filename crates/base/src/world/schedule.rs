@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::panic::{Location, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::coroutine::{Job, suspend};
 use super::failure::{Limit, WorldFailure};
@@ -186,6 +187,22 @@ impl Schedule {
         self.state.borrow_mut().wake_all(matches);
         if let Some(outer) = &self.outer {
             outer.wake_all(matches);
+        }
+    }
+
+    /// The instant so much later than now; none for `Duration::MAX`, which is for ever.
+    pub(crate) fn deadline(&self, time: Duration) -> Option<Picos> {
+        (time < Duration::MAX).then(|| self.world.now().after(time.into()))
+    }
+
+    /// Waits for so long.
+    pub(crate) fn sleep(&self, time: Duration, place: Place) {
+        match self.deadline(time) {
+            Some(until) => self.wait_until(until, place),
+            None => {
+                self.step(place);
+                self.wait_or_unwind(Wait { subject: Subject::Time, place, until: None });
+            }
         }
     }
 

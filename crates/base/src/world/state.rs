@@ -34,6 +34,8 @@ pub(crate) enum Subject {
     Mutex(usize),
     Read(usize),
     Write(usize),
+    /// Readers that must leave the lock before the thread writes; nobody reads before it.
+    Readers(usize),
     Condvar(usize),
     Thread(ThreadId),
 }
@@ -42,7 +44,9 @@ impl Subject {
     /// The address of a lock.
     pub(crate) fn lock(self) -> Option<usize> {
         match self {
-            Subject::Mutex(at) | Subject::Read(at) | Subject::Write(at) => Some(at),
+            Subject::Mutex(at) | Subject::Read(at) | Subject::Write(at) | Subject::Readers(at) => {
+                Some(at)
+            }
             _ => None,
         }
     }
@@ -58,6 +62,7 @@ impl Subject {
 pub(crate) struct Wait {
     pub(crate) subject: Subject,
     pub(crate) place: Place,
+    /// `Picos::MAX` stands for all that comes when virtual time is over.
     pub(crate) until: Option<Picos>,
 }
 
@@ -200,8 +205,7 @@ impl State {
         if wait.subject.is_listed() {
             self.waiting.push((wait.subject, id));
         }
-        // What would end with virtual time itself never ends: it can be part of a deadlock.
-        if let Some(at) = wait.until.filter(|at| *at < Picos::MAX) {
+        if let Some(at) = wait.until {
             self.timers.push(Reverse((at, id, wait_number)));
         }
     }
@@ -367,9 +371,9 @@ impl State {
 
     /// Lets time pass, and wakes all whose time has come.
     fn pass_to(&mut self, at: Picos) {
-        let past = |time_max: &Picos| at >= *time_max && self.failure.is_none();
-        if let Some(time_max) = self.shared.options.time_max.filter(past) {
-            let limit = Limit::Time(time_max);
+        let time_max = self.shared.options.time_max.filter(|time_max| at >= *time_max);
+        let over = (at == Picos::MAX).then_some(Limit::EndOfTime);
+        if let (Some(limit), None) = (time_max.map(Limit::Time).or(over), &self.failure) {
             let report = report::threads(self, &self.shared);
             return self.stop(WorldFailure::Limit { limit, report });
         }
