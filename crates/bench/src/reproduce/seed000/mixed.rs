@@ -100,7 +100,7 @@ fn bandwidth(kind: Kind, settings: &Settings) -> Outcome {
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         checks.push(Check::shape(
             format!("{what}never under the floor"),
-            format!("at least {} GB/s, which is above 0", number(floor)),
+            format!("at least {} GB/s, to 0.1%, and above 0", number(floor)),
             format!("at least {least:.4} GB/s"),
             floor > 0.0 && least >= floor * 0.999,
         ));

@@ -33,7 +33,7 @@ const XEON_5215: Processor = Processor {
 pub const AEP: Parameters = Parameters {
     processor: XEON_5215,
     module: Module {
-        // Line 151: the unit of access is 256 B.
+        // Line 119: the unit of access is 256 B.
         unit_bytes: 256,
         // Fitted: tables 3 and 4, 512 B to 4 KB.
         unit_read: Picos(150_000),
@@ -49,13 +49,13 @@ pub const AEP: Parameters = Parameters {
         store_latency: Picos(181_000),
         // Fitted: table 5, below 64 B.
         partial_line: Picos(500_000),
-        // Line 224: «about 7 GB/s».
+        // Line 227: «about 7 GB/s».
         read_bytes_s: 7_000_000_000,
-        // Line 224: «2 GB/s»; fitted within its rounding: table 6, 1 KB to 1 MB.
+        // Line 227: «2 GB/s»; fitted within its rounding: table 6, 1 KB to 1 MB.
         write_bytes_s: 2_040_000_000,
         // The public measurements of the combining buffer: 16 KiB.
         buffer_units: 64,
-        // Chosen: the text has a floor for each kind and no number (line 338). A third is the most
+        // Chosen: the text has a floor for each kind and no number (line 346). A third is the most
         // that four readers of 256 B can claim while every read waits behind a write.
         read_share_milli: 333,
     },
