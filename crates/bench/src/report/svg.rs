@@ -248,7 +248,7 @@ impl Projection {
             return given.iter().filter(|(value, _)| inside(*value)).cloned().collect();
         }
         let values: Vec<f64> = match self.scale {
-            Scale::Linear => (0..=5).map(|i| f64::from(i) * round_step(self.high / 5.0)).collect(),
+            Scale::Linear => (0..=12).map(|i| f64::from(i) * round_step(self.high / 5.0)).collect(),
             Scale::Logarithmic => {
                 // Over many powers of ten the powers alone are enough.
                 let digits: &[f64] =

@@ -45,6 +45,10 @@ mod x86 {
                     out = lateout(reg) folded, options(nostack, readonly),
                 );
             },
+            _ if Width::of_this_processor() == Width::Avx512 => {
+                // SAFETY: passed on from the caller; the processor has this width.
+                folded = unsafe { load_wide(at, len) };
+            }
             // SAFETY: as above, in steps of a line.
             _ => unsafe {
                 asm!(
@@ -65,6 +69,31 @@ mod x86 {
                     options(nostack, readonly),
                 );
             },
+        }
+        folded
+    }
+
+    /// One load a line leaves the processor's window room for more lines under way.
+    ///
+    /// # Safety
+    /// As for [`load`], for whole lines; the processor must have AVX-512.
+    #[target_feature(enable = "avx512f")]
+    unsafe fn load_wide(at: *const u8, len: usize) -> u64 {
+        let folded: u64;
+        // SAFETY: loads whole lines that the caller vouches for.
+        unsafe {
+            asm!(
+                "vpxord {sum:z}, {sum:z}, {sum:z}",
+                "2:",
+                "vporq {sum:z}, {sum:z}, [{at}]",
+                "add {at}, 64",
+                "sub {left}, 64",
+                "jnz 2b",
+                "vmovq {out}, {sum:x}",
+                "vzeroupper",
+                sum = out(zmm_reg) _, at = inout(reg) at => _, left = inout(reg) len => _,
+                out = lateout(reg) folded, options(nostack, readonly),
+            );
         }
         folded
     }
