@@ -428,8 +428,11 @@ impl Checker<'_> {
         medium: &MediumSpec,
         segment_size: Option<ByteSize>,
     ) -> ByteSize {
+        // A medium that was refused is no reason to find fault with its quota as well.
+        let refused = raw.medium.as_ref().is_some_and(|written| written.get_ref() != "dram");
         match (medium, &raw.medium_quota) {
             (MediumSpec::Dram, None) => ByteSize(0),
+            (MediumSpec::Dram, Some(_)) if refused => ByteSize(0),
             (MediumSpec::Dram, Some(written)) => {
                 let message = "medium_quota has no meaning with medium dram; give dram_quota alone"
                     .to_owned();

@@ -72,6 +72,7 @@ medium_quota = "1GiB"
 segment_size = "2MiB"
 value_limit = "1MiB"
 eviction = "fifo"
+cost_table = "/mnt/ssd/alpha.costs.json"
 "#;
     let settings = parse("server.toml", text, &MACHINE).unwrap();
     assert_eq!((settings.threads, settings.admin, settings.huge_pages), (3, None, false));
@@ -83,6 +84,7 @@ eviction = "fifo"
     assert_eq!(tenant.unix_socket_mode, 0o770);
     assert_eq!(tenant.eviction, Eviction::Fifo);
     assert_eq!(tenant.medium_quota, ByteSize::gib(1));
+    assert_eq!(tenant.cost_table, Some(PathBuf::from("/mnt/ssd/alpha.costs.json")));
     let cache = tenant.cache(&settings);
     assert_eq!(cache.restart_dir, Some(PathBuf::from("/var/lib/entresol/alpha")));
     for key in TOP_KEYS.iter().chain(&LIMITS_KEYS).chain(&TENANT_KEYS) {
@@ -138,7 +140,7 @@ fn values_that_make_no_sense_are_refused_with_their_line() {
         ),
     );
     tenant_refused(
-        "medium = \"model:optane-ssd\"",
+        "medium = \"model:optane-ssd\"\nmedium_quota = \"64MiB\"",
         "server.toml:4: medium model:optane-ssd is a model in virtual time and keeps nothing; \
          write file:PATH,model=optane-ssd for a file that is slowed to it",
     );
