@@ -101,9 +101,9 @@ fn run_media(arguments: &Media) -> anyhow::Result<()> {
     } else {
         write!(out, "{outcome}").context("standard output")?;
     }
-    match outcome.failure {
+    match outcome.complaint() {
         None => Ok(()),
-        Some(failure) => Err(BenchError::Failed(failure.command).into()),
+        Some(complaint) => Err(BenchError::Failed(complaint).into()),
     }
 }
 

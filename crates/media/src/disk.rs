@@ -102,7 +102,10 @@ struct Machine {
 
 /// What of a disk a crash concerns.
 struct Core {
+    /// Where it was made; an image belongs to the world that opens it, so that recovery leaves no
+    /// trace in the history that is looked at.
     world: World,
+    image: bool,
     state: Mutex<State>,
 }
 
@@ -130,6 +133,7 @@ impl Disk {
             world,
             power.clone(),
             State { tree, faults, model: None, busy_until: Picos(0) },
+            true,
         )
     }
 
@@ -143,11 +147,11 @@ impl Disk {
         };
         let faults = Faults::new(options.faults);
         let state = State { tree, faults, model, busy_until: Picos(0) };
-        Ok(Disk::assemble(world, options.power, state))
+        Ok(Disk::assemble(world, options.power, state, false))
     }
 
-    fn assemble(world: &World, power: Power, state: State) -> Disk {
-        let core = Arc::new(Core { world: world.clone(), state: Mutex::new(state) });
+    fn assemble(world: &World, power: Power, state: State, image: bool) -> Disk {
+        let core = Arc::new(Core { world: world.clone(), image, state: Mutex::new(state) });
         power.attach(Arc::clone(&core) as Arc<dyn Unsettled>);
         Disk(Arc::new(Machine { core, power }))
     }
@@ -219,6 +223,13 @@ impl fmt::Debug for Disk {
 }
 
 impl Core {
+    fn world(&self) -> World {
+        match World::current() {
+            Some(opener) if self.image => opener,
+            _ => self.world.clone(),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Never held while a simulated thread waits; what it guards is whole at every statement.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -237,8 +248,8 @@ impl Machine {
     /// has crashed does nothing.
     #[track_caller]
     fn begin(&self, call: Call, path: &Path) -> io::Result<Option<Effect>> {
-        self.core.world.step();
-        if self.core.world.crashed() {
+        self.core.world().step();
+        if self.core.world().crashed() {
             return Err(io::Error::other("the simulated machine has crashed"));
         }
         Ok(self.core.state().faults.strike(call, || path.display().to_string()))
@@ -250,7 +261,7 @@ impl Machine {
         match self.begin(call, path)? {
             Some(Effect::Fail(failure)) => Err(failure.error()),
             Some(Effect::Slow(by)) => {
-                self.core.world.wait_until(self.core.world.now().after(by));
+                self.core.world().wait_until(self.core.world().now().after(by));
                 Ok(())
             }
             _ => Ok(()),
@@ -259,8 +270,8 @@ impl Machine {
 
     /// Waits, unless it is that time already.
     fn wait(&self, until: Picos) {
-        if until > self.core.world.now() {
-            self.core.world.wait_until(until);
+        if until > self.core.world().now() {
+            self.core.world().wait_until(until);
         }
     }
 
@@ -279,7 +290,7 @@ impl Machine {
         to: &mut [u8],
         effect: Option<Effect>,
     ) -> Moved {
-        let now = self.core.world.now();
+        let now = self.core.world().now();
         let mut state = self.core.state();
         let done = state.device_time(node, Access::Read, offset, to.len(), now, effect);
         let result = state.read(node, offset, to, effect);
@@ -295,7 +306,7 @@ impl Machine {
         bytes: &[u8],
         effect: Option<Effect>,
     ) -> Moved {
-        let now = self.core.world.now();
+        let now = self.core.world().now();
         let mut state = self.core.state();
         let done = state.device_time(node, Access::Write, offset, bytes.len(), now, effect);
         let result = state.write(node, offset, bytes, effect, done).map(|()| bytes.len());
@@ -307,7 +318,7 @@ impl Machine {
         if mutants::removed(SiteKind::Sync, place) {
             return Ok(());
         }
-        let now = self.core.world.now();
+        let now = self.core.world().now();
         let Some(cut) = self.core.state().tree.file(node).map(|file| file.cut(now)) else {
             return Ok(());
         };
@@ -357,7 +368,7 @@ impl Machine {
     fn wait_for_drive(&self, effect: Option<Effect>) {
         let busy_until = self.core.state().busy_until;
         let more = if let Some(Effect::Slow(by)) = effect { by } else { Picos(0) };
-        self.wait(busy_until.max(self.core.world.now()).after(more));
+        self.wait(busy_until.max(self.core.world().now()).after(more));
     }
 }
 

@@ -59,12 +59,17 @@ impl Default for Settings {
 /// Tries histories until time is up or one fails.
 ///
 /// # Errors
-/// If a history cannot be run at all.
+/// If nothing is to be tried, or a history cannot be run at all.
 pub fn torture(settings: &Settings, progress: &Progress) -> Result<Outcome, BenchError> {
+    if settings.histories == Some(0) || settings.time.is_some_and(|time| time.is_zero()) {
+        let text = "nothing is tried in no time or with no histories; give at least one";
+        return Err(BenchError::Usage(text.to_owned()));
+    }
     let clock = SystemClock::new();
     let (start, start_cpu) = (clock.now(), thread_cpu_ns());
     let elapsed = || clock.now().since(start);
-    let mut outcome = Outcome { subject: "media", seed: settings.seed, ..Outcome::default() };
+    let (seed, planted) = (settings.seed, settings.plant.is_some());
+    let mut outcome = Outcome { subject: "media", seed, planted, ..Outcome::default() };
     let mut seconds = 0;
     for number in 0..settings.histories.unwrap_or(u64::MAX) {
         if settings.time.is_some_and(|time| elapsed() >= time) {

@@ -35,8 +35,10 @@ pub struct Outcome {
     pub places_missing: Vec<String>,
     /// The first failure.
     pub failure: Option<FailureFound>,
-    /// Whether nothing failed.
+    /// Whether nothing failed, a planted bug was found, and every known place was reached.
     pub pass: bool,
+    /// Whether a bug was planted, which must be found.
+    pub planted: bool,
     #[serde(skip)]
     pub(super) counts: Places,
 }
@@ -77,6 +79,19 @@ impl Outcome {
         self.counts.add(&report.places);
     }
 
+    /// What is wrong, if anything is: the command that shows a failure again, or what was not seen.
+    #[must_use]
+    pub fn complaint(&self) -> Option<String> {
+        match &self.failure {
+            Some(failure) => Some(format!("a crash was not survived; again: {}", failure.command)),
+            None if self.planted => Some("the planted bug was not found".to_owned()),
+            None if !self.places_missing.is_empty() => {
+                Some(format!("{} known places were not reached", self.places_missing.len()))
+            }
+            None => None,
+        }
+    }
+
     pub(super) fn finish(&mut self, elapsed: (f64, f64), known: &BTreeSet<String>) {
         (self.elapsed_s, self.elapsed_cpu_s) = elapsed;
         self.images_s = self.images as f64 / self.elapsed_cpu_s.max(1e-9);
@@ -88,7 +103,7 @@ impl Outcome {
         });
         self.places = places.collect();
         self.places_missing = self.counts.missing(known);
-        self.pass = self.failure.is_none();
+        self.pass = self.complaint().is_none();
     }
 }
 

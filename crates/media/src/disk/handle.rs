@@ -186,7 +186,7 @@ impl BlockFile for DiskFile {
         }
         block::check_range(self.alignment(), self.len(), Access::Write, offset, bytes)?;
         self.machine.call(Call::Allocate, &self.path)?;
-        let now = self.machine.core.world.now();
+        let now = self.machine.core.world().now();
         let mut state = self.machine.core.state();
         state.tree.resize(self.node, |file| file.discard(offset, bytes, now));
         Ok(())

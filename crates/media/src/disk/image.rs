@@ -17,13 +17,14 @@ impl Unsettled for Core {
         self.state().tree.settle_choices(choices);
     }
 
-    /// The image is a [`Disk`] of the same world, on which nothing takes time and nothing fails.
+    /// The image is a [`Disk`] of the world that opens it, on which nothing takes time and nothing
+    /// fails.
     fn image(&self, choices: &[u16], power: &Power) -> Box<dyn Any> {
         let tree = self.state().tree.image(choices);
         // Recovery is watched only where crashes in it are to be tried.
         let own = Power::new();
         let power = if power.is_watched() { power } else { &own };
-        Box::new(Disk::of_tree(&self.world, power, tree))
+        Box::new(Disk::of_tree(&self.world(), power, tree))
     }
 }
 
@@ -40,7 +41,7 @@ impl Disk {
         let state = self.0.core.state();
         let mut choices = choices.to_vec();
         state.tree.settle_choices(&mut choices);
-        Disk::of_tree(&self.0.core.world, &Power::new(), state.tree.image(&choices))
+        Disk::of_tree(&self.0.core.world(), &Power::new(), state.tree.image(&choices))
     }
 
     /// The disk as some crash leaves it.

@@ -177,7 +177,7 @@ impl Machine {
             Ok(())
         });
         if let Err(cause) = result {
-            if self.named(inside, &unfinished).is_some() && !self.core.world.crashed() {
+            if self.named(inside, &unfinished).is_some() && !self.core.world().crashed() {
                 self.change(inside, Change::Remove(unfinished), Location::caller());
             }
             return Err(placement::failed_write(&path, bytes.len() as u64, cause));
@@ -303,7 +303,7 @@ impl Machine {
         match options.create {
             Some(bytes) if options.grow || len == 0 => {
                 let filled = self.fill(node, path, bytes, options.magic);
-                if filled.is_err() && !self.core.world.crashed() {
+                if filled.is_err() && !self.core.world().crashed() {
                     self.core.state().tree.resize(node, |file| file.set_len(len));
                 }
                 filled

@@ -54,7 +54,7 @@ impl DiskQueue {
         let IoRequest { access, offset, mut buffer, token } = request;
         let Moved { result, done } = match self.moved(access, offset, &mut buffer) {
             Ok(moved) => moved,
-            Err(error) => Moved { result: Err(error), done: self.file.machine.core.world.now() },
+            Err(error) => Moved { result: Err(error), done: self.file.machine.core.world().now() },
         };
         Flight { done, completion: IoCompletion { token, result, buffer } }
     }
@@ -96,7 +96,7 @@ impl IoQueue for DiskQueue {
 
     fn reap(&mut self, out: &mut Vec<IoCompletion>) {
         self.event.clear();
-        let now = self.file.machine.core.world.now();
+        let now = self.file.machine.core.world().now();
         let mut done: Vec<Flight> =
             self.flights.extract_if(.., |flight| flight.done <= now).collect();
         // Stable: what is complete at the same time stays in the order in which it was started.
@@ -106,7 +106,7 @@ impl IoQueue for DiskQueue {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.start();
-        let world = &self.file.machine.core.world;
+        let world = self.file.machine.core.world();
         let Some(done) = self.next_done() else { return Ok(()) };
         let until = match timeout {
             Some(timeout) => done.min(world.now().after(Picos::from(timeout))),

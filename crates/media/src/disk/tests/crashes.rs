@@ -207,6 +207,34 @@ fn recovery_on_an_image_leaves_the_disk_alone_and_can_crash_itself() {
 }
 
 #[test]
+fn recovery_in_a_world_of_its_own_leaves_no_trace_in_the_history() {
+    let steps = |look: bool| {
+        let world = world();
+        let disk = Disk::new(&world, DiskOptions::default()).expect("no model");
+        let outer = world.clone();
+        let ran = world.run(move || {
+            let file = settled_file(&disk, "a", 2);
+            write(&file, 0, 2, 2);
+            if look {
+                let image = disk.image(&[1, 0]);
+                let recovery = World::new(WorldOptions::seeded(9));
+                let counter = recovery.clone();
+                let recovered = recovery.run(move || {
+                    let options = BlockOptions::default();
+                    let file = image.root().open_block_file("a", &options).expect("opens");
+                    assert_eq!(read(&file), [2, 1]);
+                });
+                recovered.expect("ends");
+                assert!(counter.steps() > 0, "recovery is a history of its own world");
+            }
+            outer.steps()
+        });
+        ran.expect("ends")
+    };
+    assert_eq!(steps(true), steps(false));
+}
+
+#[test]
 fn images_share_what_was_not_written() {
     let disk = disk();
     let file = settled_file(&disk, "a", 1000);
