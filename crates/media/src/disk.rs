@@ -404,15 +404,16 @@ impl State {
     ) -> io::Result<usize> {
         let State { tree, faults, .. } = self;
         let sector = tree.sector;
-        let Some(file) = tree.file_mut(node) else { return Err(io::ErrorKind::NotFound.into()) };
+        let Some(file) = tree.file(node) else { return Err(io::ErrorKind::NotFound.into()) };
         let mut from = offset;
         match effect {
             Some(Effect::Fail(failure)) => return Err(failure.error()),
             Some(Effect::Flip) => {
                 let bytes = file.len().saturating_sub(offset).min(to.len() as u64);
-                if bytes > 0 {
-                    let byte = offset + faults.below(bytes);
-                    file.flip(byte, faults.below(8) as u8);
+                let byte = offset + faults.below(bytes);
+                let bit = faults.below(8) as u8;
+                if let Some(file) = tree.file_mut(node).filter(|_| bytes > 0) {
+                    file.flip(byte, bit);
                 }
             }
             Some(Effect::Misdirect) => {
@@ -420,6 +421,7 @@ impl State {
             }
             _ => {}
         }
+        let Some(file) = tree.file(node) else { return Err(io::ErrorKind::NotFound.into()) };
         let read = file.read(from, to);
         if effect == Some(Effect::Short) {
             let sectors = (read as u64).div_ceil(sector);

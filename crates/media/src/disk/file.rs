@@ -44,8 +44,6 @@ pub(super) struct File {
     holes: BTreeMap<u64, u64>,
     /// Where the file lies on the device, for its model.
     pub(super) device_offset: u64,
-    /// Whether somebody has it open, which nobody else can have then.
-    pub(super) open: bool,
 }
 
 /// What a sync is to make durable: it is decided when the sync begins and done when it ends.
@@ -67,7 +65,6 @@ impl File {
             orders: 0,
             holes: BTreeMap::new(),
             device_offset,
-            open: false,
         }
     }
 
@@ -260,10 +257,9 @@ impl File {
         self.unsettled.retain(|_, versions| !versions.is_empty());
     }
 
-    /// Whether a crash might leave it otherwise than it is durable.
-    #[cfg(test)]
-    pub(super) fn is_settled(&self) -> bool {
-        self.lengths.is_empty() && self.unsettled.values().flatten().all(|version| version.lost)
+    /// Whether a crash leaves it as programs see it.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.lengths.is_empty() && self.unsettled.is_empty()
     }
 
     /// The states that each of its parts may be in beside the durable one: the length, if it is not

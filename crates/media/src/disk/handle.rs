@@ -114,9 +114,7 @@ struct Unlock {
 
 impl Drop for Unlock {
     fn drop(&mut self) {
-        if let Some(names) = self.machine.core.state().tree.names_mut(self.node) {
-            names.locked = false;
-        }
+        self.machine.core.state().tree.unlock(self.node);
     }
 }
 

@@ -222,12 +222,8 @@ impl Machine {
                 Err(FileError::WrongType { path, found, wanted })
             }
             Some((node, EntryKind::File)) => {
-                {
-                    let mut state = self.core.state();
-                    match state.tree.file_mut(node) {
-                        Some(file) if !file.open => file.open = true,
-                        _ => return Err(FileError::Locked { path }),
-                    }
+                if !self.core.state().tree.open(node) {
+                    return Err(FileError::Locked { path });
                 }
                 let adopted = self.adopt(node, &path, options);
                 if adopted.is_err() {
@@ -250,9 +246,7 @@ impl Machine {
             return Err(FileError::NotFound { path: path.into() });
         };
         let node = self.core.state().tree.add_file(0);
-        if let Some(file) = self.core.state().tree.file_mut(node) {
-            file.open = true;
-        }
+        self.core.state().tree.open(node);
         let made = self.fill(node, path, bytes, options.magic).and_then(|()| {
             self.call(Call::Create, path).map_err(failed("make", path))?;
             self.change(inside, Change::Put(name.to_owned(), node), Location::caller());
@@ -316,13 +310,14 @@ impl Machine {
     /// Locks a directory, and removes what replacements have left unfinished.
     pub(super) fn lock_names(&self, inside: Inside<'_>) -> Result<(), FileError> {
         self.call(Call::Look, inside.path).map_err(failed("lock", inside.path))?;
-        let unfinished: Vec<String> = match self.core.state().tree.names_mut(inside.node) {
-            Some(names) if !names.locked => {
-                names.locked = true;
-                let names = names.live().keys();
-                names.filter(|name| directory::is_unfinished(name)).cloned().collect()
+        let unfinished: Vec<String> = {
+            let mut state = self.core.state();
+            if !state.tree.lock(inside.node) {
+                return Err(FileError::Locked { path: inside.path.into() });
             }
-            _ => return Err(FileError::Locked { path: inside.path.into() }),
+            let names = state.tree.names(inside.node).into_iter();
+            let names = names.flat_map(|names| names.live().keys());
+            names.filter(|name| directory::is_unfinished(name)).cloned().collect()
         };
         for name in unfinished {
             self.change(inside, Change::Remove(name), Location::caller());

@@ -6,6 +6,7 @@
 //! rename is there or it is not.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::file::File;
 
@@ -50,14 +51,16 @@ impl Change {
     }
 }
 
+/// What names in a directory stand for; shared until it changes.
+type Entries = Arc<BTreeMap<String, NodeId>>;
+
 /// A directory's state.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Names {
-    durable: BTreeMap<String, NodeId>,
+    durable: Entries,
     changes: Vec<Change>,
     /// What programs see.
-    live: BTreeMap<String, NodeId>,
-    pub(super) locked: bool,
+    live: Entries,
 }
 
 impl Names {
@@ -70,7 +73,7 @@ impl Names {
     }
 
     fn change(&mut self, change: Change) {
-        change.apply(&mut self.live);
+        change.apply(Arc::make_mut(&mut self.live));
         self.changes.push(change);
     }
 
@@ -82,7 +85,10 @@ impl Names {
     /// Makes the oldest changes durable.
     pub(super) fn settle(&mut self, cut: usize) {
         for change in self.changes.drain(..cut.min(self.changes.len())) {
-            change.apply(&mut self.durable);
+            change.apply(Arc::make_mut(&mut self.durable));
+        }
+        if self.is_settled() {
+            self.durable = Arc::clone(&self.live);
         }
     }
 
@@ -92,14 +98,19 @@ impl Names {
     }
 
     /// The entries after a crash that keeps the changes whose choice is not zero.
-    fn after(&self, choices: &[u16]) -> BTreeMap<String, NodeId> {
-        let mut entries = self.durable.clone();
+    fn after(&self, choices: &[u16]) -> Entries {
+        let mut entries = Arc::clone(&self.durable);
         for (change, &choice) in self.changes.iter().zip(choices) {
             if choice > 0 {
-                change.apply(&mut entries);
+                change.apply(Arc::make_mut(&mut entries));
             }
         }
         entries
+    }
+
+    /// Whether a crash leaves it as programs see it.
+    fn is_settled(&self) -> bool {
+        self.changes.is_empty() && self.durable == self.live
     }
 
     fn mentions(&self, node: NodeId) -> bool {
@@ -119,8 +130,13 @@ pub(super) enum Node {
 /// Everything on a disk.
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
-    nodes: BTreeMap<NodeId, Node>,
+    /// Shared with images until one of the two changes them.
+    nodes: BTreeMap<NodeId, Arc<Node>>,
     next: NodeId,
+    /// Files that somebody has open, which nobody else can have then.
+    open: BTreeSet<NodeId>,
+    /// Directories that somebody has locked.
+    locked: BTreeSet<NodeId>,
     /// Files without a name that are still open, or that a crash might bring back.
     nameless: BTreeSet<NodeId>,
     /// Where the next file lies on the device.
@@ -136,36 +152,43 @@ const DEVICE_STEP: u64 = 1 << 20;
 impl Tree {
     /// A disk with an empty directory.
     pub(super) fn new(sector: u64) -> Tree {
-        let nodes = BTreeMap::from([(ROOT, Node::Directory(Names::default()))]);
-        let nameless = BTreeSet::new();
-        Tree { nodes, next: ROOT + 1, nameless, device_end: 0, sector, used: 0 }
+        Tree {
+            nodes: BTreeMap::from([(ROOT, Arc::new(Node::Directory(Names::default())))]),
+            next: ROOT + 1,
+            open: BTreeSet::new(),
+            locked: BTreeSet::new(),
+            nameless: BTreeSet::new(),
+            device_end: 0,
+            sector,
+            used: 0,
+        }
     }
 
     pub(super) fn names(&self, node: NodeId) -> Option<&Names> {
-        match self.nodes.get(&node) {
-            Some(Node::Directory(names)) => Some(names),
-            _ => None,
+        match self.nodes.get(&node)?.as_ref() {
+            Node::Directory(names) => Some(names),
+            Node::File(_) => None,
         }
     }
 
     pub(super) fn names_mut(&mut self, node: NodeId) -> Option<&mut Names> {
-        match self.nodes.get_mut(&node) {
-            Some(Node::Directory(names)) => Some(names),
-            _ => None,
+        match Arc::make_mut(self.nodes.get_mut(&node)?) {
+            Node::Directory(names) => Some(names),
+            Node::File(_) => None,
         }
     }
 
     pub(super) fn file(&self, node: NodeId) -> Option<&File> {
-        match self.nodes.get(&node) {
-            Some(Node::File(file)) => Some(file),
-            _ => None,
+        match self.nodes.get(&node)?.as_ref() {
+            Node::File(file) => Some(file),
+            Node::Directory(_) => None,
         }
     }
 
     pub(super) fn file_mut(&mut self, node: NodeId) -> Option<&mut File> {
-        match self.nodes.get_mut(&node) {
-            Some(Node::File(file)) => Some(file),
-            _ => None,
+        match Arc::make_mut(self.nodes.get_mut(&node)?) {
+            Node::File(file) => Some(file),
+            Node::Directory(_) => None,
         }
     }
 
@@ -184,7 +207,7 @@ impl Tree {
 
     fn add(&mut self, node: Node) -> NodeId {
         self.next += 1;
-        self.nodes.insert(self.next, node);
+        self.nodes.insert(self.next, Arc::new(node));
         self.next
     }
 
@@ -218,7 +241,7 @@ impl Tree {
     }
 
     fn directories(&self) -> impl Iterator<Item = &Names> {
-        self.nodes.values().filter_map(|node| match node {
+        self.nodes.values().filter_map(|node| match node.as_ref() {
             Node::Directory(names) => Some(names),
             Node::File(_) => None,
         })
@@ -227,17 +250,29 @@ impl Tree {
     /// The space of a file without a name is free once nobody has it open.
     fn give_up_space(&mut self, node: NodeId) {
         if let Some(file) = self.file(node)
-            && !file.open
+            && !self.open.contains(&node)
         {
             self.used = self.used.saturating_sub(file.allocated());
         }
     }
 
+    /// Opens a file, unless somebody has it open.
+    pub(super) fn open(&mut self, node: NodeId) -> bool {
+        self.open.insert(node)
+    }
+
+    /// Locks a directory, unless somebody has.
+    pub(super) fn lock(&mut self, node: NodeId) -> bool {
+        self.locked.insert(node)
+    }
+
+    pub(super) fn unlock(&mut self, node: NodeId) {
+        self.locked.remove(&node);
+    }
+
     /// Somebody closes a file.
     pub(super) fn close(&mut self, node: NodeId) {
-        if let Some(file) = self.file_mut(node) {
-            file.open = false;
-        }
+        self.open.remove(&node);
         if self.nameless.contains(&node) {
             self.give_up_space(node);
         }
@@ -250,7 +285,7 @@ impl Tree {
             .nameless
             .iter()
             .copied()
-            .filter(|&node| !self.file(node).is_some_and(|file| file.open))
+            .filter(|node| !self.open.contains(node))
             .filter(|&node| !self.directories().any(|names| names.mentions(node)))
             .collect();
         for node in gone {
@@ -265,7 +300,7 @@ impl Tree {
         self.nodes
             .iter()
             .filter(move |&(&id, _)| !self.nameless.contains(&id) || may_return(id))
-            .map(|(&id, node)| (id, node))
+            .map(|(&id, node)| (id, node.as_ref()))
     }
 
     /// The states of every part that is not settled, beside the durable one.
@@ -307,11 +342,10 @@ impl Tree {
 
     /// What names lead to with these choices; none if it is everything.
     fn found(&self, parts: &[(NodeId, &Node, &mut [u16])]) -> Option<BTreeSet<NodeId>> {
-        let settled = |names: &Names| names.changes.is_empty();
-        if self.nameless.is_empty() && self.directories().all(settled) {
+        if self.all_is_found() {
             return None;
         }
-        let entries: BTreeMap<NodeId, BTreeMap<String, NodeId>> = parts
+        let entries: BTreeMap<NodeId, Entries> = parts
             .iter()
             .filter_map(|(id, node, own)| match node {
                 Node::Directory(names) => Some((*id, names.after(own))),
@@ -323,27 +357,43 @@ impl Tree {
         Some(all_below(ROOT, inside))
     }
 
+    /// Whether every crash leaves the names that programs see.
+    fn all_is_found(&self) -> bool {
+        self.nameless.is_empty() && self.directories().all(Names::is_settled)
+    }
+
     /// The disk as a crash with these choices leaves it, with nothing open and nothing locked.
     pub(super) fn image(&self, choices: &[u16]) -> Tree {
+        let mut image = Tree {
+            nodes: self.nodes.clone(),
+            next: self.next,
+            device_end: self.device_end,
+            used: self.used,
+            ..Tree::new(self.sector)
+        };
         let mut rest = choices;
-        let mut image = Tree { device_end: self.device_end, ..Tree::new(self.sector) };
-        image.next = self.next;
         for (id, node) in self.may_be_found() {
             let node = match node {
+                Node::File(file) if file.is_quiet() => continue,
+                Node::Directory(names) if names.is_settled() => continue,
                 Node::File(file) => {
                     let own = rest.split_off(..file.units().count().min(rest.len()));
-                    Node::File(file.image(own.unwrap_or_default()))
+                    let found = file.image(own.unwrap_or_default());
+                    image.used = (image.used + found.allocated()).saturating_sub(file.allocated());
+                    Node::File(found)
                 }
                 Node::Directory(names) => {
                     let own = rest.split_off(..names.changes.len().min(rest.len()));
                     let durable = names.after(own.unwrap_or_default());
-                    let live = durable.clone();
+                    let live = Arc::clone(&durable);
                     Node::Directory(Names { durable, live, ..Names::default() })
                 }
             };
-            image.nodes.insert(id, node);
+            image.nodes.insert(id, Arc::new(node));
         }
-        image.forget_unreachable();
+        if !self.all_is_found() {
+            image.forget_unreachable();
+        }
         image
     }
 
@@ -365,7 +415,7 @@ impl Tree {
         let mut contents = BTreeMap::new();
         let mut ahead = vec![(String::new(), ROOT)];
         while let Some((path, node)) = ahead.pop() {
-            match self.nodes.get(&node) {
+            match self.nodes.get(&node).map(Arc::as_ref) {
                 Some(Node::File(file)) => {
                     let mut bytes = vec![0; file.len() as usize];
                     file.read(0, &mut bytes);
@@ -388,7 +438,8 @@ impl Tree {
 
     /// Drops a file that never got a name.
     pub(super) fn abandon(&mut self, node: NodeId) {
-        if let Some(Node::File(file)) = self.nodes.remove(&node) {
+        self.open.remove(&node);
+        if let Some(Node::File(file)) = self.nodes.remove(&node).as_deref() {
             self.used = self.used.saturating_sub(file.allocated());
         }
     }
@@ -399,7 +450,7 @@ impl Tree {
             |node| self.names(node).into_iter().flat_map(|names| names.live.values().copied());
         let found = all_below(ROOT, inside);
         self.nodes.retain(|id, _| found.contains(id));
-        let file = |node: &Node| match node {
+        let file = |node: &Arc<Node>| match node.as_ref() {
             Node::File(file) => file.allocated(),
             Node::Directory(_) => 0,
         };

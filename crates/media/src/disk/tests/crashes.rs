@@ -245,7 +245,7 @@ fn images_share_what_was_not_written() {
     let image = state.tree.image(&[1, 1]);
     let (old, new) = (state.tree.file(node).expect("file"), image.file(node).expect("file"));
     assert_eq!((old.sectors(), new.sectors()), (1000, 1000));
-    assert!(new.is_settled() && !old.is_settled());
+    assert!(new.is_quiet() && !old.is_quiet());
     assert!(old.shares_with(new));
 }
 
