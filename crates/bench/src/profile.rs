@@ -28,6 +28,7 @@ mod report;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use addressable::model_costs;
 pub use costs::{default_place, describe as describe_costs};
 pub use figure::{Figure, Point, Quantity, Series};
 pub use file::TimeSplit;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use entresol_base::ByteSize;
+use entresol_media::cost::CostTable;
 use entresol_media::model::ModelName;
 use entresol_media::probe::{Arena, ArenaSizes, StoreMethod};
 use entresol_media::{MediumSpec, PmemMode, RegionError, RegionKind, files, machine};
@@ -80,6 +81,24 @@ pub(super) fn profile(
             Ok(profile)
         })
         .collect()
+}
+
+/// The cost table that a profile of a memory model makes, if so many threads move most.
+pub(crate) fn model_costs(name: ModelName, threads: usize) -> Result<CostTable, BenchError> {
+    let methods = vec![StoreMethod::Streaming];
+    let scope = Scope { full: false, threads: vec![threads], methods };
+    let mut subjects: Vec<Box<dyn MemorySubject>> = vec![Box::new(ModelMemory::new(name)?)];
+    let sweep = cost_plan(&scope, [threads, threads]);
+    let figures = measure(&sweep, &mut subjects, 1, &Progress::hidden())?;
+    let origin = Origin {
+        medium: format!("model:{name}"),
+        machine: machine::describe(),
+        date: today(),
+        method: format!("random accesses by {threads} threads"),
+    };
+    let figure = figures.first().and_then(|figures| figures.first());
+    let figure = figure.ok_or_else(|| BenchError::Usage("no costs were measured".to_owned()))?;
+    costs::table(figure, origin).map_err(|error| BenchError::Usage(error.to_string()))
 }
 
 /// The number of threads that moves most at persistent memory's unit and at 4 KiB, on average.

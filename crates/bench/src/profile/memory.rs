@@ -1,8 +1,6 @@
 //! What is measured of a byte-addressable medium, real or modelled: the figures of «Rethinking
 //! Index Design Based on PM Device», section 2, as definitions that a subject carries out.
 
-use entresol_media::model::ModelName;
-use entresol_media::model::memory::{AEP, DRAM, Parameters};
 use entresol_media::probe::{Fences, Order, StoreMethod, Task, Touch};
 
 use super::figure::Figure;
@@ -99,15 +97,6 @@ impl Take {
             }
             Take::Operations => rates.iter().map(blocks_s).sum(),
         }
-    }
-}
-
-/// The numbers of the model of this name, if there is such a model of memory.
-fn model_parameters(name: ModelName) -> Option<Parameters> {
-    match name {
-        ModelName::Aep => Some(AEP),
-        ModelName::Dram => Some(DRAM),
-        _ => None,
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use entresol_base::clock::Picos;
 use entresol_media::model::ModelName;
 use entresol_media::model::memory::{
-    Accessor, Fence, MemoryAccess, MemoryModel, MemoryOp, Transfer,
+    Accessor, Fence, MemoryAccess, MemoryModel, MemoryOp, Parameters, Transfer,
 };
 use entresol_media::probe::{
     Fences, LINE_BYTES, Order, Positions, StoreMethod, Task, Touch, UNIT_BYTES, permuted,
@@ -18,7 +18,10 @@ use crate::error::BenchError;
 
 /// What is read from, and then what is written to.
 const PART_BYTES: u64 = 1 << 30;
-/// A sample takes at least so long, in virtual time,
+/// Nothing is counted until the module's buffers are full, which takes less than this, nor a
+/// thread's first block;
+const WARM_UP: Picos = Picos(30_000_000);
+/// then a sample takes at least so long, in virtual time,
 const SAMPLE: Picos = Picos(60_000_000);
 /// and so many blocks of each thread.
 const BLOCKS_MIN: u64 = 2;
@@ -34,7 +37,7 @@ pub(in crate::profile) struct ModelMemory {
 impl ModelMemory {
     /// The memory of this name.
     pub(in crate::profile) fn new(name: ModelName) -> Result<ModelMemory, BenchError> {
-        let parameters = super::model_parameters(name).ok_or_else(|| {
+        let parameters = Parameters::of(name).ok_or_else(|| {
             BenchError::Usage(format!("model:{name} is no model of memory in this version"))
         })?;
         let model = MemoryModel::new(parameters);
@@ -55,7 +58,10 @@ struct Thread {
     /// What is left of the block: from where to where, beyond what is under way.
     left: (u64, u64),
     transfer: Option<Transfer>,
+    /// Those that are counted, and those before.
     blocks: u64,
+    blocks_before: u64,
+    since: Picos,
     ended_at: Picos,
 }
 
@@ -70,6 +76,8 @@ impl Thread {
             left: (0, 0),
             transfer: None,
             blocks: 0,
+            blocks_before: 0,
+            since: Picos(0),
             ended_at: Picos(0),
         }
     }
@@ -118,7 +126,8 @@ impl MemorySubject for ModelMemory {
             })
             .collect();
         let start = self.now;
-        let end = Picos(start.0 + SAMPLE.0);
+        let warm = start.after(WARM_UP);
+        let end = warm.after(SAMPLE);
         let mut turns: BinaryHeap<Reverse<(Picos, usize)>> =
             (0..threads.len()).map(|number| Reverse((start, number))).collect();
         while let Some(Reverse((at, number))) = turns.pop() {
@@ -134,7 +143,12 @@ impl MemorySubject for ModelMemory {
                 continue;
             }
             if thread.left.0 >= thread.left.1 {
-                thread.blocks += 1;
+                if at <= warm || thread.blocks_before == 0 {
+                    thread.blocks_before += 1;
+                    thread.since = at;
+                } else {
+                    thread.blocks += 1;
+                }
                 thread.ended_at = at;
             }
             if at < end || thread.blocks < BLOCKS_MIN {
@@ -143,11 +157,12 @@ impl MemorySubject for ModelMemory {
         }
         self.now = threads.iter().map(|thread| thread.ended_at).max().unwrap_or(start);
         for thread in &threads {
-            *self.touched.entry(ModelMemory::key(&thread.task)).or_default() += thread.blocks;
+            *self.touched.entry(ModelMemory::key(&thread.task)).or_default() +=
+                thread.blocks + thread.blocks_before;
         }
         let rate = |thread: &Thread| Rate {
             blocks: thread.blocks,
-            elapsed_ns: (thread.ended_at.0 - start.0) as f64 / 1000.0,
+            elapsed_ns: (thread.ended_at.0 - thread.since.max(start).0) as f64 / 1000.0,
         };
         Ok(threads.iter().map(rate).collect())
     }

@@ -1,17 +1,20 @@
 //! Figure 3: the most random accesses a second of each size, and the cost table that follows.
 
-use entresol_media::cost::{CostSource, CostTable, MeasuredCosts};
+use entresol_media::cost::{Access, CostTable};
+use entresol_media::model::ModelName;
 use entresol_media::model::memory::{AEP2, MemoryOp};
 
 use super::core::{Accesses, Scene, run};
+use crate::profile::model_costs;
 use crate::report::svg::{Axis, Line, Scale, lines};
 use crate::reproduce::{Check, Outcome, Settings};
 
 /// So many that at every size both modules always have something to do.
 const THREADS: u32 = 128;
+/// As many as fill the bandwidth, and each still has several blocks in one sample of `profile`.
+const PROFILE_THREADS: usize = 32;
 const ACCESSES: u64 = 30_000;
 const LARGEST: u64 = 4096;
-const LARGE_BYTES: u64 = 1 << 20;
 /// Sizes that touch equally many units come out equal but for this: the fewer accesses are under
 /// way, the more often one of the modules has nothing to do.
 const NOISE: f64 = 0.002;
@@ -42,33 +45,10 @@ impl Row {
             .unwrap_or((0, f64::NAN))
     }
 
-    fn costs_ns(&self) -> Vec<f64> {
-        self.0.iter().map(|(_, per_second)| 1e9 / per_second).collect()
-    }
-
     fn line(&self, label: &str) -> Line {
         let points = self.0.iter().map(|(bytes, most)| (*bytes as f64, most / 1e6)).collect();
         Line { label: label.to_owned(), points }
     }
-}
-
-fn table(reads: &Row, writes: &Row) -> Option<CostTable> {
-    let source = CostSource {
-        medium: "model:aep2".to_owned(),
-        machine: "two interleaved modules, in virtual time".to_owned(),
-        date: String::new(),
-        spread: 0.0,
-        method: format!("{THREADS} threads of random accesses"),
-    };
-    // Beyond 4 KiB bandwidth is full: what is larger takes as much longer.
-    let large = |row: &Row| 1e9 / row.at(LARGEST) * (LARGE_BYTES / LARGEST) as f64;
-    let costs = MeasuredCosts {
-        read_ns: reads.costs_ns(),
-        write_ns: writes.costs_ns(),
-        read_large_ns: large(reads),
-        write_large_ns: large(writes),
-    };
-    CostTable::from_measured(source, &costs).ok()
 }
 
 fn module_gb_s(op: MemoryOp, seed: u64) -> f64 {
@@ -138,12 +118,22 @@ fn of_sizes(reads: &Row, writes: &Row) -> Vec<Check> {
     checks
 }
 
-/// Where the sweep ends, and what is saved of it.
-fn of_table(reads: &Row, writes: &Row) -> [Check; 2] {
+/// Where the sweep ends, and what `profile` makes and saves of the same model.
+fn of_table(reads: &Row, writes: &Row) -> [Check; 3] {
     let full = reads.at(LARGEST) * LARGEST as f64 / reads_bytes_s();
-    let saved = table(reads, writes);
-    let again = saved.as_ref().and_then(|table| CostTable::from_json(&table.to_json()).ok());
-    let same = saved.is_some() && saved == again;
+    let table = model_costs(ModelName::Aep2, PROFILE_THREADS).ok();
+    let again = table.as_ref().and_then(|table| CostTable::from_json(&table.to_json()).ok());
+    let same = table.is_some() && table == again;
+    let apart = table.as_ref().map_or(f64::NAN, |table| {
+        let rows = [(Access::Read, reads), (Access::Write, writes)];
+        let apart = |(access, row): (Access, &Row)| {
+            let one = |(bytes, most): &(u64, f64)| {
+                (table.cost_ns(access, *bytes as usize) * most / 1e9 - 1.0).abs()
+            };
+            row.0.iter().map(one).fold(0.0, f64::max)
+        };
+        rows.into_iter().map(apart).fold(0.0, f64::max)
+    });
     [
         Check::shape(
             "the sweep stops at 4 KB, where bandwidth is full",
@@ -152,7 +142,13 @@ fn of_table(reads: &Row, writes: &Row) -> [Check; 2] {
             full >= 0.95,
         ),
         Check::shape(
-            "the table, saved and loaded, costs the same to the bit",
+            "the table that `profile` makes of the model costs within 10% of one over these",
+            "cost = 1 / MaxIOPS",
+            format!("at most {:.1}% off", apart * 100.0),
+            apart <= 0.10,
+        ),
+        Check::shape(
+            "that table, saved and loaded, costs the same to the bit",
             "profiled once per server",
             yes(same),
             same,
