@@ -161,7 +161,7 @@ pub trait BlockFile: Send + Sync + fmt::Debug {
     fn read_at(&self, offset: u64, buffer: &mut IoBuffer) -> io::Result<usize>;
 
     /// Writes all of the buffer at `offset`. Blocks the thread. The bytes survive the death of the
-    /// process; after [`BlockFile::sync`] that of the machine.
+    /// process; after [`BlockFile::sync_at`] that of the machine.
     ///
     /// # Errors
     /// If the request is not aligned or reaches beyond the end, or the disk fails.

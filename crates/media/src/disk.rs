@@ -1,10 +1,10 @@
 //! A disk that fails on purpose: files and directories of a simulated machine, in virtual time.
 //!
-//! A [`Disk`] belongs to a [`World`]. What is written against [`Directory`](crate::Directory) and
+//! A [`Disk`] belongs to a [`World`]. What is written against [`Directory`] and
 //! [`BlockFile`](crate::BlockFile) runs on it unchanged, and meets there what real disks do rarely:
 //!
 //! - **Power cuts.** The disk knows, sector by sector, length by length and name by name, what is
-//!   not durable yet ([`Unsettled`](crate::crash::Unsettled)), and gives any disk that a crash may
+//!   not durable yet ([`Unsettled`]), and gives any disk that a crash may
 //!   leave: sectors of 512 or 4096 bytes are whole or old, each for itself, so that a write in
 //!   flight may be torn anywhere between them; length and bytes are separate; names are durable
 //!   only after their directory's sync.

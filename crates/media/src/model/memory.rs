@@ -8,7 +8,7 @@
 //!   lines into units. A part of a unit costs the whole; a part that is written is read first.
 //! - One thread's successive units overlap, so that they take a pace and not a latency each; large
 //!   copies run further ahead, and those that outgrow the cache read part of it again.
-//! - Reads and writes share the medium's time, see [`channel`]; a read that finds a unit being
+//! - Reads and writes share the medium's time, see `channel`; a read that finds a unit being
 //!   written waits until that is done; a write waits when the combining buffer is full of work.
 //! - Large copies without fences send a line late now and then, which tears its unit.
 //!
