@@ -44,12 +44,6 @@ impl Rng {
         result
     }
 
-    /// 32 random bits.
-    #[inline]
-    pub fn next_u32(&mut self) -> u32 {
-        (self.next_u64() >> 32) as u32
-    }
-
     /// A number below `end`, each as likely; 0 if `end` is 0.
     #[inline]
     pub fn below(&mut self, end: u64) -> u64 {

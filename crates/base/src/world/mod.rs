@@ -166,12 +166,6 @@ impl World {
         }
     }
 
-    /// The crash clock: counts from 0 what happens to the media of this world, all together.
-    #[inline]
-    pub fn tick(&self) -> u64 {
-        self.0.tick()
-    }
-
     /// The random stream of this name, from its start. Streams do not disturb one another.
     #[must_use]
     pub fn rng(&self, stream: &str) -> Rng {
@@ -186,15 +180,6 @@ impl World {
     #[track_caller]
     pub fn park(&self, why: &'static str) {
         self.schedule().park(why, None, Location::caller());
-    }
-
-    /// As [`World::park`], but not beyond that time.
-    ///
-    /// # Panics
-    /// When the caller is not a thread of this world.
-    #[track_caller]
-    pub fn park_until(&self, why: &'static str, until: Picos) {
-        self.schedule().park(why, Some(until), Location::caller());
     }
 
     /// Hands a thread of this world its token.

@@ -11,7 +11,6 @@ use crate::rng::Rng;
 pub(super) struct Shared {
     pub(super) options: WorldOptions,
     now: AtomicU64,
-    ticks: AtomicU64,
     steps: AtomicU64,
     /// The number of the step that shall look closer: it is preempted, or a limit is reached.
     look_at: AtomicU64,
@@ -26,7 +25,6 @@ impl Shared {
         Shared {
             options,
             now: AtomicU64::new(0),
-            ticks: AtomicU64::new(0),
             steps: AtomicU64::new(0),
             look_at: AtomicU64::new(0),
             fingerprint: AtomicU64::new(0),
@@ -44,10 +42,6 @@ impl Shared {
     #[inline]
     pub(super) fn set_now(&self, now: Picos) {
         self.now.store(now.0, Relaxed);
-    }
-
-    pub(super) fn tick(&self) -> u64 {
-        self.ticks.fetch_add(1, Relaxed)
     }
 
     pub(super) fn steps(&self) -> u64 {

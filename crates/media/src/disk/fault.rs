@@ -41,16 +41,6 @@ pub struct Calls(u16);
 impl Calls {
     /// All of them.
     pub const ALL: Calls = Calls(u16::MAX);
-    /// Those that change something.
-    pub const CHANGING: Calls = Calls::of(&[
-        Call::Write,
-        Call::Sync,
-        Call::DirectorySync,
-        Call::Rename,
-        Call::Create,
-        Call::Remove,
-        Call::Allocate,
-    ]);
 
     /// These.
     #[must_use]

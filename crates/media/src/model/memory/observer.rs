@@ -10,7 +10,7 @@ use entresol_base::world::World;
 use super::{Accessor, Fence, MediumCounts, MemoryAccess, MemoryModel, MemoryOp, Parameters};
 use crate::observe::{Observer, Step, StoreKind};
 
-/// A device in a world, or a part of it: the observer of one region on it.
+/// A device in a world: the observer of one region on it.
 ///
 /// Accesses take time when a thread of the world makes them; what is done to the region from
 /// outside of any world takes none.
@@ -18,7 +18,6 @@ use crate::observe::{Observer, Step, StoreKind};
 pub struct SimulatedMemory {
     world: World,
     model: Arc<Mutex<MemoryModel>>,
-    begin: u64,
 }
 
 impl SimulatedMemory {
@@ -26,13 +25,7 @@ impl SimulatedMemory {
     #[must_use]
     pub fn new(world: &World, parameters: Parameters) -> SimulatedMemory {
         let model = Arc::new(Mutex::new(MemoryModel::new(parameters)));
-        SimulatedMemory { world: world.clone(), model, begin: 0 }
-    }
-
-    /// The same device, for a region that begins at `begin` of it.
-    #[must_use]
-    pub fn beginning_at(&self, begin: u64) -> SimulatedMemory {
-        SimulatedMemory { begin, ..self.clone() }
+        SimulatedMemory { world: world.clone(), model }
     }
 
     /// What the medium did so far.
@@ -42,8 +35,7 @@ impl SimulatedMemory {
     }
 
     fn access(&self, accessor: Accessor, op: MemoryOp, offset: u64, len: usize) {
-        let (offset, bytes) = (self.begin + offset, len as u64);
-        let access = MemoryAccess { op, offset, bytes, fence: Fence::None };
+        let access = MemoryAccess { op, offset, bytes: len as u64, fence: Fence::None };
         let mut transfer = self.model.lock().begin(accessor, access);
         loop {
             let later = self.model.lock().advance(self.world.now(), &mut transfer);
@@ -77,8 +69,7 @@ impl Observer for SimulatedMemory {
                 self.fence(accessor);
             }
             Step::Flush { offset, len } => {
-                let (now, at) = (self.world.now(), self.begin + offset);
-                let later = self.model.lock().flush(now, accessor, at, len);
+                let later = self.model.lock().flush(self.world.now(), accessor, offset, len);
                 self.world.wait_until(later);
             }
             Step::Drain => self.fence(accessor),
@@ -88,7 +79,7 @@ impl Observer for SimulatedMemory {
 
 impl std::fmt::Debug for SimulatedMemory {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("SimulatedMemory").field("begin", &self.begin).finish_non_exhaustive()
+        out.debug_struct("SimulatedMemory").finish_non_exhaustive()
     }
 }
 
