@@ -142,6 +142,13 @@ impl Check {
         }
     }
 
+    /// The same check, saying what slack its comparison allows beyond the statement.
+    #[must_use]
+    pub fn with_slack(mut self, slack: &str) -> Check {
+        slack.clone_into(&mut self.tolerance);
+        self
+    }
+
     /// A number beside the paper's that never fails, and why it does not.
     #[must_use]
     pub fn report(
