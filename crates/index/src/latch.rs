@@ -1,0 +1,153 @@
+//! Latches: locks of nodes, in DRAM, so that they cost the medium nothing and a crash leaves none
+//! behind.
+//!
+//! Nodes share latches by their offsets. So a thread holds one at a time: a second might be the
+//! same. Each counts what was done under it, so that readers, who take none, can tell whether
+//! somebody wrote while they looked (a sequence lock).
+
+use std::sync::atomic::{
+    AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
+};
+
+use entresol_base::thread;
+
+/// A power of two, so that a latch is found by a mask.
+const STRIPES: usize = 1024;
+
+/// A writer that is waited for is let run after so many looks.
+const LOOKS: u32 = 64;
+
+/// The latches of an index's nodes.
+#[derive(Debug)]
+pub(crate) struct Latches(Box<[Stripe]>);
+
+/// Odd while it is held.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Stripe(AtomicU64);
+
+/// A latch that is held. Dropping it counts one change.
+#[derive(Debug)]
+#[must_use = "the node is latched as long as this lives"]
+pub(crate) struct Latched<'a>(&'a Stripe);
+
+/// What a latch had counted when a reader began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen(u64);
+
+impl Latches {
+    pub(crate) fn new() -> Latches {
+        Latches((0..STRIPES).map(|_| Stripe::default()).collect())
+    }
+
+    #[inline]
+    fn of(&self, node: u64) -> &Stripe {
+        // Nodes are multiples of 64; neighbours get different latches.
+        &self.0[(node / 64).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> 20 & (STRIPES - 1)]
+    }
+
+    /// Waits for the latch of a node, and takes it.
+    #[inline]
+    pub(crate) fn lock(&self, node: u64) -> Latched<'_> {
+        let stripe = self.of(node);
+        loop {
+            let seen = Latches::settled(stripe);
+            let taken = stripe.0.compare_exchange_weak(seen, seen + 1, Acquire, Relaxed);
+            if taken.is_ok() {
+                // What is written under it must not be seen before it is.
+                fence(Release);
+                return Latched(stripe);
+            }
+        }
+    }
+
+    /// Takes the latch of a node if nothing was written under it since `seen`.
+    #[inline]
+    pub(crate) fn lock_unchanged(&self, node: u64, seen: Seen) -> Option<Latched<'_>> {
+        let stripe = self.of(node);
+        stripe.0.compare_exchange(seen.0, seen.0 + 1, Acquire, Relaxed).ok()?;
+        fence(Release);
+        Some(Latched(stripe))
+    }
+
+    /// Waits until nobody writes to a node, and begins to read it.
+    #[inline]
+    pub(crate) fn read(&self, node: u64) -> Seen {
+        Seen(Latches::settled(self.of(node)))
+    }
+
+    /// Whether what was read of a node since `seen` was all there at one time.
+    #[inline]
+    pub(crate) fn is_unchanged(&self, node: u64, seen: Seen) -> bool {
+        fence(Acquire);
+        self.of(node).0.load(Relaxed) == seen.0
+    }
+
+    #[inline]
+    fn settled(stripe: &Stripe) -> u64 {
+        let mut looks = 0;
+        loop {
+            let seen = stripe.0.load(Acquire);
+            if seen & 1 == 0 {
+                return seen;
+            }
+            looks += 1;
+            if looks < LOOKS { std::hint::spin_loop() } else { thread::yield_now() }
+        }
+    }
+}
+
+impl Drop for Latched<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.0.fetch_add(1, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use entresol_base::world::{Preemption, World, WorldOptions};
+
+    use super::*;
+
+    /// Two words that are always equal but while somebody writes.
+    #[test]
+    fn readers_tell_halves_of_a_change() {
+        for seed in 0..20 {
+            let preemption = Preemption::OneIn(2);
+            let world = World::new(WorldOptions { preemption, ..WorldOptions::seeded(seed) });
+            let ran = world.run(|| {
+                let latches = Arc::new(Latches::new());
+                let words: Arc<[AtomicU64; 2]> = Arc::default();
+                let writer = |number: u64| {
+                    let (latches, words) = (latches.clone(), words.clone());
+                    thread::spawn("writer", move || {
+                        for value in 0..10u64 {
+                            let _held = latches.lock(64);
+                            words[0].store(value * 2 + number, Relaxed);
+                            thread::step();
+                            words[1].store(value * 2 + number, Relaxed);
+                        }
+                    })
+                };
+                let writers = [writer(0), writer(1)];
+                let mut whole = 0;
+                while whole < 10 {
+                    let seen = latches.read(64);
+                    let first = words[0].load(Relaxed);
+                    thread::step();
+                    let second = words[1].load(Relaxed);
+                    if latches.is_unchanged(64, seen) {
+                        assert_eq!(first, second);
+                        whole += 1;
+                    }
+                    thread::step();
+                }
+                writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+            });
+            ran.expect("the world ends");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Marks: which blocks of unswept chunks the indexes reach.
+
+use std::collections::HashMap;
+
+use super::layout::{ChunkWord, Layout};
+use crate::IndexError;
+
+/// Which blocks of unswept chunks are reached.
+#[derive(Debug)]
+pub(super) struct Marks {
+    pub(super) chunks: HashMap<u32, Marked>,
+    pub(super) reached: u64,
+}
+
+/// The marks of one chunk.
+#[derive(Debug)]
+pub(super) struct Marked {
+    pub(super) word: ChunkWord,
+    pub(super) block_bytes: u64,
+    pub(super) blocks: u64,
+    pub(super) bits: Vec<u64>,
+}
+
+impl Marked {
+    /// The word and the bit of the block that begins there.
+    fn bit(&mut self, within: u64) -> Option<(&mut u64, u64)> {
+        let block = within / self.block_bytes;
+        let is_block = within.is_multiple_of(self.block_bytes) && block < self.blocks;
+        let word = self.bits.get_mut(block as usize / 64).filter(|_| is_block)?;
+        Some((word, 1 << (block % 64)))
+    }
+}
+
+impl Marks {
+    /// The block at `offset` is reached.
+    pub(super) fn mark(&mut self, layout: &Layout, offset: u64) -> Result<(), IndexError> {
+        let (chunk, within) = layout.chunk_of(offset);
+        // A chunk that is not here has been taken since.
+        let Some(marked) = self.chunks.get_mut(&chunk) else { return Ok(()) };
+        let block_bytes = marked.block_bytes;
+        let Some((word, bit)) = marked.bit(within) else {
+            let what = format!("in a chunk of blocks of {block_bytes} bytes none begins here");
+            return Err(IndexError::damaged(offset, what));
+        };
+        self.reached += u64::from(*word & bit == 0);
+        *word |= bit;
+        Ok(())
+    }
+
+    /// The block at `offset` was given back.
+    pub(super) fn clear(&mut self, layout: &Layout, offset: u64) {
+        let (chunk, within) = layout.chunk_of(offset);
+        let marked = self.chunks.get_mut(&chunk).and_then(|marked| marked.bit(within));
+        if let Some((word, bit)) = marked {
+            self.reached -= u64::from(*word & bit != 0);
+            *word &= !bit;
+        }
+    }
+}

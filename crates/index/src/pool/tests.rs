@@ -1,0 +1,161 @@
+//! Blocks are taken once, given back once, and after any crash reached or free.
+
+use std::collections::BTreeSet;
+
+use entresol_base::rng::Rng;
+use entresol_media::Direct;
+
+use super::*;
+
+const CHUNK: u64 = 4096;
+
+fn region(bytes: u64) -> Arc<Direct> {
+    Arc::new(Direct::anonymous(bytes, false).expect("memory"))
+}
+
+fn pool(bytes: u64) -> Pool<Direct> {
+    Pool::create(region(bytes), PoolOptions { chunk_bytes: CHUNK }).expect("a pool")
+}
+
+fn taken<R: Region>(pool: &Pool<R>) -> BTreeSet<u64> {
+    let mut found = BTreeSet::new();
+    pool.taken(|offset| assert!(found.insert(offset)));
+    found
+}
+
+#[test]
+fn blocks_do_not_overlap_and_all_room_comes_back() {
+    let pool = pool(1 << 20);
+    let empty = pool.free_chunk_bytes();
+    let mut rng = Rng::new(1);
+    let mut held: Vec<(u64, u64)> = Vec::new();
+    for _ in 0..20_000 {
+        if rng.one_in(2) && !held.is_empty() {
+            let (offset, _) = held.swap_remove(rng.index(held.len()));
+            pool.free(offset);
+        } else {
+            let bytes = if rng.one_in(50) { rng.range(1..20_000) } else { rng.range(1..600) };
+            if let Ok(offset) = pool.allocate(bytes) {
+                assert!(bytes % 64 != 0 || offset % 64 == 0);
+                held.push((offset, bytes));
+            }
+        }
+    }
+    assert_eq!(taken(&pool), held.iter().map(|(offset, _)| *offset).collect());
+    held.sort_unstable();
+    for pair in held.windows(2) {
+        assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
+    }
+    held.iter().for_each(|(offset, _)| pool.free(*offset));
+    assert_eq!(pool.free_chunk_bytes(), empty);
+}
+
+#[test]
+fn what_is_not_reached_after_reopening_is_free_and_nothing_else() {
+    let region = region(1 << 20);
+    let options = PoolOptions { chunk_bytes: CHUNK };
+    let pool = Pool::create(region.clone(), options).expect("a pool");
+    let empty = pool.free_chunk_bytes();
+    let mut rng = Rng::new(2);
+    let blocks: Vec<u64> = (0..500)
+        .map(|number| if number % 50 == 0 { 3 * CHUNK } else { rng.range(1..900) })
+        .map(|bytes| pool.allocate(bytes).expect("room"))
+        .collect();
+    let reached: BTreeSet<u64> = blocks.iter().copied().filter(|_| rng.one_in(3)).collect();
+    drop(pool);
+
+    let pool = Pool::open(region).expect("the pool");
+    assert_eq!(pool.openings(), 2);
+    assert!(!pool.is_swept());
+    let given = *reached.first().expect("one");
+    let early = pool.allocate(100).expect("room in unused chunks");
+    assert!(!blocks.contains(&early));
+    pool.free(given);
+    let swept = pool.sweep(|visit| {
+        reached.iter().for_each(|&offset| visit(offset));
+        Ok(())
+    });
+    assert_eq!(swept.expect("no damage").reached, reached.len() as u64 - 1);
+    let mut left = reached.clone();
+    left.remove(&given);
+    left.insert(early);
+    assert_eq!(taken(&pool), left);
+    left.iter().for_each(|&offset| pool.free(offset));
+    assert_eq!(pool.free_chunk_bytes(), empty);
+}
+
+#[test]
+fn a_full_pool_says_so_and_whether_a_sweep_may_help() {
+    let region = region(1 << 20);
+    let options = PoolOptions { chunk_bytes: CHUNK };
+    let pool = Pool::create(region.clone(), options).expect("a pool");
+    while pool.allocate(256).is_ok() {}
+    let error = pool.allocate(256).expect_err("full").to_string();
+    assert!(error.contains("the pool of 1MiB is full") && !error.contains("sweep"), "{error}");
+    drop(pool);
+    let pool = Pool::open(region).expect("the pool");
+    let error = pool.allocate(256).expect_err("full").to_string();
+    assert!(error.contains("while a sweep that may find room"), "{error}");
+    pool.sweep(|_| Ok(())).expect("no damage");
+    pool.allocate(256).expect("room");
+}
+
+#[test]
+fn a_block_is_retired_as_long_as_somebody_may_look_at_it() {
+    let pool = pool(1 << 20);
+    let block = pool.allocate(256).expect("room");
+    let guard = pool.pin();
+    pool.retire(block);
+    assert_eq!(pool.reclaim(), 1);
+    assert!(taken(&pool).contains(&block));
+    drop(guard);
+    assert_eq!(pool.reclaim(), 0);
+    assert!(taken(&pool).is_empty());
+}
+
+#[test]
+fn a_link_to_where_no_block_begins_is_damage() {
+    let region = region(1 << 20);
+    let pool = Pool::create(region.clone(), PoolOptions { chunk_bytes: CHUNK }).expect("a pool");
+    let block = pool.allocate(256).expect("room");
+    drop(pool);
+    let pool = Pool::open(region).expect("the pool");
+    let swept = pool.sweep(|visit| {
+        visit(block + 64);
+        Ok(())
+    });
+    let error = swept.expect_err("no block").to_string();
+    assert!(error.contains("damaged at"), "{error}");
+    assert!(pool.check(block, 256).is_ok());
+    for offset in [0, 64, block + 8, (1 << 20) - 64, u64::MAX - 63] {
+        assert!(pool.check(offset, 256).is_err(), "{offset}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "no block that is taken begins")]
+fn a_block_is_given_back_once() {
+    let pool = pool(1 << 20);
+    let (block, _) = (pool.allocate(256).expect("room"), pool.allocate(256).expect("room"));
+    pool.free(block);
+    pool.free(block);
+}
+
+#[test]
+fn regions_without_a_pool_are_told_apart() {
+    let blank = Pool::open(region(1 << 20)).expect_err("nothing");
+    assert!(blank.to_string().contains("holds no pool"), "{blank}");
+    let other = region(1 << 20);
+    other.write(0, &[7; 64]);
+    let error = Pool::open(other).expect_err("something else");
+    assert!(error.to_string().contains("no pool; give another"), "{error}");
+    let small = Pool::create(region(4096), PoolOptions::default()).expect_err("too small");
+    assert!(small.to_string().contains("use smaller chunks"), "{small}");
+    let odd = Pool::create(region(1 << 20), PoolOptions { chunk_bytes: 5000 }).expect_err("odd");
+    assert!(odd.to_string().contains("power of two"), "{odd}");
+    let damaged = region(1 << 20);
+    Pool::create(damaged.clone(), PoolOptions { chunk_bytes: CHUNK }).expect("a pool");
+    damaged.store_u64(16, 8192, std::sync::atomic::Ordering::Relaxed);
+    let error = Pool::open(damaged).expect_err("damage");
+    assert!(error.to_string().contains("header is damaged"), "{error}");
+}
