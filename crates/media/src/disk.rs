@@ -37,6 +37,7 @@ use crate::model::ModelName;
 use crate::model::block::BlockModel;
 
 mod content;
+mod entries;
 mod fault;
 mod file;
 mod handle;
@@ -50,7 +51,9 @@ pub use fault::{
     fail_every_call,
 };
 
+use entries::Names;
 use fault::Faults;
+use file::{File, Flight};
 use tree::{NodeId, ROOT, Tree};
 
 /// What a crash leaves whole.
@@ -241,6 +244,8 @@ struct Moved {
     result: io::Result<usize>,
     /// When it is complete.
     done: Picos,
+    /// The write, to be given to [`Machine::finish`] when the program is told.
+    flight: Option<Flight>,
 }
 
 impl Machine {
@@ -294,11 +299,11 @@ impl Machine {
         let mut state = self.core.state();
         let done = state.device_time(node, Access::Read, offset, to.len(), now, effect);
         let result = state.read(node, offset, to, effect);
-        Moved { result, done }
+        Moved { result, done, flight: None }
     }
 
     /// Writes, without waiting for the time that it takes: what was written is seen at once, and is
-    /// complete later.
+    /// complete once it was finished.
     fn start_write(
         &self,
         node: NodeId,
@@ -309,8 +314,34 @@ impl Machine {
         let now = self.core.world().now();
         let mut state = self.core.state();
         let done = state.device_time(node, Access::Write, offset, bytes.len(), now, effect);
-        let result = state.write(node, offset, bytes, effect, done).map(|()| bytes.len());
-        Moved { result, done }
+        let Some(flight) = state.tree.file_mut(node).map(File::begin) else {
+            return Moved { result: Err(io::ErrorKind::NotFound.into()), done, flight: None };
+        };
+        let result = state.write(node, offset, bytes, effect, flight).map(|()| bytes.len());
+        Moved { result, done, flight: Some(flight) }
+    }
+
+    /// The program is told that a write is complete.
+    fn finish(&self, node: NodeId, flight: Flight) {
+        if let Some(file) = self.core.state().tree.file_mut(node) {
+            file.finish(flight);
+        }
+    }
+
+    /// Writes, and waits until that is complete.
+    fn write(
+        &self,
+        node: NodeId,
+        offset: u64,
+        bytes: &[u8],
+        effect: Option<Effect>,
+    ) -> io::Result<()> {
+        let moved = self.start_write(node, offset, bytes, effect);
+        self.wait(moved.done);
+        if let Some(flight) = moved.flight {
+            self.finish(node, flight);
+        }
+        moved.result.map(drop)
     }
 
     /// Makes a file's bytes durable.
@@ -318,8 +349,7 @@ impl Machine {
         if mutants::removed(SiteKind::Sync, place) {
             return Ok(());
         }
-        let now = self.core.world().now();
-        let Some(cut) = self.core.state().tree.file(node).map(|file| file.cut(now)) else {
+        let Some(cut) = self.core.state().tree.file(node).map(File::cut) else {
             return Ok(());
         };
         let effect = self.begin(Call::Sync, path)?;
@@ -328,13 +358,13 @@ impl Machine {
             let mut state = self.core.state();
             let readable = !state.faults.plan.forget_on_failed_sync;
             if let (Failure::Io, Some(file)) = (failure, state.tree.file_mut(node)) {
-                file.lose(cut, readable);
+                file.lose(&cut, readable);
             }
             return Err(failure.error());
         }
         self.point(PointKind::Sync, place);
         if let Some(file) = self.core.state().tree.file_mut(node) {
-            file.settle(cut);
+            file.settle(&cut);
         }
         Ok(())
     }
@@ -344,7 +374,7 @@ impl Machine {
         if mutants::removed(SiteKind::DirectorySync, place) {
             return Ok(());
         }
-        let Some(cut) = self.core.state().tree.names(node).map(tree::Names::cut) else {
+        let Some(cut) = self.core.state().tree.names(node).map(Names::cut) else {
             return Ok(());
         };
         let effect = self.begin(Call::DirectorySync, path)?;
@@ -436,30 +466,30 @@ impl State {
         offset: u64,
         bytes: &[u8],
         effect: Option<Effect>,
-        done: Picos,
+        flight: Flight,
     ) -> io::Result<()> {
         let sector = self.tree.sector;
         let sectors = (bytes.len() as u64).div_ceil(sector);
-        let len = self.tree.file(node).map_or(0, file::File::len);
+        let len = self.tree.file(node).map_or(0, File::len);
         match effect {
             Some(Effect::Fail(failure)) => Err(failure.error()),
             Some(Effect::Short) => {
                 let kept = (self.faults.below(sectors) * sector) as usize;
-                self.put(node, offset, &bytes[..kept], done)?;
+                self.put(node, offset, &bytes[..kept], flight)?;
                 Err(io::ErrorKind::WriteZero.into())
             }
             Some(Effect::LoseSector) => {
                 let lost = (self.faults.below(sectors) * sector) as usize;
-                self.put(node, offset, &bytes[..lost], done)?;
+                self.put(node, offset, &bytes[..lost], flight)?;
                 let rest = (lost + sector as usize).min(bytes.len());
-                self.put(node, offset + rest as u64, &bytes[rest..], done)
+                self.put(node, offset + rest as u64, &bytes[rest..], flight)
             }
             Some(Effect::Misdirect) => {
                 let to = elsewhere(&mut self.faults, len, sector, offset, bytes.len() as u64);
-                self.put(node, to, bytes, done)
+                self.put(node, to, bytes, flight)
             }
             Some(Effect::Flip) if !bytes.is_empty() => {
-                self.put(node, offset, bytes, done)?;
+                self.put(node, offset, bytes, flight)?;
                 let byte = offset + self.faults.below(bytes.len() as u64);
                 let bit = self.faults.below(8) as u8;
                 if let Some(file) = self.tree.file_mut(node) {
@@ -467,12 +497,12 @@ impl State {
                 }
                 Ok(())
             }
-            _ => self.put(node, offset, bytes, done),
+            _ => self.put(node, offset, bytes, flight),
         }
     }
 
     /// Stores bytes, as many as there is room for.
-    fn put(&mut self, node: NodeId, offset: u64, bytes: &[u8], done: Picos) -> io::Result<()> {
+    fn put(&mut self, node: NodeId, offset: u64, bytes: &[u8], flight: Flight) -> io::Result<()> {
         let room = self.room();
         let sector = self.tree.sector;
         let Some(file) = self.tree.file(node) else { return Err(io::ErrorKind::NotFound.into()) };
@@ -484,7 +514,7 @@ impl State {
         }
         self.tree.resize(node, |file| {
             file.allocate(offset, fits.next_multiple_of(sector));
-            file.write(offset, &bytes[..fits as usize], done);
+            file.write(flight, offset, &bytes[..fits as usize]);
         });
         if fits < bytes.len() as u64 {
             return Err(Failure::NoSpace.error());

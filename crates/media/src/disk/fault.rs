@@ -65,7 +65,7 @@ impl Calls {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Failure {
     /// The device failed (EIO). If a sync says so, the system takes what it was to write for
-    /// written, and the old content stays on the disk.
+    /// written; whether any of it was, nobody knows, and a later sync does not change that.
     Io,
     /// There is no room (ENOSPC).
     NoSpace,
@@ -160,8 +160,9 @@ pub struct FaultPlan {
     pub odds: Odds,
     /// How many bytes all files together may take.
     pub capacity: Option<u64>,
-    /// After a failed sync programs read the old content at once. Usually they go on reading the
-    /// new until the machine fails, so that reading back proves nothing.
+    /// After a failed sync programs read the old content at once, which is what the disk has.
+    /// Usually the disk may have either, and they go on reading the new until the machine fails, so
+    /// that reading back proves nothing.
     pub forget_on_failed_sync: bool,
 }
 

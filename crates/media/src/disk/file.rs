@@ -5,10 +5,12 @@
 //! the list of its lengths since then. A crash picks from each list on its own. A length that
 //! shrinks takes what was written behind it before along, as the file system's journal does: what
 //! is written there later is never seen with the old bytes around it.
+//!
+//! A write is in flight until its completion was handed to the program. A sync covers none that was
+//! in flight when it was called, and of two writes of a sector that were in flight together either
+//! may come last, whatever a read has shown.
 
-use std::collections::BTreeMap;
-
-use entresol_base::clock::Picos;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::content::{Content, Sector};
 
@@ -18,10 +20,25 @@ struct Version {
     bytes: Option<Sector>,
     /// Its place among everything that was done to the file.
     order: u64,
-    /// When the write is complete. A sync that begins earlier does not wait for it.
-    done: Picos,
-    /// A sync failed: programs still read it, but it will never be durable.
-    lost: bool,
+    /// Earlier writes of the sector that were in flight when this one began: the drive may do
+    /// them after it.
+    beside: Vec<u64>,
+    /// A sync was through with it and did not decide whether the sector holds it: it failed, or
+    /// another write was in flight together with this one. No later sync decides that either, only
+    /// one of a later write.
+    unsure: bool,
+}
+
+impl Version {
+    /// Whether the other was done when this one began, so that it is certainly gone once this one
+    /// is durable.
+    fn follows(&self, other: &Version) -> bool {
+        other.order < self.order && !self.beside.contains(&other.order)
+    }
+
+    fn overlaps(&self, other: &Version) -> bool {
+        self.order != other.order && !self.follows(other) && !other.follows(self)
+    }
 }
 
 /// A change of the file's length.
@@ -40,6 +57,8 @@ pub(super) struct File {
     unsettled: BTreeMap<u64, Vec<Version>>,
     lengths: Vec<Length>,
     orders: u64,
+    /// The writes that are in flight.
+    flights: BTreeSet<u64>,
     /// Ranges without space, by their first byte, with their end.
     holes: BTreeMap<u64, u64>,
     /// Where the file lies on the device, for its model.
@@ -47,11 +66,21 @@ pub(super) struct File {
 }
 
 /// What a sync is to make durable: it is decided when the sync begins and done when it ends.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct SyncCut {
     order: u64,
-    begun: Picos,
+    flights: BTreeSet<u64>,
 }
+
+impl SyncCut {
+    fn covers(&self, version: &Version) -> bool {
+        version.order <= self.order && !self.flights.contains(&version.order)
+    }
+}
+
+/// A write that was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Flight(u64);
 
 impl File {
     /// A file without bytes.
@@ -63,6 +92,7 @@ impl File {
             unsettled: BTreeMap::new(),
             lengths: Vec::new(),
             orders: 0,
+            flights: BTreeSet::new(),
             holes: BTreeMap::new(),
             device_offset,
         }
@@ -125,7 +155,7 @@ impl File {
     }
 
     /// Takes the range's space and bytes away.
-    pub(super) fn discard(&mut self, offset: u64, bytes: u64, now: Picos) {
+    pub(super) fn discard(&mut self, offset: u64, bytes: u64) {
         self.allocate(offset, bytes);
         self.holes.insert(offset, offset + bytes);
         let (first, end) = (offset / self.sector, (offset + bytes) / self.sector);
@@ -136,27 +166,40 @@ impl File {
         let order = self.next_order();
         for number in numbers {
             if self.live(number).is_some() {
-                self.put(number, Version { bytes: None, order, done: now, lost: false });
+                self.put(number, None, order);
             }
         }
     }
 
-    /// Writes whole sectors, complete at `done`. A last one that is cut short is filled with
-    /// zeroes.
-    pub(super) fn write(&mut self, offset: u64, bytes: &[u8], done: Picos) {
-        let first = offset / self.sector;
+    /// Begins a write.
+    pub(super) fn begin(&mut self) -> Flight {
         let order = self.next_order();
+        self.flights.insert(order);
+        Flight(order)
+    }
+
+    /// The program knows that the write is complete.
+    pub(super) fn finish(&mut self, Flight(order): Flight) {
+        self.flights.remove(&order);
+    }
+
+    /// Writes whole sectors. A last one that is cut short is filled with zeroes.
+    pub(super) fn write(&mut self, Flight(order): Flight, offset: u64, bytes: &[u8]) {
+        let first = offset / self.sector;
         for (number, chunk) in (first..).zip(bytes.chunks(self.sector as usize)) {
             let mut sector = vec![0; self.sector as usize];
             sector[..chunk.len()].copy_from_slice(chunk);
             // A sector of zeroes is as good as none, and takes no space here.
             let bytes = sector.iter().any(|&byte| byte != 0).then(|| Sector::from(sector));
-            self.put(number, Version { bytes, order, done, lost: false });
+            self.put(number, bytes, order);
         }
     }
 
-    fn put(&mut self, number: u64, version: Version) {
-        self.unsettled.entry(number).or_default().push(version);
+    fn put(&mut self, number: u64, bytes: Option<Sector>, order: u64) {
+        let versions = self.unsettled.entry(number).or_default();
+        let before = versions.iter().map(|version| version.order);
+        let beside = before.filter(|earlier| self.flights.contains(earlier)).collect();
+        versions.push(Version { bytes, order, beside, unsure: false });
     }
 
     /// What programs read there.
@@ -203,12 +246,12 @@ impl File {
     }
 
     /// What a sync that begins now is to make durable.
-    pub(super) fn cut(&self, now: Picos) -> SyncCut {
-        SyncCut { order: self.orders, begun: now }
+    pub(super) fn cut(&self) -> SyncCut {
+        SyncCut { order: self.orders, flights: self.flights.clone() }
     }
 
     /// Makes durable what was complete when the sync began.
-    pub(super) fn settle(&mut self, cut: SyncCut) {
+    pub(super) fn settle(&mut self, cut: &SyncCut) {
         let lengths: Vec<Length> = self.lengths.clone();
         for length in lengths.iter().filter(|length| length.order <= cut.order) {
             self.settle_length(*length);
@@ -216,17 +259,9 @@ impl File {
         self.lengths.retain(|length| length.order > cut.order);
         let durable = &mut self.durable;
         self.unsettled.retain(|&number, versions| {
-            let complete =
-                |version: &Version| version.order <= cut.order && version.done <= cut.begun;
-            // Writes of one sector that are under way at once: none is settled before the first
-            // that is not complete.
-            let count = versions.iter().position(|version| !complete(version));
-            let settled = &versions[..count.unwrap_or(versions.len())];
-            let Some(last) = settled.iter().rposition(|version| !version.lost) else {
-                return !versions.is_empty();
-            };
-            durable.set(number, versions[last].bytes.clone());
-            versions.drain(..=last);
+            if let Some(bytes) = settle_sector(versions, cut) {
+                durable.set(number, bytes);
+            }
             !versions.is_empty()
         });
     }
@@ -243,15 +278,16 @@ impl File {
         self.durable_len = length.bytes;
     }
 
-    /// What a failed sync does: the system takes what was to be written for written. If `readable`,
-    /// programs go on reading it.
-    pub(super) fn lose(&mut self, cut: SyncCut, readable: bool) {
-        let lost = |version: &Version| version.order <= cut.order && version.done <= cut.begun;
+    /// What a failed sync does: the system takes what was to be written for written, and whether
+    /// any of it was, nobody knows. If `readable`, programs go on reading it; else they read what
+    /// the disk has, which is the old content.
+    pub(super) fn lose(&mut self, cut: &SyncCut, readable: bool) {
         for versions in self.unsettled.values_mut() {
             if readable {
-                versions.iter_mut().filter(|version| lost(version)).for_each(|v| v.lost = true);
+                let covered = versions.iter_mut().filter(|version| cut.covers(version));
+                covered.for_each(|version| version.unsure = true);
             } else {
-                versions.retain(|version| !lost(version));
+                versions.retain(|version| !cut.covers(version));
             }
         }
         self.unsettled.retain(|_, versions| !versions.is_empty());
@@ -271,10 +307,7 @@ impl File {
 
     /// The sectors that are not settled, and how many states each has beside the durable one.
     fn open_sectors(&self) -> impl Iterator<Item = (u64, u16)> {
-        self.unsettled.iter().filter_map(|(&number, versions)| {
-            let states = versions.iter().filter(|version| !version.lost).count();
-            (states > 0).then(|| (number, count(states)))
-        })
+        self.unsettled.iter().map(|(&number, versions)| (number, count(versions.len())))
     }
 
     /// Moves choices to those that can be had together, and to the first that look the same.
@@ -327,12 +360,10 @@ impl File {
         let lowest = shortest(&self.lengths[earlier..lengths]).unwrap_or(self.durable_len);
         let first = lowest.div_ceil(self.sector);
         let end = self.len_after(lengths).div_ceil(self.sector);
-        let is_open =
-            |number| self.unsettled.get(&number).is_some_and(|v| v.iter().any(|v| !v.lost));
         self.durable
             .numbers(first, end)
             .into_iter()
-            .filter(|&number| !is_open(number))
+            .filter(|number| !self.unsettled.contains_key(number))
             .all(|number| self.visible(number, 0, earlier) == self.visible(number, 0, lengths))
     }
 
@@ -371,18 +402,13 @@ impl File {
     fn reachable(&self, number: u64, lengths: usize) -> u16 {
         let versions = self.unsettled.get(&number).map_or(&[][..], Vec::as_slice);
         let behind = self.lengths[lengths..].iter().find(|length| self.cuts(length, number));
-        let counts = |version: &&Version| {
-            !version.lost && behind.is_none_or(|behind| version.order < behind.order)
-        };
+        let counts = |version: &&Version| behind.is_none_or(|behind| version.order < behind.order);
         count(versions.iter().filter(counts).count())
     }
 
     /// What is in a sector in one of its states.
     fn state(&self, number: u64, choice: u16, lengths: usize) -> Option<&Sector> {
-        let versions = self.unsettled.get(&number).map_or(&[][..], Vec::as_slice);
-        let mut kept = (0..versions.len()).filter(|&at| !versions[at].lost);
-        let last = usize::from(choice).checked_sub(1).and_then(|before| kept.nth(before));
-        self.visible(number, last.map_or(0, |last| last + 1), lengths)
+        self.visible(number, choice.into(), lengths)
     }
 
     /// Turns one bit of what is stored over, wherever it is, durable or on its way.
@@ -417,6 +443,24 @@ impl File {
     pub(super) fn sectors(&self) -> usize {
         self.durable.len()
     }
+}
+
+/// Takes out of a sector's versions those that a sync has decided; answers what is durable if that
+/// has changed.
+fn settle_sector(versions: &mut Vec<Version>, cut: &SyncCut) -> Option<Option<Sector>> {
+    let fresh = |version: &&Version| cut.covers(version) && !version.unsure;
+    let synced: Vec<Version> = versions.iter().filter(fresh).cloned().collect();
+    let bytes = synced.last()?.bytes.clone();
+    versions.retain(|version| !synced.iter().any(|synced| synced.follows(version)));
+    // What was in flight together stays, since either may have come last.
+    let stays = |version: &Version| {
+        !cut.covers(version) || versions.iter().any(|other| other.overlaps(version))
+    };
+    let stays: Vec<bool> = versions.iter().map(stays).collect();
+    let mut stays = stays.into_iter();
+    versions.retain(|_| stays.next() == Some(true));
+    versions.iter_mut().filter(|version| cut.covers(version)).for_each(|v| v.unsure = true);
+    Some(bytes)
 }
 
 fn count(states: usize) -> u16 {

@@ -10,7 +10,7 @@ use super::file::File;
 use super::names::Inside;
 use super::queue::DiskQueue;
 use super::tree::NodeId;
-use super::{Call, Effect, Machine};
+use super::{Call, Machine};
 use crate::block::{self, Alignment, Backend, BlockFile, BlockOptions, IoBuffer, IoQueue};
 use crate::cost::Access;
 use crate::crash::{Place, PointKind};
@@ -159,9 +159,7 @@ impl BlockFile for DiskFile {
         self.check(Access::Write, offset, buffer.len())?;
         let effect = self.machine.begin(Call::Write, &self.path)?;
         self.machine.point(PointKind::Write, Location::caller());
-        let moved = self.machine.start_write(self.node, offset, buffer, effect);
-        self.machine.wait(moved.done);
-        moved.result.map(drop)
+        self.machine.write(self.node, offset, buffer, effect)
     }
 
     fn sync_at(&self, place: Place) -> io::Result<()> {
@@ -184,9 +182,8 @@ impl BlockFile for DiskFile {
         }
         block::check_range(self.alignment(), self.len(), Access::Write, offset, bytes)?;
         self.machine.call(Call::Allocate, &self.path)?;
-        let now = self.machine.core.world().now();
         let mut state = self.machine.core.state();
-        state.tree.resize(self.node, |file| file.discard(offset, bytes, now));
+        state.tree.resize(self.node, |file| file.discard(offset, bytes));
         Ok(())
     }
 
@@ -195,10 +192,7 @@ impl BlockFile for DiskFile {
             return Ok(());
         }
         let failed = |cause| placement::failed_allocation(&self.path, bytes, cause);
-        let effect = self.machine.begin(Call::Allocate, &self.path).map_err(failed)?;
-        if let Some(Effect::Fail(failure)) = effect {
-            return Err(failed(failure.error()));
-        }
+        self.machine.call(Call::Allocate, &self.path).map_err(failed)?;
         let mut state = self.machine.core.state();
         let missing = state.tree.file(self.node).map_or(0, |file| file.missing(offset, bytes));
         state.reserve(missing).map_err(failed)?;

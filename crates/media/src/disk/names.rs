@@ -4,8 +4,9 @@ use std::io;
 use std::panic::Location;
 use std::path::Path;
 
+use super::entries::Change;
 use super::fault::Call;
-use super::tree::{Change, NodeId, Tree};
+use super::tree::{NodeId, Tree};
 use super::{Effect, Machine};
 use crate::block::BlockOptions;
 use crate::crash::{Place, PointKind};
@@ -150,10 +151,21 @@ impl Machine {
         let bytes = self.core.state().tree.file(node).map_or(0, super::file::File::len);
         directory::check_small(&path, bytes)?;
         let mut content = vec![0; bytes as usize];
-        let moved = self.start_read(node, 0, &mut content, effect);
-        self.wait(moved.done);
-        content.truncate(moved.result.map_err(failed("read", &path))?);
+        self.read_all(node, &mut content, effect).map_err(failed("read", &path))?;
         Ok(content)
+    }
+
+    /// Reads a file's first bytes. Fewer than there are is an error: half of a small file is no
+    /// file, and half of its magic no other program's.
+    fn read_all(&self, node: NodeId, to: &mut [u8], effect: Option<Effect>) -> io::Result<()> {
+        let moved = self.start_read(node, 0, to, effect);
+        self.wait(moved.done);
+        let read = moved.result?;
+        if read < to.len() {
+            let text = format!("{read} of {} bytes came; read it again", to.len());
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+        }
+        Ok(())
     }
 
     /// As on this machine: a file beside it is written and synced, takes the name, and the
@@ -199,9 +211,7 @@ impl Machine {
         self.change(inside, Change::Put(unfinished.to_owned(), node), Location::caller());
         let effect = self.begin(Call::Write, path)?;
         self.point(PointKind::Write, Location::caller());
-        let moved = self.start_write(node, 0, bytes, effect);
-        self.wait(moved.done);
-        moved.result?;
+        self.write(node, 0, bytes, effect)?;
         self.sync_file(node, path, Location::caller())?;
         Ok(node)
     }
@@ -271,9 +281,7 @@ impl Machine {
         self.set_len(node, path, bytes)?;
         if let (Some(magic), 0) = (magic, before) {
             let effect = self.begin(Call::Write, path).map_err(failed("write", path))?;
-            let moved = self.start_write(node, 0, &magic, effect);
-            self.wait(moved.done);
-            moved.result.map_err(failed("write", path))?;
+            self.write(node, 0, &magic, effect).map_err(failed("write", path))?;
         }
         self.sync_file(node, path, Location::caller()).map_err(failed("sync", path))
     }
@@ -283,10 +291,10 @@ impl Machine {
         let len = self.core.state().tree.file(node).map_or(0, super::file::File::len);
         if let Some(magic) = options.magic.filter(|_| len > 0) {
             let mut head = [0; 8];
+            let head = &mut head[..len.min(8) as usize];
             let effect = self.begin(Call::Read, path).map_err(failed("read", path))?;
-            let moved = self.start_read(node, 0, &mut head, effect);
-            self.wait(moved.done);
-            if moved.result.map_err(failed("read", path))? < head.len() || head != magic {
+            self.read_all(node, head, effect).map_err(failed("read", path))?;
+            if head != magic {
                 return Err(FileError::Foreign { path: path.into() });
             }
         }
@@ -328,10 +336,7 @@ impl Machine {
     pub(super) fn set_len(&self, node: NodeId, path: &Path, bytes: u64) -> Result<(), FileError> {
         let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
         let refused = |cause| placement::failed_allocation(path, bytes, cause);
-        let effect = self.begin(Call::Allocate, path).map_err(refused)?;
-        if let Some(Effect::Fail(failure)) = effect {
-            return Err(refused(failure.error()));
-        }
+        self.call(Call::Allocate, path).map_err(refused)?;
         let mut state = self.core.state();
         let before = state.tree.file(node).map_or(0, super::file::File::len);
         state.reserve(bytes.saturating_sub(before)).map_err(refused)?;

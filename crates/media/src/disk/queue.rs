@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use entresol_base::clock::Picos;
 
+use super::file::Flight;
 use super::handle::DiskFile;
 use super::{Call, Moved};
 use crate::block::{BlockFile, IoBuffer, IoCompletion, IoQueue, IoRequest};
@@ -21,7 +22,7 @@ pub(super) struct DiskQueue {
     file: Arc<DiskFile>,
     /// Submitted and not kicked.
     waiting: Vec<IoRequest>,
-    flights: Vec<Flight>,
+    flights: Vec<Pending>,
     depth: usize,
     /// Signalled when something was started that is complete at once; nobody waits for a
     /// descriptor in virtual time.
@@ -29,8 +30,9 @@ pub(super) struct DiskQueue {
 }
 
 /// A request whose outcome is settled, but not yet known.
-struct Flight {
+struct Pending {
     done: Picos,
+    write: Option<Flight>,
     completion: IoCompletion,
 }
 
@@ -50,13 +52,14 @@ impl DiskQueue {
         }
     }
 
-    fn launch(&self, request: IoRequest) -> Flight {
+    fn launch(&self, request: IoRequest) -> Pending {
         let IoRequest { access, offset, mut buffer, token } = request;
-        let Moved { result, done } = match self.moved(access, offset, &mut buffer) {
-            Ok(moved) => moved,
-            Err(error) => Moved { result: Err(error), done: self.file.machine.core.world().now() },
-        };
-        Flight { done, completion: IoCompletion { token, result, buffer } }
+        let moved = self.moved(access, offset, &mut buffer);
+        let Moved { result, done, flight: write } = moved.unwrap_or_else(|error| {
+            let done = self.file.machine.core.world().now();
+            Moved { result: Err(error), done, flight: None }
+        });
+        Pending { done, write, completion: IoCompletion { token, result, buffer } }
     }
 
     fn moved(&self, access: Access, offset: u64, buffer: &mut IoBuffer) -> io::Result<Moved> {
@@ -72,6 +75,13 @@ impl DiskQueue {
                 machine.point(PointKind::Write, Location::caller());
                 Ok(machine.start_write(node, offset, buffer, effect))
             }
+        }
+    }
+
+    /// The program knows that a request is complete.
+    fn finish(&self, pending: &Pending) {
+        if let Some(write) = pending.write {
+            self.file.machine.finish(self.file.node, write);
         }
     }
 
@@ -97,10 +107,11 @@ impl IoQueue for DiskQueue {
     fn reap(&mut self, out: &mut Vec<IoCompletion>) {
         self.event.clear();
         let now = self.file.machine.core.world().now();
-        let mut done: Vec<Flight> =
+        let mut done: Vec<Pending> =
             self.flights.extract_if(.., |flight| flight.done <= now).collect();
         // Stable: what is complete at the same time stays in the order in which it was started.
         done.sort_by_key(|flight| flight.done);
+        done.iter().for_each(|pending| self.finish(pending));
         out.extend(done.into_iter().map(|flight| flight.completion));
     }
 
@@ -135,9 +146,10 @@ impl IoQueue for DiskQueue {
 }
 
 impl Drop for DiskQueue {
-    /// What was submitted is carried out, as everywhere; only its time is not waited for, since
-    /// nobody would see it.
+    /// What was submitted is carried out and complete, as everywhere; only its time is not waited
+    /// for, since nobody would see it.
     fn drop(&mut self) {
         self.start();
+        self.flights.iter().for_each(|pending| self.finish(pending));
     }
 }

@@ -9,7 +9,7 @@ use entresol_base::world::{WorldFailure, WorldOptions};
 use entresol_base::{checksum, thread};
 
 use super::*;
-use crate::block::{BlockFile, BlockOptions, IoBuffer, IoCompletion, IoRequest};
+use crate::block::{BlockFile, BlockOptions, IoBuffer, IoCompletion, IoQueue, IoRequest};
 use crate::placement::FileError;
 
 mod crashes;

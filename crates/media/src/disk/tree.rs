@@ -1,13 +1,9 @@
-//! The files and directories of a simulated disk, and what a crash makes of their names.
-//!
-//! A directory has its durable entries and the list of what changed since: a name that was made,
-//! removed, or moved. Each change is one unit: a crash keeps any of them, in their order. So a file
-//! may be found under a new name whose old one is still there only if both were changed apart; a
-//! rename is there or it is not.
+//! The files and directories of a simulated disk, and what of them a crash leaves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::entries::{Change, Entries, Names};
 use super::file::File;
 
 /// The number of a file or directory, which has no name of its own.
@@ -15,110 +11,6 @@ pub(super) type NodeId = u64;
 
 /// The directory that holds everything.
 pub(super) const ROOT: NodeId = 0;
-
-/// What was done to the names in a directory.
-#[derive(Debug, Clone)]
-pub(super) enum Change {
-    /// A name was given.
-    Put(String, NodeId),
-    /// A name was removed.
-    Remove(String),
-    /// A name was moved, in place of what had the new one.
-    Rename { from: String, to: String, node: NodeId },
-}
-
-impl Change {
-    fn apply(&self, entries: &mut BTreeMap<String, NodeId>) {
-        match self {
-            Change::Put(name, node) => {
-                entries.insert(name.clone(), *node);
-            }
-            Change::Remove(name) => {
-                entries.remove(name);
-            }
-            Change::Rename { from, to, node } => {
-                entries.remove(from);
-                entries.insert(to.clone(), *node);
-            }
-        }
-    }
-
-    fn node(&self) -> Option<NodeId> {
-        match self {
-            Change::Put(_, node) | Change::Rename { node, .. } => Some(*node),
-            Change::Remove(_) => None,
-        }
-    }
-}
-
-/// What names in a directory stand for; shared until it changes.
-type Entries = Arc<BTreeMap<String, NodeId>>;
-
-/// A directory's state.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Names {
-    durable: Entries,
-    changes: Vec<Change>,
-    /// What programs see.
-    live: Entries,
-}
-
-impl Names {
-    pub(super) fn get(&self, name: &str) -> Option<NodeId> {
-        self.live.get(name).copied()
-    }
-
-    pub(super) fn live(&self) -> &BTreeMap<String, NodeId> {
-        &self.live
-    }
-
-    fn change(&mut self, change: Change) {
-        change.apply(Arc::make_mut(&mut self.live));
-        self.changes.push(change);
-    }
-
-    /// How many changes a sync that begins now makes durable.
-    pub(super) fn cut(&self) -> usize {
-        self.changes.len()
-    }
-
-    /// Makes the oldest changes durable.
-    pub(super) fn settle(&mut self, cut: usize) {
-        for change in self.changes.drain(..cut.min(self.changes.len())) {
-            change.apply(Arc::make_mut(&mut self.durable));
-        }
-        if self.is_settled() {
-            self.durable = Arc::clone(&self.live);
-        }
-    }
-
-    /// What a failed sync does: the changes are taken for durable.
-    pub(super) fn lose(&mut self, cut: usize) {
-        self.changes.drain(..cut.min(self.changes.len()));
-    }
-
-    /// The entries after a crash that keeps the changes whose choice is not zero.
-    fn after(&self, choices: &[u16]) -> Entries {
-        let mut entries = Arc::clone(&self.durable);
-        for (change, &choice) in self.changes.iter().zip(choices) {
-            if choice > 0 {
-                change.apply(Arc::make_mut(&mut entries));
-            }
-        }
-        entries
-    }
-
-    /// Whether a crash leaves it as programs see it.
-    fn is_settled(&self) -> bool {
-        self.changes.is_empty() && self.durable == self.live
-    }
-
-    fn mentions(&self, node: NodeId) -> bool {
-        self.durable.values().any(|&named| named == node)
-            || self.live.values().any(|&named| named == node)
-            || self.changes.iter().any(|change| change.node() == Some(node))
-    }
-}
 
 /// A file or a directory.
 #[derive(Debug, Clone)]
@@ -237,7 +129,7 @@ impl Tree {
     }
 
     fn has_name(&self, node: NodeId) -> bool {
-        self.directories().any(|names| names.live.values().any(|&named| named == node))
+        self.directories().any(|names| names.live().values().any(|&named| named == node))
     }
 
     fn directories(&self) -> impl Iterator<Item = &Names> {
@@ -309,7 +201,7 @@ impl Tree {
         for (_, node) in self.may_be_found() {
             match node {
                 Node::File(file) => units.extend(file.units()),
-                Node::Directory(names) => units.extend(names.changes.iter().map(|_| 1)),
+                Node::Directory(names) => units.extend(std::iter::repeat_n(1, names.units())),
             }
         }
         units
@@ -322,11 +214,11 @@ impl Tree {
         for (id, node) in self.may_be_found() {
             let units = match node {
                 Node::File(file) => file.units().count(),
-                Node::Directory(names) => names.changes.len(),
+                Node::Directory(names) => names.units(),
             };
             let Some(own) = rest.split_off_mut(..units) else { return };
             if let Node::Directory(names) = node {
-                settle_names(names, own);
+                names.settle_choices(own);
             }
             parts.push((id, node, own));
         }
@@ -383,10 +275,8 @@ impl Tree {
                     Node::File(found)
                 }
                 Node::Directory(names) => {
-                    let own = rest.split_off(..names.changes.len().min(rest.len()));
-                    let durable = names.after(own.unwrap_or_default());
-                    let live = Arc::clone(&durable);
-                    Node::Directory(Names { durable, live, ..Names::default() })
+                    let own = rest.split_off(..names.units().min(rest.len()));
+                    Node::Directory(Names::of(names.after(own.unwrap_or_default())))
                 }
             };
             image.nodes.insert(id, Arc::new(node));
@@ -426,7 +316,7 @@ impl Tree {
                         contents.insert(format!("{path}/"), Vec::new());
                     }
                     let slash = if node == ROOT { "" } else { "/" };
-                    let inside = names.live.iter();
+                    let inside = names.live().iter();
                     ahead
                         .extend(inside.map(|(name, &node)| (format!("{path}{slash}{name}"), node)));
                 }
@@ -447,7 +337,7 @@ impl Tree {
     /// What no name leads to any more is not on the disk.
     fn forget_unreachable(&mut self) {
         let inside =
-            |node| self.names(node).into_iter().flat_map(|names| names.live.values().copied());
+            |node| self.names(node).into_iter().flat_map(|names| names.live().values().copied());
         let found = all_below(ROOT, inside);
         self.nodes.retain(|id, _| found.contains(id));
         let file = |node: &Arc<Node>| match node.as_ref() {
@@ -469,18 +359,4 @@ fn all_below<I: Iterator<Item = NodeId>>(
         ahead.extend(inside(node).filter(|&node| found.insert(node)));
     }
     found
-}
-
-/// Drops changes from a choice that make no difference to what is found. (Of names that go to and
-/// fro some choices are left that look the same: to find them all would take too long.)
-fn settle_names(names: &Names, choices: &mut [u16]) {
-    let found = names.after(choices);
-    for at in (0..choices.len()).rev() {
-        if choices[at] > 0 {
-            choices[at] = 0;
-            if names.after(choices) != found {
-                choices[at] = 1;
-            }
-        }
-    }
 }

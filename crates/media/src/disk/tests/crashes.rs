@@ -299,6 +299,59 @@ fn a_sync_does_not_cover_what_is_in_flight() {
     ran.expect("runs");
 }
 
+fn submit(queue: &mut Box<dyn IoQueue>, with: u8) {
+    let (access, buffer) = (Access::Write, buffer(BLOCK, with));
+    queue.submit(IoRequest { access, offset: 0, buffer, token: 1 }).expect("room");
+    queue.kick().expect("starts");
+}
+
+#[test]
+fn a_write_is_complete_when_the_program_was_told() {
+    // No model: it takes no time, but nobody knows that yet.
+    let disk = disk();
+    let file = settled_file(&disk, "a", 2);
+    let mut queue = file.clone().queue(2).expect("queue");
+    submit(&mut queue, 2);
+    file.sync().expect("syncs");
+    assert_eq!(crashed_blocks(&disk), states([&[1, 1], &[2, 1]]), "it was in flight");
+    queue.reap(&mut Vec::new());
+    assert_eq!(crashed_blocks(&disk), states([&[1, 1], &[2, 1]]), "and was not synced since");
+    file.sync().expect("syncs");
+    assert_eq!(crashed_blocks(&disk), states([&[2, 1]]));
+    submit(&mut queue, 3);
+    drop(queue);
+    file.sync().expect("syncs");
+    assert_eq!(crashed_blocks(&disk), states([&[3, 1]]), "a queue that goes waits");
+}
+
+#[test]
+fn of_writes_in_flight_together_either_may_be_the_last() {
+    let disk = disk();
+    let file = settled_file(&disk, "a", 1);
+    let [mut one, mut other] = [2, 2].map(|depth| file.clone().queue(depth).expect("queue"));
+    submit(&mut one, 2);
+    submit(&mut other, 3);
+    assert_eq!(crashed_blocks(&disk), states([&[1], &[2], &[3]]));
+    other.reap(&mut Vec::new());
+    file.sync().expect("syncs");
+    assert_eq!(crashed_blocks(&disk), states([&[2], &[3]]), "the other may still come");
+    assert_eq!(read(&file), [3]);
+    one.reap(&mut Vec::new());
+    for _ in 0..2 {
+        file.sync().expect("syncs");
+        assert_eq!(crashed_blocks(&disk), states([&[2], &[3]]), "or have come before or behind");
+    }
+    submit(&mut one, 4);
+    write(&file, 0, 1, 5);
+    one.reap(&mut Vec::new());
+    file.sync().expect("syncs");
+    assert_eq!(crashed_blocks(&disk), states([&[4], &[5]]), "both came after those");
+    write(&file, 0, 1, 6);
+    file.sync().expect("syncs");
+    assert_eq!(crashed_blocks(&disk), states([&[6]]));
+    assert!(disk.units().is_empty());
+}
+
 #[test]
 fn what_is_not_found_makes_no_difference() {
     let disk = disk();

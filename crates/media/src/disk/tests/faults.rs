@@ -34,42 +34,79 @@ fn a_call_that_fails_does_nothing_and_the_next_one_works() {
     }
 }
 
-#[test]
-fn after_a_failed_sync_the_old_content_stays_and_the_next_one_says_that_all_is_well() {
-    for forget in [false, true] {
-        let (disk, file) = struck(Call::Sync, Effect::Fail(Failure::Io));
-        let mut plan = FaultPlan::one(Fault {
-            calls: Calls::of(&[Call::Sync]),
-            nth: 1,
-            repeat: Repeat::Once,
-            effect: Effect::Fail(Failure::Io),
-        });
-        plan.forget_on_failed_sync = forget;
-        disk.inject(plan);
-        write(&file, 0, 2, 2);
-        file.sync().expect_err("fails");
-        file.sync().expect("pretends");
-        assert_eq!(read(&file)[..2], if forget { [10, 11] } else { [2, 2] });
-        assert!(disk.units().is_empty(), "nothing is left that might become durable");
-        assert_eq!(crashed_blocks(&disk), states([&ALL]));
-        write(&file, 0, 1, 3);
-        file.sync().expect("syncs");
-        let after = [3, 11, 12, 13, 14, 15, 16, 17];
-        assert_eq!(crashed_blocks(&disk), states([&after]), "what is written anew is durable");
-    }
+/// Fails the first sync from now on.
+fn fail_sync(disk: &Disk, call: Call, forget: bool) {
+    let effect = Effect::Fail(Failure::Io);
+    let fault = Fault { calls: Calls::of(&[call]), nth: 1, repeat: Repeat::Once, effect };
+    disk.inject(FaultPlan { forget_on_failed_sync: forget, ..FaultPlan::one(fault) });
 }
 
 #[test]
-fn after_a_failed_sync_of_a_directory_its_names_may_be_the_old_ones_for_good() {
-    let (disk, _file) = struck(Call::DirectorySync, Effect::Fail(Failure::Io));
+fn what_a_failed_sync_covered_is_there_or_not_and_no_later_sync_decides_that() {
+    let disk = disk();
+    let file = settled_file(&disk, "a", 3);
+    fail_sync(&disk, Call::Sync, false);
+    write(&file, 0, 2, 2);
+    file.sync().expect_err("fails");
+    write(&file, 2, 1, 3);
+    let any = states([&[1, 1, 3], &[1, 2, 3], &[2, 1, 3], &[2, 2, 3]]);
+    for _ in 0..2 {
+        file.sync().expect("pretends");
+        assert_eq!(read(&file), [2, 2, 3], "reading back proves nothing");
+        assert_eq!(crashed_blocks(&disk), any, "but what was written since is durable");
+    }
+    write(&file, 0, 1, 4);
+    let again = states([&[4, 1, 3], &[4, 2, 3]]);
+    assert!(crashed_blocks(&disk).is_superset(&any), "not synced yet");
+    file.sync().expect("syncs");
+    assert_eq!(crashed_blocks(&disk), again, "what is written anew is durable");
+    write(&file, 1, 1, 2);
+    file.sync().expect("syncs");
+    assert_eq!(crashed_blocks(&disk), states([&[4, 2, 3]]));
+    assert!(disk.units().is_empty());
+}
+
+#[test]
+fn where_a_failed_sync_forgets_the_disk_has_what_programs_read() {
+    let disk = disk();
+    let file = settled_file(&disk, "a", 2);
+    fail_sync(&disk, Call::Sync, true);
+    write(&file, 0, 2, 2);
+    file.sync().expect_err("fails");
+    file.sync().expect("pretends");
+    assert_eq!(read(&file), [1, 1]);
+    assert_eq!(crashed_blocks(&disk), states([&[1, 1]]));
+}
+
+#[test]
+fn after_a_failed_sync_of_a_directory_its_names_are_the_old_or_the_new_ones_for_good() {
+    let disk = disk();
+    settled_file(&disk, "a", 1);
+    settled_file(&disk, "c", 1);
     let root = disk.root();
+    let found = || -> BTreeSet<String> {
+        let names = |contents: Contents| contents.into_keys().collect::<Vec<_>>().join(" ");
+        crashed(&disk).into_iter().map(names).collect()
+    };
+    let of = |names: &[&str]| -> BTreeSet<String> { names.iter().map(|&n| n.into()).collect() };
+    fail_sync(&disk, Call::DirectorySync, false);
     root.rename("a", "b").expect("renames");
     root.sync().expect_err("fails");
-    root.sync().expect("pretends");
-    assert!(root.find("b").expect("looks").is_some());
-    let found: Vec<Contents> = crashed(&disk).into_iter().collect();
-    assert_eq!(found.len(), 1);
-    assert!(found[0].contains_key("a"));
+    for _ in 0..2 {
+        root.sync().expect("pretends");
+        assert!(root.find("b").expect("looks").is_some());
+        assert_eq!(found(), of(&["a c", "b c"]));
+    }
+    root.rename("c", "d").expect("renames");
+    root.sync().expect("syncs");
+    assert_eq!(found(), of(&["a d", "b d"]), "other names are durable");
+    root.rename("d", "a").expect("renames");
+    root.sync().expect("syncs");
+    assert_eq!(found(), of(&["a", "a b"]), "that the old one is replaced is sure, no more");
+    root.rename("b", "e").expect("renames");
+    root.sync().expect("syncs");
+    assert_eq!(found(), of(&["a e"]), "of both names it is known now");
+    assert!(disk.units().is_empty());
 }
 
 #[test]
@@ -83,6 +120,30 @@ fn transfers_stop_half_way_at_a_sector() {
     let (_disk, file) = struck(Call::Read, Effect::Short);
     let read = file.read_at(0, &mut IoBuffer::new(8 * BLOCK)).expect("is short");
     assert!(read < 8 * BLOCK && read % BLOCK == 0);
+}
+
+#[test]
+fn half_of_a_small_file_or_of_the_magic_is_an_error() {
+    let magic = Some(*b"entresol");
+    let disk = disk();
+    let root = disk.root();
+    root.replace("small", &[7; 3 * BLOCK]).expect("writes");
+    let options = BlockOptions { magic, ..options(BLOCK as u64) };
+    drop(root.open_block_file("ours", &options).expect("makes"));
+    let (calls, effect) = (Calls::of(&[Call::Read]), Effect::Short);
+    let short = FaultPlan::one(Fault { calls, nth: 1, repeat: Repeat::Once, effect });
+    disk.inject(short.clone());
+    let error = root.read("small").expect_err("is short");
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    assert!(error.to_string().contains("cannot read /disk/small: "), "{error}");
+    assert_eq!(root.read("small").expect("reads"), [7; 3 * BLOCK]);
+    disk.inject(short);
+    let error = root.open_block_file("ours", &options).expect_err("is short");
+    assert!(matches!(error, FileError::Io { doing: "read", .. }), "{error}");
+    root.open_block_file("ours", &options).expect("is ours");
+    root.replace("tiny", b"ent").expect("writes");
+    let error = root.open_block_file("tiny", &options).expect_err("no file of ours is so short");
+    assert!(matches!(error, FileError::Foreign { .. }), "{error}");
 }
 
 #[test]
@@ -205,6 +266,10 @@ fn slow_calls_take_virtual_time() {
         queue.wait(None).expect("waits");
         queue.reap(&mut done);
         assert!(done.len() == 1 && ours.now() == Picos::from_secs(40));
+        file.set_len(2 * BLOCK as u64).expect("grows");
+        assert_eq!(ours.now(), Picos::from_secs(50));
+        file.allocate(0, BLOCK as u64).expect("has room");
+        assert_eq!(ours.now(), Picos::from_secs(60));
     });
     ran.expect("runs");
 }
