@@ -13,6 +13,7 @@ mod index;
 #[allow(dead_code, reason = "the trees come next")]
 mod latch;
 pub mod pool;
+pub mod trial;
 
 pub use error::IndexError;
 pub use index::{Direction, Flow, Index, Persistent, Statistics, VALUE_MAX};

@@ -1,0 +1,481 @@
+//! Histories with crashes, for any index: what its suites and `entresol torture index` run.
+//!
+//! A history is a list of operations from a seed. It is carried out on an index in a recorded
+//! region; at every crash point images are opened as a crash there could leave them. What is found
+//! must be all that was acknowledged, with the operation in flight done or not begun; the same
+//! forwards, backwards and key by key; every block reached or free, none both; and some images are
+//! written on and opened again, since damage may show only then.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use entresol_base::rng::Rng;
+use entresol_base::world::{World, WorldOptions};
+use entresol_media::crash::{
+    Crash, Domain, ExploreOptions, Explorer, Power, RecordedRegion, Recorder, RecorderOptions,
+    Report, Subject,
+};
+
+mod keys;
+
+pub use keys::{KEYS, TrialKey};
+
+use crate::{Direction, Flow, Persistent, Pool, PoolOptions};
+
+/// The root at which the index on trial lies.
+const ROOT: usize = 0;
+
+/// How an index is tried.
+#[derive(Debug, Clone, Copy)]
+pub struct TrialOptions {
+    /// Decides the history and the images.
+    pub seed: u64,
+    /// How many operations.
+    pub operations: usize,
+    /// How many different keys.
+    pub keys: u64,
+    /// The region, and the pool's chunks in it.
+    pub region_bytes: u64,
+    /// See [`PoolOptions`].
+    pub chunk_bytes: u64,
+    /// Whether caches keep their contents when the power fails.
+    pub caches_survive: bool,
+    /// Which images, and crashes in recovery.
+    pub explore: ExploreOptions,
+    /// One image in so many is written on and opened again.
+    pub written_one_in: u32,
+    /// Runs in a [`World`]: for indexes that have threads.
+    pub in_world: bool,
+}
+
+impl TrialOptions {
+    /// The history of this seed, as it is usually tried. Some seeds have few keys, and so full
+    /// nodes of them; some have many, and so more nodes.
+    #[must_use]
+    pub fn seeded(seed: u64) -> TrialOptions {
+        TrialOptions {
+            seed,
+            operations: 160,
+            keys: [12, 48, 160][seed as usize % 3],
+            region_bytes: 256 << 10,
+            chunk_bytes: 4096,
+            caches_survive: false,
+            explore: ExploreOptions { seed, ..ExploreOptions::default() },
+            written_one_in: 8,
+            in_world: false,
+        }
+    }
+}
+
+/// What is done in a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// [`Index::insert`](crate::Index::insert) of the key with this number.
+    Insert {
+        /// Which key.
+        key: u64,
+        /// Its value.
+        value: u64,
+    },
+    /// [`Index::upsert`](crate::Index::upsert).
+    Upsert {
+        /// Which key.
+        key: u64,
+        /// Its value.
+        value: u64,
+    },
+    /// [`Index::remove`](crate::Index::remove).
+    Remove {
+        /// Which key.
+        key: u64,
+    },
+    /// The pool is opened again, and swept.
+    Reopen,
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Insert { key, value } => write!(f, "insert {key} {value}"),
+            Op::Upsert { key, value } => write!(f, "upsert {key} {value}"),
+            Op::Remove { key } => write!(f, "remove {key}"),
+            Op::Reopen => f.write_str("reopen"),
+        }
+    }
+}
+
+/// The history that the options say: phases in which keys grow more, or fewer, in some order.
+#[must_use]
+pub fn history(options: &TrialOptions) -> Vec<Op> {
+    let mut rng = Rng::named(options.seed, "history");
+    let mut ops = Vec::with_capacity(options.operations);
+    while ops.len() < options.operations {
+        let phase = Phase::new(&mut rng, options.keys);
+        let len = rng.range(8..80) as usize;
+        for step in 0..len.min(options.operations - ops.len()) {
+            ops.push(phase.op(&mut rng, step as u64));
+        }
+    }
+    ops
+}
+
+/// Some operations of one kind of history.
+struct Phase {
+    keys: u64,
+    first: u64,
+    /// How the next key follows from the one before; none is at random.
+    stride: Option<i64>,
+    removes_of_8: u64,
+    /// Values of which two keys have the same are the hard case for some trees.
+    values: u64,
+}
+
+impl Phase {
+    fn new(rng: &mut Rng, keys: u64) -> Phase {
+        let stride = match rng.below(4) {
+            0 => Some(1),
+            1 => Some(-1),
+            _ => None,
+        };
+        let removes_of_8 = [0, 1, 4, 7][rng.index(4)];
+        let values = if rng.one_in(4) { 3 } else { 1 << 40 };
+        Phase { keys, first: rng.below(keys), stride, removes_of_8, values }
+    }
+
+    fn op(&self, rng: &mut Rng, step: u64) -> Op {
+        let key = match self.stride {
+            Some(stride) => {
+                let key = self.first as i64 + stride * step as i64;
+                key.rem_euclid(self.keys as i64) as u64
+            }
+            None => rng.below(self.keys),
+        };
+        let value = 1 + rng.below(self.values);
+        match rng.below(8) {
+            _ if rng.one_in(64) => Op::Reopen,
+            draw if draw < self.removes_of_8 => Op::Remove { key },
+            draw if draw % 3 == 0 => Op::Upsert { key, value },
+            _ => Op::Insert { key, value },
+        }
+    }
+}
+
+/// Carries the history out and tries crashes all the way.
+///
+/// # Errors
+/// If it cannot be carried out, or an operation answers wrongly without any crash.
+pub fn run<I>(options: &TrialOptions, index: &I::Options, ops: &[Op]) -> Result<Report, String>
+where
+    I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
+    I::Options: 'static,
+{
+    if !options.in_world {
+        return run_here::<I>(options, index, ops);
+    }
+    let world = World::new(WorldOptions::seeded(options.seed));
+    let (options, index, ops) = (*options, index.clone(), ops.to_vec());
+    let ran = world.run(move || run_here::<I>(&options, &index, &ops));
+    ran.unwrap_or_else(|failure| Err(failure.to_string()))
+}
+
+fn run_here<I>(options: &TrialOptions, index: &I::Options, ops: &[Op]) -> Result<Report, String>
+where
+    I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
+    I::Options: 'static,
+{
+    let power = Power::new();
+    let domain = match options.caches_survive {
+        true => Domain::Caches { every: 16 },
+        false => Domain::Memory,
+    };
+    let recorder = RecorderOptions { domain, ..RecorderOptions::default() };
+    let region = Recorder::region(options.region_bytes, recorder, &power);
+    let region = Arc::new(region.map_err(|error| error.to_string())?);
+    let pool = PoolOptions { chunk_bytes: options.chunk_bytes };
+    drop(Pool::create(region.clone(), pool).map_err(|error| error.to_string())?);
+    let subject = Arc::new(Trial::<I> {
+        expected: Mutex::default(),
+        options: *options,
+        index: index.clone(),
+        opened: PhantomData,
+    });
+    let explorer = Explorer::new(subject.clone(), options.explore);
+    explorer.watch(&power);
+    let mut opened = Opened::<I>::open(&region, index)?;
+    for &op in ops {
+        lock(&subject.expected).in_flight = Some(op);
+        let records = lock(&subject.expected).records.clone();
+        if op == Op::Reopen {
+            opened.check_blocks()?;
+            drop(opened);
+            opened = Opened::open(&region, index)?;
+            opened.sweep()?;
+        } else {
+            opened.act(op, &records)?;
+        }
+        let expected = &mut *lock(&subject.expected);
+        expected.in_flight = None;
+        act(&mut expected.records, op);
+        if explorer.has_failed() {
+            break;
+        }
+    }
+    opened.check_blocks()?;
+    drop(opened);
+    Ok(explorer.finish(&power))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Values by the numbers of their keys.
+type Records = BTreeMap<u64, u64>;
+
+fn act(records: &mut Records, op: Op) {
+    match op {
+        Op::Insert { key, value } => drop(records.entry(key).or_insert(value)),
+        Op::Upsert { key, value } => drop(records.insert(key, value)),
+        Op::Remove { key } => drop(records.remove(&key)),
+        Op::Reopen => {}
+    }
+}
+
+/// What an index must hold after a crash.
+#[derive(Default)]
+struct Expected {
+    /// All that was acknowledged.
+    records: Records,
+    /// What was not yet: it may be there or not.
+    in_flight: Option<Op>,
+}
+
+/// An index, opened.
+struct Opened<I: Persistent<RecordedRegion>> {
+    pool: Arc<Pool<RecordedRegion>>,
+    index: I,
+}
+
+impl<I: Persistent<RecordedRegion, Key: TrialKey>> Opened<I> {
+    fn open(region: &Arc<RecordedRegion>, options: &I::Options) -> Result<Opened<I>, String> {
+        let opened = Pool::open(region.clone()).map(Arc::new).and_then(|pool| {
+            let index = I::open(&pool, ROOT, options)?;
+            Ok(Opened { pool, index })
+        });
+        opened.map_err(|error| format!("opening: {error}"))
+    }
+
+    /// Does it, and holds the answer against what was there.
+    fn act(&self, op: Op, records: &Records) -> Result<(), String> {
+        let at = |key: u64| I::Key::nth(key);
+        let (answer, right) = match op {
+            Op::Insert { key, value } => {
+                let added = self.index.insert(at(key).borrow(), value);
+                let was = records.get(&key).copied();
+                (added.map(|added| (added, None)), (was.is_none(), None))
+            }
+            Op::Upsert { key, value } => {
+                let before = self.index.upsert(at(key).borrow(), value);
+                (before.map(|before| (true, before)), (true, records.get(&key).copied()))
+            }
+            Op::Remove { key } => {
+                let before = self.index.remove(at(key).borrow());
+                (before.map(|before| (true, before)), (true, records.get(&key).copied()))
+            }
+            Op::Reopen => return Ok(()),
+        };
+        match answer {
+            Ok(answer) if answer == right => Ok(()),
+            Ok(answer) => Err(format!("{op}: answered {answer:?} instead of {right:?}")),
+            Err(error) => Err(format!("{op}: {error}")),
+        }
+    }
+
+    /// All records, in the order in which they are shown.
+    fn records(&self, direction: Direction) -> Result<Vec<(u64, u64)>, String> {
+        let (mut found, mut strange) = (Vec::new(), None);
+        let ranged = self.index.range(Bound::Unbounded, direction, &mut |key, value| {
+            match key.number() {
+                Some(number) => found.push((number, value)),
+                None => strange = Some(format!("a key that nobody wrote has {value}")),
+            }
+            Flow::On
+        });
+        ranged.map_err(|error| format!("range: {error}"))?;
+        strange.map_or(Ok(found), Err)
+    }
+
+    /// What a crash left must be these records, whichever way one looks.
+    fn check_same(&self, records: &Records, keys: u64) -> Result<(), String> {
+        let mut backward = self.records(Direction::Backward)?;
+        backward.reverse();
+        let forward = self.records(Direction::Forward)?;
+        if forward != backward {
+            return Err(format!("forwards {forward:?}, backwards {backward:?}"));
+        }
+        for key in 0..keys {
+            let got = self.index.get(I::Key::nth(key).borrow());
+            let got = got.map_err(|error| format!("get {key}: {error}"))?;
+            if got != records.get(&key).copied() {
+                return Err(format!("get {key} has {got:?}, range {:?}", records.get(&key)));
+            }
+        }
+        Ok(())
+    }
+
+    fn sweep(&self) -> Result<(), String> {
+        let swept = self.pool.sweep(|visit| self.index.blocks(visit));
+        swept.map(drop).map_err(|error| format!("sweep: {error}"))
+    }
+
+    /// What is taken is reached, and the reverse.
+    fn check_blocks(&self) -> Result<(), String> {
+        self.sweep()?;
+        while self.pool.reclaim() > 0 {}
+        let (mut taken, mut reached) = (BTreeSet::new(), BTreeSet::new());
+        self.pool.taken(|offset| taken.extend([offset]));
+        let blocks = self.index.blocks(&mut |offset| reached.extend([offset]));
+        blocks.map_err(|error| format!("blocks: {error}"))?;
+        if let Some(leaked) = taken.difference(&reached).next() {
+            return Err(format!("the block at {leaked} is taken, and nothing reaches it"));
+        }
+        match reached.difference(&taken).next() {
+            Some(free) => Err(format!("the block at {free} is reached, and free")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An index on trial.
+struct Trial<I: Persistent<RecordedRegion>> {
+    expected: Mutex<Expected>,
+    options: TrialOptions,
+    index: I::Options,
+    opened: PhantomData<fn() -> I>,
+}
+
+impl<I> Subject for Trial<I>
+where
+    I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
+    I::Options: 'static,
+{
+    type Opened = (Opened<I>, Rng);
+
+    fn recover(&self, crash: &Crash<'_>) -> Result<Self::Opened, String> {
+        let opened = Opened::open(crash.region(0), &self.index)?;
+        let seed = self.options.seed ^ crash.point.number << 8 ^ u64::from(crash.depth);
+        Ok((opened, Rng::named(seed, "images")))
+    }
+
+    fn check(&self, opened: Self::Opened, crash: &Crash<'_>) -> Result<(), String> {
+        let (opened, mut rng) = opened;
+        let forward = opened.records(Direction::Forward)?;
+        let found: Records = forward.iter().copied().collect();
+        if !forward.is_sorted_by(|one, next| I::Key::nth(one.0) < I::Key::nth(next.0)) {
+            return Err(format!("not in the order of keys, or twice: {forward:?}"));
+        }
+        {
+            let expected = lock(&self.expected);
+            let mut after = expected.records.clone();
+            expected.in_flight.iter().for_each(|op| act(&mut after, *op));
+            if found != expected.records && found != after {
+                return Err(complaint(&found, &expected));
+            }
+        }
+        opened.check_same(&found, self.options.keys)?;
+        opened.check_blocks()?;
+        let keys = opened.index.statistics().map_err(|error| format!("statistics: {error}"))?.keys;
+        if keys != found.len() as u64 {
+            return Err(format!("statistics count {keys} keys, a range {}", found.len()));
+        }
+        if rng.one_in(self.options.written_one_in) {
+            return self.write_on(opened, found, &mut rng, crash);
+        }
+        Ok(())
+    }
+}
+
+impl<I: Persistent<RecordedRegion, Key: TrialKey> + 'static> Trial<I> {
+    /// What was recovered goes on as if nothing had been.
+    fn write_on(
+        &self,
+        opened: Opened<I>,
+        mut records: Records,
+        rng: &mut Rng,
+        crash: &Crash<'_>,
+    ) -> Result<(), String> {
+        let written = |what: String| format!("recovered and written on: {what}");
+        for _ in 0..24 {
+            let op = Phase::new(rng, self.options.keys).op(rng, 0);
+            match opened.act(op, &records) {
+                // Small regions fill up.
+                Err(what) if what.contains("is full") => break,
+                acted => acted.map_err(written)?,
+            }
+            act(&mut records, op);
+        }
+        opened.check_blocks().map_err(written)?;
+        drop(opened);
+        let opened = Opened::<I>::open(crash.region(0), &self.index).map_err(written)?;
+        let found: Records = opened.records(Direction::Forward)?.into_iter().collect();
+        if found != records {
+            let expected = Expected { records, in_flight: None };
+            return Err(written(complaint(&found, &expected)));
+        }
+        opened.check_same(&found, self.options.keys).map_err(written)?;
+        opened.check_blocks().map_err(written)
+    }
+}
+
+fn complaint(found: &Records, expected: &Expected) -> String {
+    let keys: BTreeSet<u64> = found.keys().chain(expected.records.keys()).copied().collect();
+    let name = |value: Option<&u64>| value.map_or("nothing".into(), u64::to_string);
+    let odd = keys.iter().filter(|key| found.get(key) != expected.records.get(key)).map(|key| {
+        let (is, was) = (name(found.get(key)), name(expected.records.get(key)));
+        format!("key {key} has {is}, acknowledged was {was}")
+    });
+    let in_flight = match expected.in_flight {
+        Some(op) => format!("in flight was: {op}"),
+        None => "nothing was in flight".to_owned(),
+    };
+    odd.chain([in_flight]).collect::<Vec<_>>().join("; ")
+}
+
+/// Tries an index with the histories of some seeds, in both domains: for test suites.
+///
+/// # Errors
+/// What went wrong, and with which options.
+pub fn suite<I>(
+    seeds: std::ops::Range<u64>,
+    index: &I::Options,
+    change: impl Fn(&mut TrialOptions),
+) -> Result<Report, String>
+where
+    I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
+    I::Options: 'static,
+{
+    let mut whole = Report::default();
+    for seed in seeds {
+        for caches_survive in [false, true] {
+            let mut options = TrialOptions { caches_survive, ..TrialOptions::seeded(seed) };
+            change(&mut options);
+            let with = |what: String| format!("{what}\nwith {options:?}");
+            let report = run::<I>(&options, index, &history(&options)).map_err(with)?;
+            if let Some(failure) = &report.failure {
+                return Err(with(failure.to_string()));
+            }
+            whole.points += report.points;
+            whole.points_exhaustive += report.points_exhaustive;
+            whole.images += report.images;
+            whole.images_nested += report.images_nested;
+        }
+    }
+    Ok(whole)
+}
+
+#[cfg(test)]
+mod tests;
