@@ -8,13 +8,21 @@
 #![forbid(unsafe_code)]
 
 mod error;
-#[allow(dead_code, reason = "the trees come next")]
+mod fp_tree;
 mod index;
 #[allow(dead_code, reason = "the trees come next")]
 mod latch;
+mod mix;
 pub mod pool;
+mod root;
+mod skip_list;
+#[cfg(test)]
+mod testing;
 pub mod trial;
+mod walk;
 
 pub use error::IndexError;
+pub use fp_tree::{FpTree, FpTreeOptions};
 pub use index::{Direction, Flow, Index, Persistent, Statistics, VALUE_MAX};
 pub use pool::{Pool, PoolOptions};
+pub use skip_list::SkipList;

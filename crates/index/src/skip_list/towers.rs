@@ -1,0 +1,157 @@
+//! The towers over the list's nodes: links in DRAM, each level over half of the one below.
+
+use entresol_base::rng::Rng;
+
+/// With more levels than this a list longer than any memory would gain nothing.
+const LEVELS: usize = 25;
+const NONE: u32 = u32::MAX;
+/// The one before all others, as high as any.
+const HEAD: u32 = 0;
+
+/// Towers in the order of their keys, linked at each of their levels.
+#[derive(Debug)]
+pub(super) struct Towers {
+    towers: Vec<Tower>,
+    /// Towers that are not in use.
+    free: Vec<u32>,
+    /// The levels that are in use.
+    height: usize,
+    links: u64,
+    heights: Rng,
+    /// While the list is walked from its beginning: the last tower at each level.
+    last: [u32; LEVELS],
+}
+
+#[derive(Debug, Clone)]
+struct Tower {
+    key: u64,
+    /// The node that it stands over.
+    node: u64,
+    /// The next tower at each level.
+    next: Vec<u32>,
+}
+
+impl Default for Towers {
+    fn default() -> Towers {
+        Towers::new(0)
+    }
+}
+
+impl Towers {
+    /// None but the one that stands before all nodes.
+    pub(super) fn new(head: u64) -> Towers {
+        let head = Tower { key: 0, node: head, next: vec![NONE; LEVELS] };
+        Towers {
+            towers: vec![head],
+            free: Vec::new(),
+            height: 0,
+            links: LEVELS as u64,
+            heights: Rng::new(0),
+            last: [HEAD; LEVELS],
+        }
+    }
+
+    /// The node of the last tower at this level before a key.
+    pub(super) fn before(&self, key: u64, level: usize) -> u64 {
+        self.towers[self.find(level, |found| found < key) as usize].node
+    }
+
+    /// The node of the last tower at this level whose key is this one or before it.
+    pub(super) fn not_after(&self, key: u64, level: usize) -> u64 {
+        self.towers[self.find(level, |found| found <= key) as usize].node
+    }
+
+    fn find(&self, level: usize, is_before: impl Fn(u64) -> bool) -> u32 {
+        let levels = (level..self.height).rev();
+        levels.fold(HEAD, |from, level| self.last_at(from, level, &is_before))
+    }
+
+    fn last_at(&self, from: u32, level: usize, is_before: impl Fn(u64) -> bool) -> u32 {
+        let mut at = from;
+        loop {
+            let next = self.towers[at as usize].next[level];
+            if next == NONE || !is_before(self.towers[next as usize].key) {
+                return at;
+            }
+            at = next;
+        }
+    }
+
+    /// The last tower before a key at each level.
+    fn path(&self, key: u64) -> [u32; LEVELS] {
+        let mut path = [HEAD; LEVELS];
+        let mut at = HEAD;
+        for level in (0..self.height).rev() {
+            at = self.last_at(at, level, |found| found < key);
+            path[level] = at;
+        }
+        path
+    }
+
+    /// A node was added; perhaps it gets a tower.
+    pub(super) fn add(&mut self, key: u64, node: u64) {
+        let levels = self.draw();
+        if levels > 0 {
+            let path = self.path(key);
+            self.link(key, node, &path[..levels]);
+        }
+    }
+
+    /// A node comes behind all others.
+    pub(super) fn append(&mut self, key: u64, node: u64) {
+        let levels = self.draw();
+        if levels > 0 {
+            let path = self.last;
+            let tower = self.link(key, node, &path[..levels]);
+            self.last[..levels].fill(tower);
+        }
+    }
+
+    /// How high a node's tower is: 0 for half of them, and so on.
+    fn draw(&mut self) -> usize {
+        (self.heights.next_u64().trailing_ones() as usize).min(LEVELS)
+    }
+
+    fn link(&mut self, key: u64, node: u64, path: &[u32]) -> u32 {
+        let number = self.free.pop().unwrap_or(self.towers.len() as u32);
+        let mut next = Vec::with_capacity(path.len());
+        for (level, &before) in path.iter().enumerate() {
+            let link = &mut self.towers[before as usize].next[level];
+            next.push(std::mem::replace(link, number));
+        }
+        self.links += next.len() as u64;
+        self.height = self.height.max(next.len());
+        let tower = Tower { key, node, next };
+        match self.towers.get_mut(number as usize) {
+            Some(free) => *free = tower,
+            None => self.towers.push(tower),
+        }
+        number
+    }
+
+    /// A node is gone, and its tower goes if it has one.
+    pub(super) fn remove(&mut self, key: u64) {
+        let path = self.path(key);
+        let number = self.towers[path[0] as usize].next[0];
+        if number == NONE || self.towers[number as usize].key != key {
+            return;
+        }
+        let next = std::mem::take(&mut self.towers[number as usize].next);
+        for (level, (&after, &before)) in next.iter().zip(&path).enumerate() {
+            self.towers[before as usize].next[level] = after;
+        }
+        self.links -= next.len() as u64;
+        self.free.push(number);
+    }
+
+    /// The levels in use.
+    pub(super) fn height(&self) -> u32 {
+        self.height as u32
+    }
+
+    /// Bytes in DRAM, but for what the allocator adds.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.towers.capacity() * size_of::<Tower>() + 4 * self.free.capacity()) as u64
+            + 4 * self.links
+    }
+}

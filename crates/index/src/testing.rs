@@ -1,0 +1,228 @@
+//! What the suites of all indexes with keys of eight bytes have in common.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use entresol_base::rng::Rng;
+use entresol_media::{Counters, Counts, Direct, Observed};
+
+use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, PoolOptions, VALUE_MAX};
+
+pub(crate) type Counted = Observed<Counters>;
+
+pub(crate) fn pool(bytes: u64) -> Arc<Pool<Direct>> {
+    let region = Arc::new(Direct::anonymous(bytes, false).expect("memory"));
+    Arc::new(Pool::create(region, PoolOptions::default()).expect("a pool"))
+}
+
+pub(crate) fn counted_pool(bytes: u64) -> Arc<Pool<Counted>> {
+    let region = Arc::new(Observed::new(bytes, Counters::default()).expect("memory"));
+    Arc::new(Pool::create(region, PoolOptions::default()).expect("a pool"))
+}
+
+/// An index at root 0 of a fresh pool.
+pub(crate) fn fresh<I: Persistent<Direct>>(options: &I::Options) -> I {
+    I::open(&pool(64 << 20), 0, options).expect("an index")
+}
+
+/// All that a walk shows, at most `most`.
+pub(crate) fn walk<I: Index<Key = u64>>(
+    index: &I,
+    from: Bound<&u64>,
+    direction: Direction,
+    most: usize,
+) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
+    let walked = index.range(from, direction, &mut |&key, value| {
+        found.push((key, value));
+        if found.len() == most { Flow::Stop } else { Flow::On }
+    });
+    walked.expect("no damage");
+    found
+}
+
+/// The values that are special, the keys that are, and what is not there.
+pub(crate) fn check_edges<I: Index<Key = u64>>(index: &I) {
+    let all = |direction| walk(index, Bound::Unbounded, direction, usize::MAX);
+    for direction in [Direction::Forward, Direction::Backward] {
+        assert_eq!(all(direction), []);
+    }
+    assert_eq!(index.get(&0).expect("no damage"), None);
+    assert_eq!(index.remove(&u64::MAX).expect("no damage"), None);
+    assert_eq!(index.statistics().expect("no damage").keys, 0);
+
+    for (key, value) in [(u64::MAX, 7), (0, VALUE_MAX), (1, 7), (u64::MAX - 1, 1)] {
+        assert!(index.insert(&key, value).expect("room"), "{key}");
+        assert!(!index.insert(&key, 3).expect("room"), "{key} is there already");
+        assert_eq!(index.get(&key).expect("no damage"), Some(value));
+    }
+    for value in [0, VALUE_MAX + 1, u64::MAX] {
+        for key in [0, 5] {
+            assert!(matches!(index.insert(&key, value), Err(IndexError::Value { .. })));
+            assert!(matches!(index.upsert(&key, value), Err(IndexError::Value { .. })));
+        }
+    }
+    let mut expected = vec![(0, VALUE_MAX), (1, 7), (u64::MAX - 1, 1), (u64::MAX, 7)];
+    assert_eq!(all(Direction::Forward), expected);
+    let beyond = Bound::Excluded(&u64::MAX);
+    assert_eq!(walk(index, beyond, Direction::Forward, 9), []);
+    assert_eq!(walk(index, Bound::Excluded(&0), Direction::Backward, 9), []);
+    assert_eq!(walk(index, Bound::Excluded(&0), Direction::Forward, 1), [(1, 7)]);
+    assert_eq!(walk(index, beyond, Direction::Backward, 1), [(u64::MAX - 1, 1)]);
+    expected.reverse();
+    assert_eq!(all(Direction::Backward), expected);
+
+    assert_eq!(index.upsert(&0, 5).expect("room"), Some(VALUE_MAX));
+    assert_eq!(index.upsert(&2, 5).expect("room"), None);
+    assert_eq!(index.remove(&0).expect("no damage"), Some(5));
+    assert_eq!(index.remove(&0).expect("no damage"), None);
+    assert_eq!(index.get(&0).expect("no damage"), None);
+    assert_eq!(index.statistics().expect("no damage").keys, 4);
+    for key in [1, 2, u64::MAX - 1, u64::MAX] {
+        assert!(index.remove(&key).expect("no damage").is_some(), "{key}");
+    }
+    assert_eq!(all(Direction::Forward), []);
+}
+
+/// A long history from a seed, answer by answer and walk by walk, against a map of the library's.
+pub(crate) fn check_against_map<I: Index<Key = u64>>(index: &I, seed: u64, operations: u64) {
+    let mut rng = Rng::new(seed);
+    let mut map = BTreeMap::new();
+    for number in 0..operations {
+        // Grows, then shrinks to almost nothing, then grows again.
+        let removes_of_8 = [1, 7, 2, 4][(number * 4 / operations) as usize];
+        let key = rng.below(operations / 4).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let value = 1 + rng.below(1000);
+        match rng.below(8) {
+            draw if draw < removes_of_8 => {
+                assert_eq!(index.remove(&key).expect("no damage"), map.remove(&key));
+            }
+            draw if draw % 2 == 0 => {
+                assert_eq!(index.upsert(&key, value).expect("room"), map.insert(key, value));
+            }
+            _ => {
+                let added = !map.contains_key(&key);
+                map.entry(key).or_insert(value);
+                assert_eq!(index.insert(&key, value).expect("room"), added);
+            }
+        }
+        assert_eq!(index.get(&key).expect("no damage"), map.get(&key).copied());
+        if rng.one_in(64) {
+            check_walks(index, &map, &mut rng);
+        }
+    }
+    assert_eq!(index.statistics().expect("no damage").keys, map.len() as u64);
+    check_same(index, &map);
+}
+
+fn check_walks<I: Index<Key = u64>>(index: &I, map: &BTreeMap<u64, u64>, rng: &mut Rng) {
+    let from = match map.keys().nth(rng.index(map.len().max(1))) {
+        Some(&key) if rng.one_in(2) => key,
+        _ => rng.next_u64(),
+    };
+    let record = |(&key, &value): (&u64, &u64)| (key, value);
+    for from in [Bound::Included(&from), Bound::Excluded(&from)] {
+        let expected: Vec<_> = map.range((from, Bound::Unbounded)).take(40).map(record).collect();
+        assert_eq!(walk(index, from, Direction::Forward, 40), expected);
+        let below = map.range((Bound::Unbounded, from)).rev();
+        let expected: Vec<_> = below.take(40).map(record).collect();
+        assert_eq!(walk(index, from, Direction::Backward, 40), expected);
+    }
+}
+
+/// All of it is what the map has, in both directions.
+pub(crate) fn check_same<I: Index<Key = u64>>(index: &I, map: &BTreeMap<u64, u64>) {
+    let mut expected: Vec<_> = map.iter().map(|(&key, &value)| (key, value)).collect();
+    assert_eq!(walk(index, Bound::Unbounded, Direction::Forward, usize::MAX), expected);
+    expected.reverse();
+    assert_eq!(walk(index, Bound::Unbounded, Direction::Backward, usize::MAX), expected);
+}
+
+/// Opened again, it is what it was.
+pub(crate) fn check_reopening<I: Persistent<Direct> + Index<Key = u64>>(options: &I::Options) {
+    let pool = pool(64 << 20);
+    let mut map = BTreeMap::new();
+    let mut rng = Rng::new(9);
+    for round in 0..4 {
+        let index = I::open(&pool, 3, options).expect("an index");
+        check_same(&index, &map);
+        for _ in 0..1500 {
+            let (key, value) = (rng.below(3000), 1 + rng.below(9));
+            if rng.one_in(3 - round % 2) {
+                assert_eq!(index.remove(&key).expect("no damage"), map.remove(&key));
+            } else {
+                assert_eq!(index.upsert(&key, value).expect("room"), map.insert(key, value));
+            }
+        }
+    }
+}
+
+/// Opening a root that leads to something else is an error.
+pub(crate) fn check_refusal<I: Persistent<Direct>>(options: &I::Options) {
+    let pool = pool(1 << 20);
+    let block = pool.allocate(64).expect("room");
+    pool.region().write(block, &[0x5A; 64]);
+    for root in [block, 8, 1 << 40] {
+        pool.set_root(5, root);
+        match I::open(&pool, 5, options).map(drop) {
+            Err(IndexError::Damaged { offset, .. }) => assert_eq!(offset, root),
+            other => panic!("root {root}: {other:?}"),
+        }
+    }
+}
+
+/// What operations on random keys cost an index of so many keys: an insert, an update, a removal
+/// of the oldest keys.
+pub(crate) struct Costs {
+    pub(crate) insert: Cost,
+    pub(crate) update: Cost,
+    pub(crate) remove: Cost,
+}
+
+/// Per operation.
+#[derive(Debug)]
+pub(crate) struct Cost {
+    pub(crate) lines: f64,
+    pub(crate) fences: f64,
+}
+
+pub(crate) fn costs<I: Persistent<Counted> + Index<Key = u64>>(
+    keys: u64,
+    options: &I::Options,
+) -> Costs {
+    let pool = counted_pool(256 << 20);
+    let index = I::open(&pool, 0, options).expect("an index");
+    let mut rng = Rng::new(1);
+    let all: Vec<u64> = (0..2 * keys).map(|_| rng.next_u64()).collect();
+    let (loaded, inserted) = all.split_at(keys as usize);
+    for key in loaded {
+        assert!(index.insert(key, 1).expect("room"));
+    }
+    let counted = |work: &mut dyn FnMut()| {
+        let before = pool.region().observer().counts();
+        work();
+        cost(&pool.region().observer().counts().since(&before), keys)
+    };
+    let insert = counted(&mut || {
+        inserted.iter().for_each(|key| assert!(index.insert(key, 1).expect("room")));
+    });
+    let update = counted(&mut || {
+        inserted.iter().for_each(|key| assert!(index.upsert(key, 2).expect("room").is_some()));
+    });
+    let remove = counted(&mut || {
+        loaded.iter().for_each(|key| assert!(index.remove(key).expect("no damage").is_some()));
+    });
+    Costs { insert, update, remove }
+}
+
+fn cost(counts: &Counts, operations: u64) -> Cost {
+    let each = |count: u64| count as f64 / operations as f64;
+    Cost { lines: each(counts.lines_flushed), fences: each(counts.drains) }
+}
+
+/// So much, or at most so much more or less.
+#[track_caller]
+pub(crate) fn assert_about(what: &str, found: f64, expected: f64, slack: f64) {
+    assert!((found - expected).abs() <= slack, "{what}: {found}, not {expected} +- {slack}");
+}
