@@ -8,6 +8,7 @@
 pub mod arrivals;
 pub mod direct;
 pub mod error;
+pub mod index;
 pub mod load;
 pub mod popularity;
 pub mod process;

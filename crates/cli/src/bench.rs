@@ -1,4 +1,4 @@
-//! `entresol bench`: measure the cache in process, load a server, replay a trace.
+//! `entresol bench`: measure the cache or indexes in process, load a server, replay a trace.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use entresol_base::ByteSize;
 use entresol_bench::BenchError;
 use entresol_bench::direct::{DirectOptions, direct_steps, run_direct};
+use entresol_bench::index::{IndexName, IndexOptions, Workload, index_steps, run_indexes};
 use entresol_bench::load::{Address, CompareOptions, Dialect, LoadOptions, compare, run_load};
 use entresol_bench::popularity::Popularity;
 use entresol_bench::progress::Progress;
@@ -24,6 +25,8 @@ pub(crate) struct Arguments {
 enum Command {
     /// Measure the cache in process beside a plain map, or with --server load a server.
     Cache(Box<CacheArguments>),
+    /// Measure indexes in process: in real time on memory, or counted on a model in virtual time.
+    Index(Box<IndexArguments>),
     /// Replay a trace against a cache in process, or with --server against a server.
     Trace(Box<TraceArguments>),
 }
@@ -132,6 +135,47 @@ struct AgainstArguments {
 }
 
 #[derive(Debug, Args)]
+struct IndexArguments {
+    #[command(flatten)]
+    output: Output,
+    /// Only this index; may be given more than once [default: all that keep what they hold].
+    #[arg(long, value_name = "NAME")]
+    index: Vec<IndexName>,
+    /// Keys that are loaded before.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    keys: u64,
+    /// Operations of each workload, all threads together [default: half the keys].
+    #[arg(long, value_name = "N")]
+    operations: Option<u64>,
+    /// insert, read, absent, update, scan (100 records), delete (the oldest), w1 (3:1:1 of insert,
+    /// delete, read) or w2 (1:1:3); may be given more than once, and goes in that order
+    /// [default: insert, read, update, scan, delete].
+    #[arg(long, value_name = "NAME")]
+    workload: Vec<Workload>,
+    /// Bytes of a node; the index's own choice unless given.
+    #[arg(long, value_name = "SIZE")]
+    node_bytes: Option<ByteSize>,
+    /// What it lies on: dram, pmem:PATH, pmem:PATH,assume-dax, or model:NAME in virtual time.
+    #[arg(long, value_name = "MEDIUM", default_value_t = MediumSpec::Dram)]
+    medium: MediumSpec,
+    /// Threads that work at once.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+    /// Put a cache in DRAM before it, for this share of the loaded keys.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    cache_fraction: f64,
+    /// Which keys are looked for: uniform, zipf or zipf:THETA.
+    #[arg(long, value_name = "LAW", default_value_t = Popularity::Uniform)]
+    distribution: Popularity,
+    /// How often everything is run; medians are reported.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    rounds: usize,
+    /// Seed of keys and orders.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Debug, Args)]
 struct TraceArguments {
     #[command(flatten)]
     output: Output,
@@ -199,6 +243,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             (Some(server), None) => load(arguments, server),
             (Some(server), Some(against)) => against_another(arguments, server, against),
         },
+        Command::Index(arguments) => indexes(arguments),
         Command::Trace(arguments) => trace(arguments),
     }
 }
@@ -250,6 +295,32 @@ fn against_another(
     let result = compare(&options, &progress)?;
     progress.finish();
     arguments.output.put("bench-compare", &result, &result.tables(), || result.page())
+}
+
+fn indexes(arguments: &IndexArguments) -> anyhow::Result<()> {
+    let usual =
+        [Workload::Insert, Workload::Read, Workload::Update, Workload::Scan, Workload::Delete];
+    let or = |given: &[Workload]| if given.is_empty() { usual.to_vec() } else { given.to_vec() };
+    let options = IndexOptions {
+        indexes: match arguments.index.as_slice() {
+            [] => IndexName::PERSISTENT.to_vec(),
+            given => given.to_vec(),
+        },
+        keys: arguments.keys,
+        operations: arguments.operations.unwrap_or((arguments.keys / 2).max(1)),
+        workloads: or(&arguments.workload),
+        node_bytes: arguments.node_bytes.map(|bytes| bytes.0),
+        medium: arguments.medium.clone(),
+        threads: arguments.threads,
+        cache_fraction: arguments.cache_fraction,
+        popularity: arguments.distribution,
+        rounds: arguments.rounds,
+        seed: arguments.seed,
+    };
+    let progress = Progress::new(index_steps(&options), "indexes");
+    let results = run_indexes(&options, &progress)?;
+    progress.finish();
+    arguments.output.put("bench-index", &results, &results.tables(), || results.page())
 }
 
 fn trace(arguments: &TraceArguments) -> anyhow::Result<()> {

@@ -1,0 +1,267 @@
+//! Indexes under load: in real time on memory that is here, or in virtual time on a model, where
+//! every flush, fence and unit of the medium is counted.
+//!
+//! A run loads an index with keys and then carries out workloads, one after the other, each on
+//! some threads. All answers are held against what the workload knows must be there.
+
+mod keys;
+mod modelled;
+mod real;
+mod report;
+mod subjects;
+mod work;
+
+use std::path::PathBuf;
+
+use entresol_base::ByteSize;
+use entresol_index::Statistics;
+use entresol_media::{MediumSpec, ModelName};
+use serde::Serialize;
+
+use crate::error::BenchError;
+use crate::popularity::Popularity;
+use crate::progress::Progress;
+use crate::statistics::Spread;
+
+pub use keys::Keys;
+pub use modelled::CPU_PER_OPERATION;
+pub use subjects::IndexName;
+pub use work::Workload;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct IndexOptions {
+    /// Which indexes, one after the other.
+    pub indexes: Vec<IndexName>,
+    /// Keys that are loaded before.
+    pub keys: u64,
+    /// Operations of each workload, all threads together.
+    pub operations: u64,
+    /// Workloads, in this order, on the index that the one before has left.
+    pub workloads: Vec<Workload>,
+    /// Bytes of a node; none is the index's own choice.
+    pub node_bytes: Option<u64>,
+    /// What the index lies on.
+    pub medium: MediumSpec,
+    /// Threads that work at once.
+    pub threads: usize,
+    /// Keys that a cache in DRAM before the index holds, as a share of those loaded; 0 is no cache.
+    pub cache_fraction: f64,
+    /// Which keys are looked for.
+    pub popularity: Popularity,
+    /// How often everything is run.
+    pub rounds: usize,
+    /// Seed of keys and orders.
+    pub seed: u64,
+}
+
+impl Default for IndexOptions {
+    fn default() -> IndexOptions {
+        IndexOptions {
+            indexes: IndexName::PERSISTENT.to_vec(),
+            keys: 1_000_000,
+            operations: 500_000,
+            workloads: Workload::ALL.to_vec(),
+            node_bytes: None,
+            medium: MediumSpec::Dram,
+            threads: 1,
+            cache_fraction: 0.0,
+            popularity: Popularity::Uniform,
+            rounds: 3,
+            seed: 1,
+        }
+    }
+}
+
+/// What one operation does to the medium, on average.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct PerOperation {
+    /// Cache lines flushed.
+    pub lines_flushed: f64,
+    /// Calls of flush.
+    pub flushes: f64,
+    /// Fences that wait for flushes.
+    pub drains: f64,
+    /// Words of eight bytes stored.
+    pub words_stored: f64,
+    /// Bytes stored past the caches.
+    pub bytes_streamed: f64,
+    /// Loads that reached the region, cached or not.
+    pub loads: f64,
+    /// Units (XPLines of 256 bytes) that the medium read, for loads and for partial writes.
+    pub units_read: f64,
+    /// Units that it wrote.
+    pub units_written: f64,
+}
+
+/// One workload on one index.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorkResult {
+    /// Which workload.
+    pub workload: Workload,
+    /// Operations.
+    pub operations: u64,
+    /// Operations a second of all threads: wall time, or virtual time on a model.
+    pub operations_s: Spread,
+    /// Time of one operation: processor time of its thread, or virtual time on a model.
+    pub ns: Spread,
+    /// The median operation, in virtual time; none on real media.
+    pub p50_ns: Option<f64>,
+    /// One in a hundred takes longer, in virtual time; none on real media.
+    pub p99_ns: Option<f64>,
+    /// What it did to the medium; none on real media.
+    pub counts: Option<PerOperation>,
+    /// The cache's hits; none without a cache, or where nothing was looked for.
+    pub hit_ratio: Option<f64>,
+}
+
+/// All that was measured of one index.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct IndexResult {
+    /// Which index.
+    pub index: IndexName,
+    /// Loading it, as [`WorkResult::ns`]; none on a model, where loading takes no time.
+    pub load_ns: Option<Spread>,
+    /// What it consisted of at the end.
+    pub shape: Shape,
+    /// The workloads, in their order.
+    pub workloads: Vec<WorkResult>,
+}
+
+/// What an index consists of, see [`Statistics`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Shape {
+    /// Keys in it.
+    pub keys: u64,
+    /// Nodes on the medium.
+    pub nodes: u64,
+    /// Bytes on the medium.
+    pub bytes: u64,
+    /// Bytes in DRAM.
+    pub volatile_bytes: u64,
+    /// Levels.
+    pub height: u32,
+}
+
+impl From<Statistics> for Shape {
+    fn from(found: Statistics) -> Shape {
+        let Statistics { keys, nodes, bytes, volatile_bytes, height, .. } = found;
+        Shape { keys, nodes, bytes, volatile_bytes, height }
+    }
+}
+
+/// All that was measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct IndexResults {
+    /// Where: the medium, and whether time is virtual.
+    pub medium: String,
+    /// Whether times are a model's, in virtual time.
+    pub is_virtual: bool,
+    /// Keys that were loaded.
+    pub keys: u64,
+    /// Threads.
+    pub threads: usize,
+    /// Which keys are looked for.
+    pub popularity: String,
+    /// Keys in the cache as a share of those loaded.
+    pub cache_fraction: f64,
+    /// How often everything was run.
+    pub rounds: usize,
+    /// Seed.
+    pub seed: u64,
+    /// The indexes.
+    pub indexes: Vec<IndexResult>,
+}
+
+/// How many steps [`run_indexes`] reports.
+#[must_use]
+pub fn index_steps(options: &IndexOptions) -> u64 {
+    (options.indexes.len() * options.rounds * (1 + options.workloads.len())) as u64
+}
+
+/// Measures every index.
+///
+/// # Errors
+/// If the options do not fit together, the medium cannot be had, or an index answers wrongly.
+pub fn run_indexes(
+    options: &IndexOptions,
+    progress: &Progress,
+) -> Result<IndexResults, BenchError> {
+    check(options)?;
+    let mut indexes = Vec::new();
+    for &index in &options.indexes {
+        indexes.push(match &options.medium {
+            MediumSpec::Dram => real::run(options, index, None, progress)?,
+            MediumSpec::Pmem { path, assume_dax } => {
+                let place = Place { path: path.clone(), assume_dax: *assume_dax };
+                real::run(options, index, Some(&place), progress)?
+            }
+            MediumSpec::Model(name) => modelled::run(options, index, *name, progress)?,
+            medium => return Err(BenchError::Usage(no_memory(medium))),
+        });
+    }
+    Ok(IndexResults {
+        medium: options.medium.to_string(),
+        is_virtual: matches!(options.medium, MediumSpec::Model(_)),
+        keys: options.keys,
+        threads: options.threads,
+        popularity: options.popularity.to_string(),
+        cache_fraction: options.cache_fraction,
+        rounds: options.rounds,
+        seed: options.seed,
+        indexes,
+    })
+}
+
+/// A file that stands in for persistent memory.
+struct Place {
+    path: PathBuf,
+    assume_dax: bool,
+}
+
+fn no_memory(medium: &MediumSpec) -> String {
+    let models = ModelName::ALL.into_iter().filter(|name| name.is_memory());
+    let models: Vec<&str> = models.map(ModelName::name).collect();
+    let models = models.join(", model:");
+    format!("an index lies in memory, not on {medium}: give dram, pmem:PATH or model:{models}")
+}
+
+fn check(options: &IndexOptions) -> Result<(), BenchError> {
+    let is_memory = match &options.medium {
+        MediumSpec::Dram | MediumSpec::Pmem { .. } => true,
+        MediumSpec::Model(name) => name.is_memory(),
+        _ => false,
+    };
+    let problem = if !is_memory {
+        no_memory(&options.medium)
+    } else if options.keys == 0 || options.operations == 0 || options.rounds == 0 {
+        "--keys, --operations and --rounds must be at least 1".to_owned()
+    } else if options.threads == 0 || options.threads > 1024 {
+        "--threads goes from 1 to 1024".to_owned()
+    } else if !(0.0..=1.0).contains(&options.cache_fraction) {
+        "--cache-fraction goes from 0 to 1".to_owned()
+    } else if options.operations < options.threads as u64 {
+        format!("--operations must be at least --threads ({})", options.threads)
+    } else {
+        let deleted = options.workloads.iter().filter(|it| **it == Workload::Delete).count() as u64;
+        let needed = deleted * options.operations;
+        if needed <= options.keys {
+            return Ok(());
+        }
+        format!(
+            "{needed} keys are to be removed, but {} are loaded: give more --keys or fewer \
+             --operations",
+            options.keys
+        )
+    };
+    Err(BenchError::Usage(problem))
+}
+
+/// The bytes of a region that surely holds the index at its largest.
+fn region_bytes(options: &IndexOptions) -> u64 {
+    let inserted = options.workloads.len() as u64 * options.operations;
+    ByteSize::mib(64).0 + (options.keys + inserted) * 160
+}
+
+#[cfg(test)]
+mod tests;

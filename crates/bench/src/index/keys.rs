@@ -1,0 +1,49 @@
+//! Keys by number: random, and no two alike.
+
+/// The keys of a run. Number `n` has the same key wherever it is used with the same seed.
+#[derive(Debug, Clone, Copy)]
+pub struct Keys {
+    seed: u64,
+}
+
+impl Keys {
+    /// The keys of this seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Keys {
+        Keys { seed: seed.wrapping_mul(0xD6E8_FEB8_6659_FD93) }
+    }
+
+    /// A key of 64 bits, uniform. The function can be turned round (it is the finish of
+    /// SplitMix64, Steele et al. 2014), so different numbers have different keys.
+    #[inline]
+    #[must_use]
+    pub fn key(self, number: u64) -> u64 {
+        let mut word = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(self.seed);
+        word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^ word >> 31
+    }
+
+    /// The value that a key has unless it was changed.
+    #[inline]
+    #[must_use]
+    pub fn value(number: u64) -> u64 {
+        number + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_keys_are_alike_and_they_spread() {
+        let keys = Keys::new(7);
+        let drawn: HashSet<u64> = (0..100_000).map(|number| keys.key(number)).collect();
+        assert_eq!(drawn.len(), 100_000);
+        let low = drawn.iter().filter(|&&key| key < u64::MAX / 4).count();
+        assert!((24_000..26_000).contains(&low), "{low}");
+    }
+}
