@@ -32,7 +32,7 @@ pub(crate) use addressable::model_costs;
 pub use costs::{default_place, describe as describe_costs};
 pub use figure::{Figure, Point, Quantity, Series};
 pub use file::TimeSplit;
-pub use memory::{MemorySubject, ROUNDS, Rate};
+pub use memory::{MemorySubject, ROUNDS, Rate, Samples};
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -83,6 +83,16 @@ pub struct MediumProfile {
     /// The cost table, as it is saved.
     #[serde(serialize_with = "as_json")]
     pub costs: CostTable,
+    /// Why the costs are wrong, if the measurement itself found that they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreliable: Option<String>,
+}
+
+impl MediumProfile {
+    fn say_unreliable(&mut self, why: Option<String>) {
+        self.facts.extend(why.clone().map(|text| Fact { name: "unreliable", text }));
+        self.unreliable = why;
+    }
 }
 
 /// The result of one run.
@@ -133,9 +143,16 @@ pub fn profile(options: &ProfileOptions, progress: &Progress) -> Result<Profile,
 /// Saves the first medium's table; answers a sentence about it.
 ///
 /// # Errors
-/// If the file cannot be written.
+/// If the file cannot be written, or if there is one and the costs are unreliable.
 pub fn save_costs(profile: &Profile, path: &std::path::Path) -> Result<String, BenchError> {
-    let costs = &profile.media[0].costs;
+    let MediumProfile { costs, unreliable, .. } = &profile.media[0];
+    if let Some(why) = unreliable.as_ref().filter(|_| files::exists(path)) {
+        return Err(BenchError::Failed(format!(
+            "the cost table in {} stays as it was, since this one is unreliable ({why}): measure \
+             again on an idle machine, or save it elsewhere with --save",
+            path.display()
+        )));
+    }
     let folder = path.parent().filter(|folder| *folder != std::path::Path::new(""));
     if let Some(folder) = folder {
         let source = |source| BenchError::File { path: folder.into(), source };

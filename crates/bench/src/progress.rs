@@ -61,6 +61,13 @@ impl Progress {
         self.bar.inc(steps);
     }
 
+    /// The step that is under way, and how many are done.
+    #[must_use]
+    pub fn state(&self) -> String {
+        let (done, all) = (self.bar.position(), self.bar.length().unwrap_or(0));
+        format!("{}, {done} of {all} done", self.bar.message())
+    }
+
     /// Takes the bar off the screen.
     pub fn finish(&self) {
         self.bar.finish_and_clear();

@@ -3,6 +3,7 @@
 
 mod bench;
 mod config;
+mod interrupt;
 mod output;
 mod profile;
 mod reproduce;

@@ -10,6 +10,7 @@ use entresol_bench::profile::{ProfileOptions, default_place, profile, save_costs
 use entresol_bench::progress::Progress;
 use entresol_media::MediumSpec;
 
+use crate::interrupt;
 use crate::output::Output;
 
 #[derive(Debug, Args)]
@@ -65,6 +66,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         seed: arguments.seed,
     };
     let progress = Progress::new(0, "profile");
+    interrupt::announce(
+        &progress,
+        "no results were printed and no cost table was saved; a file that was made for measuring \
+         stays",
+    )?;
     let result = profile(&options, &progress);
     progress.finish();
     let result = result?;

@@ -7,15 +7,17 @@ use clap::Args;
 use entresol_bench::BenchError;
 use entresol_bench::progress::Progress;
 use entresol_bench::report::Table;
-use entresol_bench::reproduce::{Settings, entries, reproduce, select};
+use entresol_bench::reproduce::{Entry, Settings, reproduce, select};
+use serde::Serialize;
 
+use crate::interrupt;
 use crate::output::{Output, save};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Which: 000-table3, 002-fig1, 002-fig1a, or 004 for all of a paper; none for everything.
     names: Vec<String>,
-    /// Name them all and what they show, and run nothing.
+    /// Name them, or all, and what they show, and run nothing.
     #[arg(long)]
     list: bool,
     /// Seed of everything that is drawn.
@@ -27,12 +29,15 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    if arguments.list {
-        return write!(out, "{}", list()).context("standard output");
-    }
     let chosen = select(&arguments.names)?;
+    if arguments.list {
+        let listed = List::of(&chosen);
+        let text = if arguments.output.json { listed.json()? } else { listed.table().to_string() };
+        return write!(out, "{text}").context("standard output");
+    }
     let steps = chosen.iter().map(|(_, parts)| parts.len() as u64).sum();
     let progress = Progress::new(steps, "reproduce");
+    interrupt::announce(&progress, "no results were printed")?;
     let results = reproduce(&chosen, &Settings { seed: arguments.seed }, &progress);
     progress.finish();
     if let Some(folder) = &arguments.output.report {
@@ -51,10 +56,38 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Err(BenchError::Failed(format!("outside its tolerance: {}", failed.join(", "))).into())
 }
 
-fn list() -> Table {
-    let mut table = Table::new("", &["name", "where", "what"]);
-    for entry in entries() {
-        table.row(vec![entry.full_name(), entry.source.to_owned(), entry.about.to_owned()]);
+/// What can be run.
+#[derive(Debug, Serialize)]
+struct List {
+    entries: Vec<Listed>,
+}
+
+#[derive(Debug, Serialize)]
+struct Listed {
+    name: String,
+    source: &'static str,
+    about: &'static str,
+}
+
+impl List {
+    fn of(chosen: &[(String, Vec<&'static Entry>)]) -> List {
+        let listed = |entry: &&Entry| Listed {
+            name: entry.full_name(),
+            source: entry.source,
+            about: entry.about,
+        };
+        List { entries: chosen.iter().flat_map(|(_, parts)| parts).map(listed).collect() }
     }
-    table
+
+    fn json(&self) -> anyhow::Result<String> {
+        serde_json::to_string_pretty(self).map(|json| json + "\n").context("the list as JSON")
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new("", &["name", "where", "what"]);
+        for Listed { name, source, about } in &self.entries {
+            table.row(vec![name.clone(), (*source).to_owned(), (*about).to_owned()]);
+        }
+        table
+    }
 }

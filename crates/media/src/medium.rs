@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use entresol_base::suggest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::ModelName;
@@ -92,6 +93,7 @@ pub struct ParseMediumError {
 }
 
 const PATH_MISSING: &str = "a path must follow the colon (file:/var/cache/entresol/a.dat)";
+const ASSUME_DAX: &str = "assume-dax";
 const FORMS: &str = "write dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH, \
                      file:PATH,model=NAME or model:NAME";
 const OPTION_UNKNOWN: &str = "pmem takes one option behind a comma, assume-dax; \
@@ -115,19 +117,36 @@ impl FromStr for MediumSpec {
 fn parse_pmem(place: &str) -> Result<MediumSpec, Cow<'static, str>> {
     let (path, assume_dax) = match place.split_once(',') {
         None => (place, false),
-        Some((path, "assume-dax")) => (path, true),
-        Some(_) => return Err(OPTION_UNKNOWN.into()),
+        Some((path, ASSUME_DAX)) => (path, true),
+        Some((_, option)) => {
+            let meant = suggest::nearest(option, [ASSUME_DAX]);
+            let meant = meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"));
+            return Err(format!("{OPTION_UNKNOWN}{meant}").into());
+        }
     };
     Ok(MediumSpec::Pmem { path: parse_path(path)?, assume_dax })
 }
 
 /// What stands behind the last comma is an option only if it looks like one, so that paths with
-/// commas go on being files.
+/// commas go on being files. One that looks like an option and is none is refused: it would
+/// become part of a file's name, and what it asks for would not be done.
 fn parse_file(place: &str) -> Result<MediumSpec, Cow<'static, str>> {
     let (path, model) = match place.rsplit_once(",model=") {
         None => (place, None),
         Some((path, name)) => (path, Some(parse_model(name)?)),
     };
+    if let Some(option) = path.rsplit_once(',').and_then(|(_, last)| misspelt_option(last)) {
+        let meant = match suggest::nearest(option, ["model", ASSUME_DAX]) {
+            Some("model") => "; did you mean ,model=NAME?",
+            Some(_) => "; assume-dax belongs to pmem:PATH",
+            None => "",
+        };
+        return Err(format!(
+            "'{option}' is no option of a file; it takes one behind the last comma, \
+             model=NAME{meant}"
+        )
+        .into());
+    }
     if let Some(model) = model.filter(|model| model.is_memory()) {
         let reason = format!(
             "{model} is a model of memory, and a file is slowed to a disk: {}",
@@ -136,6 +155,17 @@ fn parse_file(place: &str) -> Result<MediumSpec, Cow<'static, str>> {
         return Err(reason.into());
     }
     Ok(MediumSpec::File { path: parse_path(path)?, model })
+}
+
+/// The name of what looks like an option: `word=value`, or nearly `assume-dax`.
+fn misspelt_option(text: &str) -> Option<&str> {
+    let is_word = |text: &str| {
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphabetic() || b"-_".contains(&b))
+    };
+    match text.split_once('=') {
+        Some((word, value)) => (is_word(word) && !value.contains('/')).then_some(word),
+        None => suggest::nearest(text, [ASSUME_DAX]).map(|_| text),
+    }
 }
 
 fn parse_path(path: &str) -> Result<PathBuf, Cow<'static, str>> {
@@ -227,6 +257,24 @@ mod tests {
         refused("file:/x,model=", "optane-ssd");
         refused("file:/x,model=aep", "aep is a model of memory, and a file is slowed to a disk");
         refused("file:,model=qlc-5210", "a path must follow the colon");
+    }
+
+    #[test]
+    fn a_misspelt_option_is_refused_and_not_taken_for_a_part_of_the_path() {
+        let refused = |text: &str, reason: &str| {
+            let error = text.parse::<MediumSpec>().expect_err(text).to_string();
+            assert!(error.contains(reason), "{error}");
+        };
+        for option in ["modle", "Model", "mode", "models"] {
+            let text = format!("file:/x,{option}=qlc-5210");
+            refused(&text, &format!("'{option}' is no option of a file"));
+            refused(&text, "did you mean ,model=NAME?");
+        }
+        refused("file:/x,colour=blue", "it takes one behind the last comma, model=NAME");
+        refused("file:/x,assume-dax", "belongs to pmem:PATH");
+        refused("pmem:/x,asume-dax", "did you mean assume-dax?");
+        // A path may hold commas and equals signs where no option could stand.
+        check("file:/a,b=c/d", &file("/a,b=c/d", None));
     }
 
     #[test]

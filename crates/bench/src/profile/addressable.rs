@@ -12,22 +12,33 @@ use super::costs::{self, Origin};
 use super::figure::Figure;
 use super::memory::model::ModelMemory;
 use super::memory::real::RealMemory;
-use super::memory::{MemorySubject, ROUNDS, Scope, cost_plan, measure, plan};
+use super::memory::{MemorySubject, ROUNDS, Samples, Scope, cost_plan, measure, plan};
 use super::{Fact, MediumProfile, ProfileOptions, advice, sample_time, thread_counts, today};
 use crate::error::BenchError;
 use crate::progress::Progress;
 
 /// The most threads of a model, unless told otherwise: the papers' sixteen.
 const MODEL_THREADS: usize = 16;
-/// What is read from, unless told otherwise.
+/// What is read from, unless told otherwise or the caches ask for more.
 const SIZE_QUICK: ByteSize = ByteSize::gib(1);
 const SIZE_FULL: ByteSize = ByteSize::gib(4);
+/// What is read from is at least so many times the largest cache: of random reads, at most a
+/// quarter then finds it.
+const CACHES_MIN: u64 = 4;
+/// Taken for the largest cache where its size cannot be read.
+const CACHE_ASSUMED: ByteSize = ByteSize::mib(128);
+/// Costs are wrong if more of their samples stayed disturbed: medians no longer leave them out.
+const DISTURBED_MAX: f64 = 0.5;
 
 pub(super) fn profile(
     options: &ProfileOptions,
     media: &[&MediumSpec],
     progress: &Progress,
 ) -> Result<Vec<MediumProfile>, BenchError> {
+    let cache = machine::cache_bytes().map(ByteSize);
+    if media.iter().any(|medium| !matches!(medium, MediumSpec::Model(_))) {
+        large_enough(options.size, cache)?;
+    }
     progress.say("preparing memory");
     let grounds: Vec<Ground> =
         media.iter().map(|medium| Ground::prepare(medium, options)).collect::<Result<_, _>>()?;
@@ -56,8 +67,13 @@ pub(super) fn profile(
     );
     let cost_plan = cost_plan(&scope, [readers, writers]);
     progress.expect(cost_plan.samples(rounds) * subjects.len() as u64);
+    let before: Vec<Samples> = subjects.iter().map(|subject| subject.samples()).collect();
     let costs = measure(&cost_plan, &mut subjects, rounds, progress)?;
-    let remarks: Vec<Option<String>> = subjects.iter().map(|subject| subject.remarks()).collect();
+    let remarks: Vec<(Option<String>, Option<String>)> = subjects
+        .iter()
+        .zip(before)
+        .map(|(subject, before)| (subject.remarks(), unreliable(before, subject.samples())))
+        .collect();
     drop(subjects);
     for (all, more) in figures.iter_mut().zip(costs) {
         all.extend(more);
@@ -68,7 +84,7 @@ pub(super) fn profile(
     );
     let result = media.iter().zip(&grounds).zip(figures.into_iter().zip(remarks));
     result
-        .map(|((medium, ground), (figures, remarks))| {
+        .map(|((medium, ground), (figures, (remarks, unreliable)))| {
             let origin = Origin {
                 medium: medium.to_string(),
                 machine: ground.machine(),
@@ -78,6 +94,7 @@ pub(super) fn profile(
             let mut profile = ground.finished(medium, options, figures, origin)?;
             let disturbed = remarks.map(|text| Fact { name: "disturbed", text });
             profile.facts.extend(disturbed);
+            profile.say_unreliable(unreliable);
             Ok(profile)
         })
         .collect()
@@ -113,6 +130,50 @@ fn best_threads(figures: &[Figure], name: &str, scope: &Scope) -> usize {
     best.and_then(|position| scope.threads.get(position)).copied().unwrap_or(1)
 }
 
+/// The least of which reading shows the medium: a power of two, since the arena takes what is read
+/// from down to one.
+fn least_size(cache: Option<ByteSize>) -> ByteSize {
+    let bytes = cache.unwrap_or(CACHE_ASSUMED).0.saturating_mul(CACHES_MIN);
+    ByteSize(bytes.checked_next_power_of_two().unwrap_or(1 << 63))
+}
+
+/// Refuses a size of which most would be read from the processor's caches.
+pub(super) fn large_enough(
+    size: Option<ByteSize>,
+    cache: Option<ByteSize>,
+) -> Result<(), BenchError> {
+    let least = least_size(cache);
+    let Some(size) = size.filter(|&size| size < least) else { return Ok(()) };
+    let why = match cache {
+        Some(cache) => format!("the largest cache of this machine has {cache}"),
+        None => format!(
+            "the size of this machine's caches cannot be read, and {CACHE_ASSUMED} is taken for it"
+        ),
+    };
+    Err(BenchError::Usage(format!(
+        "--size {size} is too little to measure memory: use at least {least}; {why}, and reads \
+         that fit into it would be measured instead"
+    )))
+}
+
+fn size(options: &ProfileOptions) -> ByteSize {
+    let usual = if options.full { SIZE_FULL } else { SIZE_QUICK };
+    options.size.unwrap_or_else(|| usual.max(least_size(machine::cache_bytes().map(ByteSize))))
+}
+
+/// Why costs from the samples in between would be wrong, if they would.
+pub(super) fn unreliable(before: Samples, after: Samples) -> Option<String> {
+    let (disturbed, all) = (after.disturbed - before.disturbed, after.all - before.all);
+    let share = disturbed as f64 / all.max(1) as f64;
+    (share > DISTURBED_MAX).then(|| {
+        format!(
+            "in {:.0}% of the samples for the cost table a thread did not have a processor for \
+             itself: other programs ran, or there are fewer processors than threads",
+            share * 100.0
+        )
+    })
+}
+
 /// What a medium is measured on.
 enum Ground {
     Real { arena: Box<Arena>, huge_bytes: u64, made: Option<std::path::PathBuf> },
@@ -124,7 +185,7 @@ impl Ground {
         if let MediumSpec::Model(name) = medium {
             return Ok(Ground::Model(*name));
         }
-        let size = options.size.unwrap_or(if options.full { SIZE_FULL } else { SIZE_QUICK });
+        let size = size(options);
         let sizes = ArenaSizes { read_bytes: size.0, write_bytes: size.0 / 2 };
         let failed = |error: RegionError| BenchError::Usage(error.to_string());
         match medium {
@@ -205,6 +266,7 @@ impl Ground {
             advice: advice::of_memory(&figures),
             figures,
             costs,
+            unreliable: None,
         })
     }
 
@@ -240,10 +302,6 @@ fn real_facts(arena: &Arena, huge_bytes: u64, options: &ProfileOptions) -> Vec<F
     let sizes = arena.sizes();
     let set = ByteSize(sizes.read_bytes);
     let cache = match machine::cache_bytes() {
-        Some(cache) if cache >= sizes.read_bytes => format!(
-            "the largest cache of {} holds all of it: the figures show the cache, not the medium",
-            ByteSize(cache)
-        ),
         Some(cache) => format!(
             "{:.1} times the largest cache of {}",
             sizes.read_bytes as f64 / cache as f64,

@@ -153,6 +153,7 @@ fn finished(
         splits,
         figures,
         costs,
+        unreliable: None,
     })
 }
 

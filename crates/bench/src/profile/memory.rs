@@ -26,6 +26,15 @@ pub struct Rate {
     pub elapsed_ns: f64,
 }
 
+/// How many samples were taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Samples {
+    /// All of them.
+    pub all: usize,
+    /// Those in which a thread did not have a processor for itself, however often repeated.
+    pub disturbed: usize,
+}
+
 /// A byte-addressable medium to be measured.
 pub trait MemorySubject {
     /// Lets one thread a task do its loop, all at the same time, for a while; what each achieved.
@@ -33,6 +42,11 @@ pub trait MemorySubject {
     /// # Errors
     /// If the system refuses threads.
     fn sample(&mut self, tasks: &[Task]) -> Result<Vec<Rate>, BenchError>;
+
+    /// The samples so far.
+    fn samples(&self) -> Samples {
+        Samples::default()
+    }
 
     /// What is to be said about the samples so far.
     fn remarks(&self) -> Option<String> {

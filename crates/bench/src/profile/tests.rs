@@ -64,6 +64,7 @@ fn the_profile(full: bool) -> Profile {
         advice: advice::of_memory(&figures),
         figures,
         costs,
+        unreliable: None,
     };
     Profile { mode: "quick", rounds: ROUNDS, media: vec![medium] }
 }
@@ -164,7 +165,7 @@ fn options(medium: &str) -> ProfileOptions {
         against: None,
         full: false,
         threads: Some(2),
-        size: Some(ByteSize::mib(64)),
+        size: None,
         huge_pages: false,
         keep: false,
         seed: 1,
@@ -213,12 +214,61 @@ fn a_file_that_was_made_is_gone_afterwards_unless_it_shall_stay() {
     let path = directory.path().join("made");
     let medium = format!("pmem:{},assume-dax", path.display());
     let mut options = options(&medium);
+    options.size = Some(ByteSize::mib(64));
     for keep in [false, true, false] {
         let there = path.exists();
         options.keep = keep;
         addressable::prepare_and_drop(&options).expect("prepared");
         assert_eq!(path.exists(), keep || there, "what was there before stays");
     }
+}
+
+#[test]
+fn a_size_that_the_caches_hold_is_refused_with_the_least_that_is_useful() {
+    let refused = |size: u64, cache: Option<ByteSize>| {
+        let error = addressable::large_enough(Some(ByteSize(size)), cache).expect_err("too small");
+        assert!(error.is_usage(), "{error}");
+        error.to_string()
+    };
+    for size in [0, 1, 105 << 20, (512 << 20) - 1] {
+        let text = refused(size, Some(ByteSize::mib(105)));
+        assert!(text.contains("at least 512MiB") && text.contains("105MiB"), "{text}");
+    }
+    assert!(refused(1 << 20, None).contains("cannot be read"));
+    for cache in [None, Some(ByteSize::mib(105))] {
+        addressable::large_enough(Some(ByteSize::mib(512)), cache).expect("large enough");
+        addressable::large_enough(None, cache).expect("chosen large enough");
+    }
+    // The whole way: nothing is measured.
+    let mut options = options("dram");
+    options.size = Some(ByteSize(1));
+    let error = profile(&options, &Progress::hidden()).expect_err("refused");
+    assert!(error.to_string().contains("--size 1"), "{error}");
+}
+
+#[test]
+fn costs_that_the_run_itself_doubts_replace_no_table() {
+    let samples = |all, disturbed| memory::Samples { all, disturbed };
+    assert_eq!(addressable::unreliable(samples(10, 10), samples(110, 60)), None);
+    let why = addressable::unreliable(samples(10, 0), samples(110, 51)).expect("disturbed");
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("costs.json");
+    let good = the_profile(false);
+    save_costs(&good, &path).expect("saves");
+    let before = std::fs::read(&path).expect("reads");
+    let mut doubted = the_profile(false);
+    doubted.media[0].costs = costs::table(
+        doubted.media[0].figures.last().expect("costs"),
+        Origin { medium: "another".into(), ..origin() },
+    )
+    .expect("a table");
+    doubted.media[0].say_unreliable(Some(why));
+    let error = save_costs(&doubted, &path).expect_err("refused").to_string();
+    assert!(error.contains("51%") && error.contains("stays as it was"), "{error}");
+    assert_eq!(std::fs::read(&path).expect("reads"), before);
+    let text: String = doubted.tables().iter().map(ToString::to_string).collect();
+    assert!(text.contains("unreliable: in 51%"), "{text}");
+    save_costs(&doubted, &directory.path().join("elsewhere.json")).expect("nothing is replaced");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use entresol_base::{Clock, SystemClock};
 use entresol_media::probe::{Arena, LINE_BYTES, Lane, Order, Task, Touch};
 
-use super::{MemorySubject, Rate};
+use super::{MemorySubject, Rate, Samples};
 use crate::error::BenchError;
 use crate::process::thread_cpu_ns;
 
@@ -30,9 +30,8 @@ pub(in crate::profile) struct RealMemory<'a> {
     /// How many blocks have been touched of each kind: the next sample goes on behind them, where
     /// no cache has been yet.
     touched: BTreeMap<(bool, Order, usize), u64>,
-    samples: usize,
+    samples: Samples,
     repeats: usize,
-    disturbed: usize,
 }
 
 /// A thread's result, and for how much of the time it had a processor.
@@ -44,7 +43,13 @@ struct Timed {
 impl<'a> RealMemory<'a> {
     /// Samples of about this length.
     pub(in crate::profile) fn new(arena: &'a Arena, time: Duration) -> RealMemory<'a> {
-        RealMemory { arena, time, touched: BTreeMap::new(), samples: 0, repeats: 0, disturbed: 0 }
+        RealMemory {
+            arena,
+            time,
+            touched: BTreeMap::new(),
+            samples: Samples::default(),
+            repeats: 0,
+        }
     }
 
     fn key(task: &Task) -> (bool, Order, usize) {
@@ -83,11 +88,11 @@ impl RealMemory<'_> {
 
 impl MemorySubject for RealMemory<'_> {
     fn sample(&mut self, tasks: &[Task]) -> Result<Vec<Rate>, BenchError> {
-        self.samples += 1;
+        self.samples.all += 1;
         let least = |timed: &[Timed]| timed.iter().map(|timed| timed.share).fold(1.0, f64::min);
         let mut best = self.once(tasks)?;
         for _ in 0..REPEATS_MAX {
-            let allowed = self.repeats as f64 <= self.samples as f64 * REPEATS_SHARE;
+            let allowed = self.repeats as f64 <= self.samples.all as f64 * REPEATS_SHARE;
             if least(&best) >= UNDISTURBED || !allowed {
                 break;
             }
@@ -97,18 +102,22 @@ impl MemorySubject for RealMemory<'_> {
                 best = again;
             }
         }
-        self.disturbed += usize::from(least(&best) < UNDISTURBED);
+        self.samples.disturbed += usize::from(least(&best) < UNDISTURBED);
         Ok(best.into_iter().map(|timed| timed.rate).collect())
     }
 
+    fn samples(&self) -> Samples {
+        self.samples
+    }
+
     fn remarks(&self) -> Option<String> {
-        let percent = |count: usize| count as f64 * 100.0 / self.samples.max(1) as f64;
+        let percent = |count: usize| count as f64 * 100.0 / self.samples.all.max(1) as f64;
         Some(format!(
             "a sample in which other programs took more than {:.0}% of a thread's time is taken \
              again, at most {REPEATS_MAX} times: {:.0}% were repeated, {:.0}% remain disturbed",
             (1.0 - UNDISTURBED) * 100.0,
             percent(self.repeats),
-            percent(self.disturbed),
+            percent(self.samples.disturbed),
         ))
     }
 }
