@@ -221,6 +221,7 @@ impl MemoryModel {
                 offset,
                 bytes,
                 whole_bytes: access.bytes,
+                done: transfer.done,
                 first: transfer.done == 0,
                 last: transfer.done + bytes == access.bytes,
             };
@@ -285,6 +286,8 @@ struct Piece {
     bytes: u64,
     /// Of the whole access.
     whole_bytes: u64,
+    /// Of the access, before this piece.
+    done: u64,
     first: bool,
     last: bool,
 }
@@ -293,6 +296,11 @@ impl Piece {
     /// First line, and the one behind the last.
     fn lines(&self) -> std::ops::Range<u64> {
         self.offset / LINE_BYTES..(self.offset + self.bytes).div_ceil(LINE_BYTES)
+    }
+
+    fn line_count(&self) -> u64 {
+        let lines = self.lines();
+        lines.end - lines.start
     }
 }
 

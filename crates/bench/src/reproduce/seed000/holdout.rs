@@ -59,14 +59,13 @@ const STORE: MemoryOp = MemoryOp::NtStore;
 const GUESS: u64 = 100_000;
 
 /// Everything that devices.rs calls fitted. The processor's stand in `aep` and are copied.
-const FREE: [Free; 19] = [
+const FREE: [Free; 18] = [
     free("AEP unit_read, ps", LOAD, GUESS, |d| &mut d.aep.module.unit_read.0),
     free("AEP jump, ps", LOAD, GUESS, |d| &mut d.aep.module.jump.0),
     free("AEP unit_read_ahead, ps", LOAD, GUESS, |d| &mut d.aep.module.unit_read_ahead.0),
     free("AEP line_read, ps", LOAD, GUESS / 10, |d| &mut d.aep.module.line_read.0),
     free("AEP buffered_line, ps", LOAD, GUESS, |d| &mut d.aep.module.buffered_line.0),
     free("cached_word, ps", LOAD, GUESS / 10, |d| &mut d.aep.processor.cached_word.0),
-    free("cached_copy, ps", LOAD, GUESS / 10, |d| &mut d.aep.processor.cached_copy.0),
     free("refetch, 1/1000", LOAD, 1_000, |d| &mut d.aep.processor.refetch_milli),
     free("AEP store_latency, ps", STORE, GUESS, |d| &mut d.aep.module.store_latency.0),
     free("AEP partial_line, ps", STORE, GUESS, |d| &mut d.aep.module.partial_line.0),
@@ -211,8 +210,9 @@ pub(super) fn run(_: &Settings) -> Outcome {
          are predicted; one thread",
         &format!("free, and begun from round guesses: {names}"),
         &format!(
-            "fixed: the unit of 256 B, the caches of table 2 ({} of second level, half of the \
-             first), 7 GB/s, the buffers of 64 units, the floor",
+            "fixed: the unit of 256 B, the second-level cache of table 2 ({}), the page after \
+             which a copy runs ahead, what a further line out of the cache takes, 7 GB/s, the \
+             buffers of 64 units, the floor",
             ByteSize(AEP.processor.cache_bytes),
         ),
         &format!("error on the rows that were fitted: {}", number(left_over(&devices, &rows))),

@@ -26,16 +26,17 @@ pub struct Parameters {
 /// The processor's part: caches and how far it runs ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processor {
-    /// Loading one word (8 bytes or less) of a line that it has.
+    /// Loading one word (8 bytes or less) of a line that it has. Calling for a copy of more than a
+    /// word takes twice this, of however little.
     pub cached_word: Picos,
-    /// Copying more than a word out of a line that it has.
-    pub cached_copy: Picos,
+    /// Copying each further line that it has.
+    pub cached_line: Picos,
     /// What its cache holds. A copy of a block that does not fit together with its source loses
     /// lines before they are used, see [`Processor::refetch_milli`].
     pub cache_bytes: u64,
     /// Units read again for each unit read when nothing stays in the cache, in thousandths.
     pub refetch_milli: u64,
-    /// A copy of at least this many bytes runs further ahead: see [`Module::unit_read_ahead`].
+    /// After so many bytes a copy runs further ahead: see [`Module::unit_read_ahead`].
     pub read_ahead_from: u64,
     /// Storing one further line past the caches.
     pub store_line: Picos,
@@ -56,7 +57,7 @@ pub struct Module {
     pub unit_read: Picos,
     /// What it takes longer if the unit before it was not just read.
     pub jump: Picos,
-    /// The pace of successive units in a copy that runs ahead.
+    /// The pace of successive units once a copy runs ahead.
     pub unit_read_ahead: Picos,
     /// Each further line that comes out of the module for one access.
     pub line_read: Picos,

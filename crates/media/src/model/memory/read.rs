@@ -6,6 +6,8 @@ use super::{Accessor, Kind, MemoryModel, PIECE_BYTES, Picos, Piece};
 /// What a load finds where.
 #[derive(Debug, Clone, Copy, Default)]
 struct Found {
+    /// Lines that the processor has.
+    cached: u64,
     /// Lines that come out of the module.
     lines: u64,
     /// Units that the medium has to be read for.
@@ -18,30 +20,49 @@ struct Found {
 
 impl MemoryModel {
     pub(super) fn load(&mut self, at: Picos, accessor: Accessor, piece: &Piece) -> Picos {
-        let processor = self.parameters.processor;
-        let module = self.parameters.module;
-        // A copy that runs ahead streams through the cache: it neither finds nor keeps anything.
-        let ahead = piece.whole_bytes >= processor.read_ahead_from;
-        let found = self.find(at, piece, !ahead);
+        let found = self.find(at, piece, true);
+        let cached = self.cached_copy(piece, found.cached);
         if found.lines == 0 {
-            let line = processor.cached_copy;
-            return at.after(if piece.bytes <= 8 { processor.cached_word } else { line });
+            return at.after(cached);
         }
         // The first unit of a load wakes nothing.
         let further = (found.missing + u64::from(!piece.first)).saturating_sub(1);
         let awake = self.parameters.prefetch.filter(|_| further > 0);
-        let pace = match awake {
-            Some(prefetch) => prefetch.unit_pace,
-            None if ahead => module.unit_read_ahead,
-            None => module.unit_read,
-        };
         let extra =
             awake.map_or(0, |prefetch| self.prefetch(at, piece, further.min(prefetch.units_max)));
         let again = self.refetched(accessor, piece.whole_bytes, found.missing);
-        let own = Picos(pace.0 * (found.missing + again)).max(self.latency(&found, piece.first));
+        let paced = match awake {
+            Some(prefetch) => Picos(prefetch.unit_pace.0 * (found.missing + again)),
+            None => self.paced(piece, found.missing, again),
+        };
+        let own = paced.max(self.latency(&found, piece.first)).after(cached);
         let waited = self.read_medium(at, piece.offset, found.missing + extra + again);
         let stalled = std::mem::take(&mut self.stalled);
         at.after(own).after(waited).after(stalled)
+    }
+
+    /// What copying lines costs that the processor has.
+    fn cached_copy(&self, piece: &Piece, lines: u64) -> Picos {
+        let processor = &self.parameters.processor;
+        let further = Picos(processor.cached_line.0 * lines.saturating_sub(1));
+        match (lines, piece.whole_bytes) {
+            (0, _) => Picos::ZERO,
+            (_, ..=8) => processor.cached_word,
+            // The call takes about as long again.
+            _ if lines == piece.line_count() && piece.first => {
+                Picos(2 * processor.cached_word.0).after(further)
+            }
+            _ => Picos(processor.cached_line.0 * lines),
+        }
+    }
+
+    /// What a piece's units take at one thread's pace, which is faster once a copy runs ahead.
+    fn paced(&self, piece: &Piece, missing: u64, again: u64) -> Picos {
+        let module = &self.parameters.module;
+        let slow = self.parameters.processor.read_ahead_from.saturating_sub(piece.done);
+        let slow = slow.div_ceil(module.unit_bytes).min(missing);
+        let fast = missing - slow + again;
+        Picos(module.unit_read.0 * slow + module.unit_read_ahead.0 * fast)
     }
 
     /// A load past the cache neither finds nor keeps anything there.
@@ -74,6 +95,7 @@ impl MemoryModel {
         let (index, mut last) = (self.module_of(piece.offset), None);
         for line in piece.lines() {
             if cached && self.cached(at, line) {
+                found.cached += 1;
                 continue;
             }
             let (unit, _) = self.unit_of(line);
