@@ -4,15 +4,16 @@
 use std::fmt::Write;
 
 use super::html::escape;
-use super::svg::{Axis, Projection, WIDTH, draw_axes_between};
+use super::svg::{Axis, MARGIN_BOTTOM, Projection, WIDTH, draw_axes};
 
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 16.0;
-const BOTTOM: f64 = 44.0;
 const LEGEND_STEP: f64 = 18.0;
 /// How wide a letter of the legend is, about.
 const LETTER: f64 = 6.6;
+/// Points of a line of more than so many are not marked: they would hide it.
+const MARKED_MAX: usize = 100;
 /// The colours of the page's style sheet.
 pub(super) const COLOURS: usize = 8;
 
@@ -38,7 +39,7 @@ pub struct Curve {
     pub points: Vec<CurvePoint>,
 }
 
-/// A drawing of lines, each point with a whisker for its spread.
+/// A drawing of lines, each point with a whisker for its spread if it has one.
 #[must_use]
 pub fn curves(title: &str, x: &Axis, y: &Axis, lines: &[Curve]) -> String {
     let (legend, rows) = legend(lines);
@@ -47,13 +48,13 @@ pub fn curves(title: &str, x: &Axis, y: &Axis, lines: &[Curve]) -> String {
     let points = || lines.iter().flat_map(|line| &line.points);
     let across = Projection::new(x, points().map(|p| p.x), LEFT + 8.0, WIDTH - RIGHT);
     let heights = points().flat_map(|p| [p.y, p.low, p.high]);
-    let up = Projection::new(y, heights, height - BOTTOM, top);
+    let up = Projection::new(y, heights, height - MARGIN_BOTTOM, top);
     let mut svg = format!(
         "<svg viewBox='0 0 {WIDTH} {height}' role='img' aria-label='{0}'><text class='title' \
          x='0' y='14'>{0}</text>{legend}",
         escape(title)
     );
-    draw_axes_between(&mut svg, (x, &across), (y, &up), (LEFT, top, WIDTH - RIGHT, height));
+    draw_axes(&mut svg, (x, &across), (y, &up), (LEFT, top, WIDTH - RIGHT, height));
     for (series, line) in lines.iter().enumerate() {
         draw(&mut svg, series % COLOURS, line, &across, &up);
     }
@@ -68,13 +69,17 @@ fn draw(svg: &mut String, colour: usize, line: &Curve, across: &Projection, up: 
         let (x, y) = (across.place(point.x), up.place(point.y));
         let command = if position == 0 { 'M' } else { 'L' };
         let _ = write!(path, "{command}{x:.1} {y:.1}");
-        let _ = write!(
-            marks,
-            "<path class='whisker l{colour}' d='M{x:.1} {:.1}V{:.1}'/><circle class='s{colour}' \
-             cx='{x:.1}' cy='{y:.1}' r='2.6'/>",
-            up.place(point.low),
-            up.place(point.high),
-        );
+        if point.high > point.low {
+            let ends = (up.place(point.low), up.place(point.high));
+            let _ = write!(
+                marks,
+                "<path class='whisker l{colour}' d='M{x:.1} {:.1}V{:.1}'/>",
+                ends.0, ends.1
+            );
+        }
+        if line.points.len() <= MARKED_MAX {
+            let _ = write!(marks, "<circle class='s{colour}' cx='{x:.1}' cy='{y:.1}' r='2.6'/>");
+        }
     }
     let _ = write!(svg, "<path class='line l{colour}' d='{path}'/>{marks}");
 }
@@ -124,7 +129,8 @@ mod tests {
             })
             .collect();
         let svg = curves("t", &axis(Scale::Logarithmic), &axis(Scale::Linear), &lines);
-        assert_eq!(svg.matches("class='whisker").count(), 22);
+        assert_eq!(svg.matches("class='whisker").count(), 11, "one of the two points is exact");
+        assert_eq!(svg.matches("<circle").count(), 22);
         assert!((0..11).all(|number| svg.contains(&format!("series number {number}<"))));
         assert!(svg.contains("a&lt;b") && !svg.contains("NaN") && svg.ends_with("</svg>"));
     }

@@ -31,7 +31,6 @@ svg text{fill:var(--ink)}.title{font-weight:600;font-size:13px}.tick,.axis{fill:
 .whisker{fill:none;stroke-width:1.2;opacity:.65}details{margin:.4rem 0 1.6rem}
 summary{cursor:pointer;color:var(--soft)}
 ul{padding-left:1.2rem}.tables{overflow-x:auto}
-svg .t0{fill:var(--c0)}svg .t1{fill:var(--c1)}svg .t2{fill:var(--c2)}svg .t3{fill:var(--c3)}
 pre{overflow-x:auto;border:1px solid var(--rule);padding:.6rem}
 ";
 

@@ -3,15 +3,14 @@
 
 use std::fmt::Write;
 
+use super::curves::{Curve, CurvePoint, curves};
 use super::html::escape;
 use super::table::number;
 
 pub(super) const WIDTH: f64 = 720.0;
-const LINE_HEIGHT: f64 = 320.0;
-const MARGIN_LEFT: f64 = 70.0;
-const MARGIN_BOTTOM: f64 = 48.0;
+/// What stands below the box of an axis: its ticks and its name.
+pub(super) const MARGIN_BOTTOM: f64 = 48.0;
 const MARGIN_TOP: f64 = 28.0;
-const MARGIN_RIGHT: f64 = 16.0;
 const BAR_LABEL_WIDTH: f64 = 220.0;
 const BAR_STEP: f64 = 26.0;
 
@@ -86,32 +85,15 @@ pub struct Axis {
     pub ticks: Vec<(f64, String)>,
 }
 
-/// A drawing of lines over two axes.
+/// A drawing of lines over two axes, the legend above.
 #[must_use]
 pub fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
-    let points = || lines.iter().flat_map(|line| &line.points).copied();
-    let across = Projection::new(x, points().map(|p| p.0), MARGIN_LEFT, WIDTH - MARGIN_RIGHT);
-    let up = Projection::new(y, points().map(|p| p.1), LINE_HEIGHT - MARGIN_BOTTOM, MARGIN_TOP);
-    let mut svg = open(LINE_HEIGHT, title);
-    draw_axes(&mut svg, (x, &across), (y, &up));
-    for (series, line) in lines.iter().enumerate() {
-        let mut path = String::new();
-        for (position, point) in line.points.iter().enumerate() {
-            let command = if position == 0 { 'M' } else { 'L' };
-            let _ = write!(path, "{command}{:.1} {:.1}", across.place(point.0), up.place(point.1));
-        }
-        let _ = write!(
-            svg,
-            "<path class='line l{0}' d='{path}'/><text class='legend t{0}' x='{1:.1}' \
-             y='{2:.1}'>{3}</text>",
-            series % 4,
-            MARGIN_LEFT + 10.0,
-            MARGIN_TOP + 16.0 * (series + 1) as f64,
-            escape(&line.label),
-        );
-    }
-    svg.push_str("</svg>");
-    svg
+    let exact = |&(x, y): &(f64, f64)| CurvePoint { x, y, low: y, high: y };
+    let curve = |line: &Line| Curve {
+        label: line.label.clone(),
+        points: line.points.iter().map(exact).collect(),
+    };
+    curves(title, x, y, &lines.iter().map(curve).collect::<Vec<_>>())
 }
 
 /// The usual latency drawing: x runs towards ever rarer requests, y is logarithmic time.
@@ -151,12 +133,8 @@ fn open(height: f64, title: &str) -> String {
     )
 }
 
-fn draw_axes(svg: &mut String, x: (&Axis, &Projection), y: (&Axis, &Projection)) {
-    draw_axes_between(svg, x, y, (MARGIN_LEFT, MARGIN_TOP, WIDTH - MARGIN_RIGHT, LINE_HEIGHT));
-}
-
 /// Draws both axes with their grid into a box: left, top, right, and the drawing's whole height.
-pub(super) fn draw_axes_between(
+pub(super) fn draw_axes(
     svg: &mut String,
     x: (&Axis, &Projection),
     y: (&Axis, &Projection),
@@ -202,6 +180,8 @@ pub(super) struct Projection {
     high: f64,
     from: f64,
     to: f64,
+    /// Ticks of its own, from end to end; none where they were given.
+    round: Vec<f64>,
 }
 
 impl Projection {
@@ -220,15 +200,46 @@ impl Projection {
         }
         match axis.scale {
             Scale::Linear => {
-                low = low.min(0.0);
-                high = if high > low { high * 1.05 } else { low + 1.0 };
+                (low, high) = (low.min(0.0), high.max(0.0));
+                high = if high > low { high } else { low + 1.0 };
             }
             Scale::Logarithmic => {
                 low = if low.is_finite() { low } else { 1.0 };
                 high = if high > low { high } else { low * 10.0 };
             }
         }
-        Projection { scale: axis.scale, low, high, from, to }
+        let mut projection =
+            Projection { scale: axis.scale, low, high, from, to, round: Vec::new() };
+        if axis.ticks.is_empty() {
+            projection.widen_to_round_ticks();
+        }
+        projection
+    }
+
+    /// Both ends become round, so that the ticks cover everything that is drawn.
+    fn widen_to_round_ticks(&mut self) {
+        self.round = match self.scale {
+            Scale::Linear => {
+                let step = round_step((self.high - self.low) / 5.0);
+                let (first, last) = ((self.low / step).floor(), (self.high / step).ceil());
+                (first as i64..=last as i64).map(|number| number as f64 * step).collect()
+            }
+            Scale::Logarithmic => {
+                // Over many powers of ten the powers alone are enough.
+                let digits: &[f64] =
+                    if self.high / self.low > 2e3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+                let power = |value: f64| value.log10().floor() as i32;
+                let all: Vec<f64> = (power(self.low)..=power(self.high) + 1)
+                    .flat_map(|power| digits.iter().map(move |digit| digit * 10_f64.powi(power)))
+                    .collect();
+                let first = all.iter().rposition(|&tick| tick <= self.low).unwrap_or(0);
+                let last = all.iter().position(|&tick| tick >= self.high);
+                all[first..=last.unwrap_or(all.len() - 1)].to_vec()
+            }
+        };
+        if let (Some(first), Some(last)) = (self.round.first(), self.round.last()) {
+            (self.low, self.high) = (self.low.min(*first), self.high.max(*last));
+        }
     }
 
     pub(super) fn place(&self, value: f64) -> f64 {
@@ -241,24 +252,13 @@ impl Projection {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// The given ticks that lie inside, or round ones of the projection's own.
+    /// The given ticks that lie inside, or the projection's own round ones.
     fn ticks(&self, given: &[(f64, String)]) -> Vec<(f64, String)> {
         let inside = |value: f64| value >= self.low * 0.999 && value <= self.high * 1.001;
         if !given.is_empty() {
             return given.iter().filter(|(value, _)| inside(*value)).cloned().collect();
         }
-        let values: Vec<f64> = match self.scale {
-            Scale::Linear => (0..=12).map(|i| f64::from(i) * round_step(self.high / 5.0)).collect(),
-            Scale::Logarithmic => {
-                // Over many powers of ten the powers alone are enough.
-                let digits: &[f64] =
-                    if self.high / self.low > 2e3 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-                (-9..=12)
-                    .flat_map(|power| digits.iter().map(move |digit| digit * 10_f64.powi(power)))
-                    .collect()
-            }
-        };
-        values.into_iter().filter(|&value| inside(value)).map(|v| (v, number(v))).collect()
+        self.round.iter().map(|&value| (value, number(value))).collect()
     }
 }
 
@@ -293,7 +293,8 @@ mod tests {
     fn a_latency_curve_climbs_to_the_right() {
         let points = vec![(50.0, 10.0), (99.0, 100.0), (99.9, 1000.0)];
         let svg = latency_curve("Response", &[Line { label: "ours".into(), points }]);
-        let path = svg.split("class='line l0' d='M").nth(1).unwrap();
+        // The first is the legend's.
+        let path = svg.split("class='line l0' d='M").nth(2).unwrap();
         let path = path.split('\'').next().unwrap();
         let points: Vec<(f64, f64)> = path
             .split('L')
@@ -307,6 +308,32 @@ mod tests {
         // Tenfold times are equal steps up.
         let steps: Vec<f64> = points.windows(2).map(|two| two[0].1 - two[1].1).collect();
         assert!((steps[0] - steps[1]).abs() < 0.3, "{steps:?}");
+    }
+
+    #[test]
+    fn the_ticks_of_an_axis_reach_as_far_as_what_is_drawn() {
+        let axis = |scale| Axis { label: "x".into(), scale, ticks: Vec::new() };
+        let check = |scale, low: f64, high: f64| {
+            let axis = axis(scale);
+            let projection = Projection::new(&axis, [low, high].into_iter(), 0.0, 100.0);
+            let ticks: Vec<f64> = projection.ticks(&[]).into_iter().map(|tick| tick.0).collect();
+            let text = format!("{scale:?} {low} to {high}: {ticks:?}");
+            assert!(ticks[0] <= low && ticks[ticks.len() - 1] >= high, "{text}");
+            assert!((2..=15).contains(&ticks.len()), "{text}");
+            let places: Vec<f64> = ticks.iter().map(|&tick| projection.place(tick)).collect();
+            assert!(places.windows(2).all(|two| two[1] > two[0] + 1.0), "{text}: {places:?}");
+            assert!((places[0], places[places.len() - 1]) == (0.0, 100.0), "{text}: {places:?}");
+        };
+        let mut high: f64 = 0.000_9;
+        while high < 3e9 {
+            check(Scale::Linear, 0.0, high);
+            check(Scale::Linear, -high, high / 3.0);
+            check(Scale::Linear, -high, -high / 2.0);
+            check(Scale::Logarithmic, high / 1.9, high);
+            check(Scale::Logarithmic, high / 999.0, high);
+            check(Scale::Logarithmic, high / 1e6, high);
+            high *= 1.37;
+        }
     }
 
     #[test]
