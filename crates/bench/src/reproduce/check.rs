@@ -65,6 +65,10 @@ pub struct Check {
     pub unit: &'static str,
     /// How far ours may be off.
     pub tolerance: String,
+    /// The number of a model that the paper's was put into: such a check compares the paper with
+    /// itself and is no result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given: Option<&'static str>,
     /// Whether it is within.
     pub pass: bool,
 }
@@ -105,6 +109,7 @@ impl Check {
             ours: ours.into(),
             unit,
             tolerance: words,
+            given: None,
             pass: range.contains(&ours),
         }
     }
@@ -138,6 +143,7 @@ impl Check {
             ours: ours.into(),
             unit: "",
             tolerance: "exact".to_owned(),
+            given: None,
             pass,
         }
     }
@@ -147,6 +153,22 @@ impl Check {
     pub fn with_slack(mut self, slack: &str) -> Check {
         slack.clone_into(&mut self.tolerance);
         self
+    }
+
+    /// The same check, saying that it restates a number that the model was given.
+    #[must_use]
+    pub fn given(mut self, number: &'static str) -> Check {
+        self.given = Some(number);
+        self
+    }
+
+    /// The tolerance, and whether the check is a result at all.
+    #[must_use]
+    pub fn terms(&self) -> String {
+        match self.given {
+            Some(number) => format!("{}; given, no result: {number}", self.tolerance),
+            None => self.tolerance.clone(),
+        }
     }
 
     /// A number beside the paper's that never fails, and why it does not.
@@ -164,6 +186,7 @@ impl Check {
             ours: ours.into(),
             unit,
             tolerance: format!("reported only: {reason}"),
+            given: None,
             pass: true,
         }
     }
@@ -177,7 +200,11 @@ impl Check {
         pass: bool,
     ) -> Check {
         let (paper, ours) = (Some(Figure::Number(paper)), Figure::Number(ours));
-        Check { what: what.into(), paper, ours, unit, tolerance, pass }
+        Check { what: what.into(), paper, ours, unit, tolerance, given: None, pass }
+    }
+
+    fn is_near(&self) -> bool {
+        self.ratio().is_some_and(|ratio| (ratio - 1.0).abs() <= CELL_NEAR)
     }
 
     /// Ours as a share of the paper's, where both are numbers.
@@ -195,21 +222,30 @@ impl Check {
 /// The cells of one table, and behind them the check that nine in ten are within 10%.
 #[must_use]
 pub fn cells(mut cells: Vec<Check>) -> Vec<Check> {
-    let near = |check: &&Check| check.ratio().is_some_and(|r| (r - 1.0).abs() <= CELL_NEAR);
-    let share = cells.iter().filter(near).count() as f64 / cells.len().max(1) as f64;
-    let far: Vec<&str> =
-        cells.iter().filter(|check| !near(check)).map(|check| check.what.as_str()).collect();
-    let exceptions =
-        if far.is_empty() { String::new() } else { format!("; the others: {}", far.join("; ")) };
-    cells.push(Check {
-        what: format!("share of the cells within 10%{exceptions}"),
+    cells.push(share_near("share of the cells within 10%", &cells));
+    cells
+}
+
+/// The check that nine in ten of these are within 10%; it names the others.
+pub(super) fn share_near(what: &str, cells: &[Check]) -> Check {
+    let share = cells.iter().filter(|check| check.is_near()).count() as f64;
+    let share = share / cells.len().max(1) as f64;
+    let others = far(cells).join("; ");
+    let others = if others.is_empty() { others } else { format!("; the others: {others}") };
+    Check {
+        what: format!("{what}{others}"),
         paper: None,
         ours: share.into(),
         unit: "",
         tolerance: format!("at least {CELLS_NEAR_SHARE}"),
+        given: None,
         pass: share >= CELLS_NEAR_SHARE,
-    });
-    cells
+    }
+}
+
+/// The cells that are not within 10%, by name.
+pub(super) fn far(cells: &[Check]) -> Vec<&str> {
+    cells.iter().filter(|check| !check.is_near()).map(|check| check.what.as_str()).collect()
 }
 
 #[cfg(test)]
@@ -228,6 +264,17 @@ mod tests {
         assert!(!Check::at_least("x", "ns", 100.0, 94.9).pass);
         assert!(!Check::within("x", "ns", 1.0..=2.0, f64::NAN).pass);
         assert!(!Check::cell("x", "ns", 100.0, f64::NAN).pass);
+    }
+
+    #[test]
+    fn what_a_model_was_given_says_so_wherever_it_is_printed() {
+        let check = Check::about("peak", "GB/s", 7.0, 7.0, 15).given("the model's read_bytes_s");
+        assert_eq!(check.terms(), "15%; given, no result: the model's read_bytes_s");
+        let json = serde_json::to_value(&check).expect("json");
+        assert_eq!(json["given"], "the model's read_bytes_s");
+        let measured = Check::about("x", "ns", 1.0, 1.0, 15);
+        assert_eq!(measured.terms(), "15%");
+        assert!(serde_json::to_value(&measured).expect("json").get("given").is_none());
     }
 
     #[test]

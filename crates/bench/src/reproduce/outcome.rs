@@ -63,7 +63,7 @@ impl Reproduction {
                 check.ours.text(),
                 check.unit.to_owned(),
                 check.ratio().map_or("-".to_owned(), number),
-                check.tolerance.clone(),
+                check.terms(),
             ]);
         }
         table
@@ -117,8 +117,13 @@ impl Reproductions {
         }
         let checks: usize = self.reproductions.iter().map(|one| one.checks.len()).sum();
         let passed = self.reproductions.len() - self.failed().len();
+        let all = self.reproductions.iter().flat_map(|one| &one.checks);
+        let given = match all.filter(|check| check.given.is_some()).count() {
+            0 => String::new(),
+            given => format!(", {given} of them restate a number that a model was given"),
+        };
         text.push_str(&format!(
-            "{passed} of {} tables and figures pass, {checks} checks in all; virtual time\n",
+            "{passed} of {} tables and figures pass, {checks} checks in all{given}; virtual time\n",
             self.reproductions.len(),
         ));
         text

@@ -63,8 +63,10 @@ pub(super) fn fig3(settings: &Settings) -> Outcome {
     let (reads, writes) = (Row::of(MemoryOp::Load, seed), Row::of(MemoryOp::NtStore, seed));
     let mut checks = of_sizes(&reads, &writes);
     checks.extend([
-        Check::about("one module, loads", "GB/s", 6.6, module_gb_s(MemoryOp::Load, seed), 15),
-        Check::about("one module, stores", "GB/s", 2.3, module_gb_s(MemoryOp::NtStore, seed), 15),
+        Check::about("one module, loads", "GB/s", 6.6, module_gb_s(MemoryOp::Load, seed), 15)
+            .given("the model's read_bytes_s (section 1)"),
+        Check::about("one module, stores", "GB/s", 2.3, module_gb_s(MemoryOp::NtStore, seed), 15)
+            .given("the model's write_bytes_s (section 1)"),
     ]);
     checks.extend(of_table(&reads, &writes));
     let axis =
