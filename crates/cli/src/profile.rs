@@ -28,7 +28,9 @@ pub(crate) struct Arguments {
     /// Measure what fits into a minute; the default.
     #[arg(long)]
     quick: bool,
-    /// The most threads [default: the number of processors; 16 for a model].
+    /// The most threads [default: the number of processors; for a model of memory as many as keep
+    /// it busy: from 16 on doubled until that raises no rate of random reads or writes of 64 B,
+    /// 256 B and 4 KiB by more than 2%].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
     /// How much is read from; memory is written in another half of it

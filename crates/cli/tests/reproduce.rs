@@ -1,5 +1,7 @@
 //! `entresol reproduce` as people and scripts call it.
 
+#![expect(clippy::expect_used, reason = "a test that cannot go on says why")]
+
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 

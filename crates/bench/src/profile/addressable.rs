@@ -12,13 +12,13 @@ use super::costs::{self, Origin};
 use super::figure::Figure;
 use super::memory::model::ModelMemory;
 use super::memory::real::RealMemory;
-use super::memory::{MemorySubject, ROUNDS, Samples, Scope, cost_plan, measure, plan};
+use super::memory::{
+    MemorySubject, ROUNDS, Samples, Scope, best_threads, cost_plan, measure, plan, saturating,
+};
 use super::{Fact, MediumProfile, ProfileOptions, advice, sample_time, thread_counts, today};
 use crate::error::BenchError;
 use crate::progress::Progress;
 
-/// The most threads of a model, unless told otherwise: the papers' sixteen.
-const MODEL_THREADS: usize = 16;
 /// What is read from, unless told otherwise or the caches ask for more.
 const SIZE_QUICK: ByteSize = ByteSize::gib(1);
 const SIZE_FULL: ByteSize = ByteSize::gib(4);
@@ -35,26 +35,17 @@ pub(super) fn profile(
     media: &[&MediumSpec],
     progress: &Progress,
 ) -> Result<Vec<MediumProfile>, BenchError> {
-    let cache = machine::cache_bytes().map(ByteSize);
     if media.iter().any(|medium| !matches!(medium, MediumSpec::Model(_))) {
-        large_enough(options.size, cache)?;
+        large_enough(options.size, machine::cache_bytes().map(ByteSize))?;
     }
     progress.say("preparing memory");
     let grounds: Vec<Ground> =
         media.iter().map(|medium| Ground::prepare(medium, options)).collect::<Result<_, _>>()?;
-    let modelled = grounds.iter().all(|ground| matches!(ground, Ground::Model(_)));
+    let models: Vec<ModelName> = grounds.iter().filter_map(Ground::model).collect();
+    let modelled = models.len() == grounds.len();
     // A model answers the same in every round.
     let rounds = if modelled { 1 } else { ROUNDS };
-    let usual = if modelled { MODEL_THREADS } else { machine::processors() };
-    let most = options.threads.unwrap_or(usual);
-    let scope = Scope {
-        full: options.full,
-        threads: thread_counts(most),
-        methods: match modelled {
-            true => vec![StoreMethod::Streaming, StoreMethod::Clwb],
-            false => StoreMethod::available(),
-        },
-    };
+    let scope = scope(options, modelled.then_some(&models))?;
     let time = sample_time(options.full);
     let mut subjects: Vec<Box<dyn MemorySubject + '_>> =
         grounds.iter().map(|ground| ground.subject(time)).collect::<Result<_, _>>()?;
@@ -69,7 +60,7 @@ pub(super) fn profile(
     progress.expect(cost_plan.samples(rounds) * subjects.len() as u64);
     let before: Vec<Samples> = subjects.iter().map(|subject| subject.samples()).collect();
     let costs = measure(&cost_plan, &mut subjects, rounds, progress)?;
-    let remarks: Vec<(Option<String>, Option<String>)> = subjects
+    let remarks: Vec<_> = subjects
         .iter()
         .zip(before)
         .map(|(subject, before)| (subject.remarks(), unreliable(before, subject.samples())))
@@ -100,8 +91,23 @@ pub(super) fn profile(
         .collect()
 }
 
-/// The cost table that a profile of a memory model makes, if so many threads move most.
-pub(crate) fn model_costs(name: ModelName, threads: usize) -> Result<CostTable, BenchError> {
+/// How much is measured: of models alone with as many threads as keep them busy.
+fn scope(options: &ProfileOptions, models: Option<&Vec<ModelName>>) -> Result<Scope, BenchError> {
+    let most = match (options.threads, models) {
+        (Some(threads), _) => threads,
+        (None, Some(models)) => saturating(models)?,
+        (None, None) => machine::processors(),
+    };
+    let methods = match models {
+        Some(_) => vec![StoreMethod::Streaming, StoreMethod::Clwb],
+        None => StoreMethod::available(),
+    };
+    Ok(Scope { full: options.full, threads: thread_counts(most), methods })
+}
+
+/// The cost table that a profile of a memory model makes.
+pub(crate) fn model_costs(name: ModelName) -> Result<CostTable, BenchError> {
+    let threads = saturating(&[name])?;
     let methods = vec![StoreMethod::Streaming];
     let scope = Scope { full: false, threads: vec![threads], methods };
     let mut subjects: Vec<Box<dyn MemorySubject>> = vec![Box::new(ModelMemory::new(name)?)];
@@ -116,18 +122,6 @@ pub(crate) fn model_costs(name: ModelName, threads: usize) -> Result<CostTable, 
     let figure = figures.first().and_then(|figures| figures.first());
     let figure = figure.ok_or_else(|| BenchError::Usage("no costs were measured".to_owned()))?;
     costs::table(figure, origin).map_err(|error| BenchError::Usage(error.to_string()))
-}
-
-/// The number of threads that moves most at persistent memory's unit and at 4 KiB, on average.
-fn best_threads(figures: &[Figure], name: &str, scope: &Scope) -> usize {
-    let figure = figures.iter().find(|figure| figure.name == name);
-    let score = |position: usize| {
-        let series = figure.and_then(|figure| figure.series.get(position));
-        let at = |x: f64| series.and_then(|series| series.at(x)).unwrap_or(0.0);
-        at(256.0) + at(4096.0)
-    };
-    let best = (0..scope.threads.len()).max_by(|&a, &b| score(a).total_cmp(&score(b)));
-    best.and_then(|position| scope.threads.get(position)).copied().unwrap_or(1)
 }
 
 /// The least of which reading shows the medium: a power of two, since the arena takes what is read
@@ -210,6 +204,13 @@ impl Ground {
                 let huge_bytes = machine::huge_page_bytes().unwrap_or(0).saturating_sub(before);
                 Ok(Ground::Real { arena: Box::new(arena), huge_bytes, made: None })
             }
+        }
+    }
+
+    fn model(&self) -> Option<ModelName> {
+        match self {
+            Ground::Real { .. } => None,
+            Ground::Model(name) => Some(*name),
         }
     }
 

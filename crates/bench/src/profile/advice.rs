@@ -131,27 +131,42 @@ fn method(latency: &Figure) -> Option<String> {
     ))
 }
 
+/// What inner fences do to writes of 4 KiB and more, by the most threads. Sizes are told apart: an
+/// average would hide that large blocks gain what others do not lose.
 fn fences(figure: &Figure) -> Option<String> {
     let (each, units) = (figure.series.first()?, figure.series.get(1)?);
     let large = each.points.iter().filter(|point| point.x >= 4096.0);
-    let ratios: Vec<f64> =
-        large.filter_map(|point| Some(units.at(point.x)? / point.y.median)).collect();
-    let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
-    if !mean.is_finite() {
-        return None;
+    let changes: Vec<(f64, f64)> = large
+        .filter_map(|point| Some((point.x, units.at(point.x)? / point.y.median - 1.0)))
+        .filter(|(_, change)| change.is_finite())
+        .collect();
+    let range = |picked: &[(f64, f64)]| -> Option<String> {
+        let percents = || picked.iter().map(|(_, change)| change.abs() * 100.0);
+        let least = percents().fold(f64::INFINITY, f64::min);
+        let most = percents().fold(0.0, f64::max);
+        let sizes: Vec<String> = picked.iter().map(|&(size, _)| bytes(size)).collect();
+        let percent = match most - least {
+            ..1.0 => format!("{most:.0}%"),
+            _ => format!("{least:.0} to {most:.0}%"),
+        };
+        (!picked.is_empty()).then(|| format!("{percent} ({})", sizes.join(", ")))
+    };
+    let of = |keep: fn(f64) -> bool| -> Vec<(f64, f64)> {
+        changes.iter().copied().filter(|&(_, change)| keep(change)).collect()
+    };
+    let (raised, lowered) = (of(|change| change >= 0.05), of(|change| change <= -0.05));
+    let with = "With as many threads as were measured, a fence behind every 256 B of a large write";
+    match (range(&raised), range(&lowered)) {
+        _ if changes.is_empty() => None,
+        (None, None) => Some(format!("{with} makes no difference here.")),
+        (None, Some(lost)) => Some(format!("{with} costs bandwidth here: {lost}.")),
+        (Some(won), Some(lost)) => {
+            Some(format!("{with} raises bandwidth by {won} and costs {lost}."))
+        }
+        (Some(won), None) => Some(format!(
+            "{with} raises bandwidth by {won}, and lowers it at no size: put one there."
+        )),
     }
-    let percent = (mean - 1.0) * 100.0;
-    Some(match percent {
-        5.0.. => format!(
-            "Put a fence behind every 256 B of a large write: it raises the bandwidth by \
-             {percent:.0}% (4 KiB and more)."
-        ),
-        ..-5.0 => format!(
-            "A fence behind every 256 B of a large write costs {:.0}% of the bandwidth here.",
-            -percent
-        ),
-        _ => "A fence behind every 256 B of a large write makes no difference here.".to_owned(),
-    })
 }
 
 /// Advice on files and drives.
@@ -279,10 +294,33 @@ mod tests {
             "up to 16 threads, more only wait",
             "Do not write less than 64 B past the caches: 8 B take 658 ns",
             "Write 64 B and more by stores past the caches",
-            "raises the bandwidth by 67%",
+            "raises bandwidth by 67% (4 KiB), and lowers it at no size",
         ] {
             assert!(advice.contains(sentence), "{sentence}: {advice}");
         }
+    }
+
+    #[test]
+    fn advice_on_fences_tells_sizes_apart() {
+        let advice = |with: &[(f64, f64)]| {
+            let without: Vec<(f64, f64)> = with.iter().map(|&(x, _)| (x, 2.0)).collect();
+            let series = [("each block", &without[..]), ("each 256 B", with)];
+            fences(&figure("fence_each_unit", &series))
+        };
+        let says = |with: &[(f64, f64)], sentence: &str| {
+            let advice = advice(with).expect("advice");
+            assert!(advice.contains(sentence), "{sentence}: {advice}");
+        };
+        let (small, large) = (4096.0, 4_194_304.0);
+        // On average it would be a loss of 3%.
+        says(
+            &[(small, 1.6), (large, 2.36)],
+            "raises bandwidth by 18% (4 MiB) and costs 20% (4 KiB)",
+        );
+        says(&[(small, 2.0), (large, 2.5)], "by 25% (4 MiB), and lowers it at no size");
+        says(&[(small, 1.0), (large, 1.2)], "costs bandwidth here: 40 to 50% (4 KiB, 4 MiB)");
+        says(&[(small, 2.0), (large, 2.02)], "no difference");
+        assert_eq!(advice(&[(256.0, 1.0)]), None);
     }
 
     #[test]

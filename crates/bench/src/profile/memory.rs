@@ -11,8 +11,10 @@ use crate::progress::Progress;
 mod figures;
 pub(super) mod model;
 pub(super) mod real;
+mod threads;
 
 pub(super) use figures::{cost_plan, plan};
+pub(super) use threads::{best_threads, saturating};
 
 /// How often everything is measured.
 pub const ROUNDS: usize = 5;

@@ -185,6 +185,32 @@ fn a_model_gives_the_same_profile_every_time() {
     }
 }
 
+/// 000, figure 5: with several writers fences every 256 bytes remove what large blocks lose.
+#[test]
+fn the_module_is_advised_on_fences_as_the_paper_advises() {
+    let mut options = options("model:aep");
+    options.threads = Some(4);
+    let profile = profile(&options, &Progress::hidden()).expect("measures");
+    let advice = profile.media[0].advice.join("\n");
+    assert!(
+        advice.contains("(4 MiB, 16 MiB), and lowers it at no size: put one there"),
+        "{advice}"
+    );
+}
+
+#[test]
+fn a_models_costs_are_those_of_a_busy_device() {
+    let costs = addressable::model_costs(entresol_media::model::ModelName::Aep2).expect("costs");
+    let parameters = entresol_media::model::memory::AEP2;
+    // 002: two modules serve this many units of 256 B in a second, whatever is read of a unit.
+    let unit_ns = 256e9 / (2.0 * parameters.module.read_bytes_s as f64);
+    // 192 B anywhere on the grid of lines: half of them touch two units and wake the prefetcher.
+    for (bytes, units) in [(64, 1.0), (128, 1.0), (192, 2.0), (256, 1.0)] {
+        let ratio = costs.cost_ns(Access::Read, bytes) / (units * unit_ns);
+        assert!((0.95..1.05).contains(&ratio), "{bytes} B: {ratio}");
+    }
+}
+
 #[test]
 fn a_models_figures_are_the_models_own() {
     let profile = profile(&options("model:dram"), &Progress::hidden()).expect("measures");

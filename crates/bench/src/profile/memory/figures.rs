@@ -20,6 +20,8 @@ const ALL_BYTES: [usize; 22] = {
 };
 /// Fewer, for figures that have a line for each number of threads.
 const SOME_BYTES: [usize; 8] = [8, 64, 256, 512, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
+/// What inner fences do shows in blocks that outgrow a processor's cache.
+const FENCED_BYTES: [usize; 7] = [256, 512, 4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20];
 /// At which size readers and writers are mixed: persistent memory's unit.
 const MIXED_BYTES: usize = 256;
 const ORDERS: [Order; 2] = [Order::Random, Order::Sequential];
@@ -148,7 +150,8 @@ fn fences(plan: &mut Plan, scope: &Scope) {
     let settings =
         [("fence each block", Fences::EachBlock), ("fence each 256 B", Fences::EachUnit)];
     for (label, fences) in settings {
-        for &bytes in sizes(scope).iter().filter(|&&bytes| bytes >= 256) {
+        let sizes: &[usize] = if scope.full { &ALL_BYTES } else { &FENCED_BYTES };
+        for &bytes in sizes.iter().filter(|&&bytes| bytes >= 256) {
             let touch = Touch::Write(scope.methods[0], fences);
             let tasks = vec![task(touch, Order::Random, bytes); scope.most_threads()];
             plan.cell(figure, label, bytes as f64, tasks, Take::Bandwidth(Side::Writers));

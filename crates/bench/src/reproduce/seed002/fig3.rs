@@ -11,8 +11,6 @@ use crate::reproduce::{Check, Outcome, Settings};
 
 /// So many that at every size both modules always have something to do.
 const THREADS: u32 = 128;
-/// As many as fill the bandwidth, and each still has several blocks in one sample of `profile`.
-const PROFILE_THREADS: usize = 32;
 const ACCESSES: u64 = 30_000;
 const LARGEST: u64 = 4096;
 /// Sizes that touch equally many units come out equal but for this: the fewer accesses are under
@@ -125,7 +123,7 @@ fn of_sizes(reads: &Row, writes: &Row) -> Vec<Check> {
 /// Where the sweep ends, and what `profile` makes and saves of the same model.
 fn of_table(reads: &Row, writes: &Row) -> [Check; 3] {
     let full = reads.at(LARGEST) * LARGEST as f64 / reads_bytes_s();
-    let table = model_costs(ModelName::Aep2, PROFILE_THREADS).ok();
+    let table = model_costs(ModelName::Aep2).ok();
     let again = table.as_ref().and_then(|table| CostTable::from_json(&table.to_json()).ok());
     let same = table.is_some() && table == again;
     let apart = table.as_ref().map_or(f64::NAN, |table| {
