@@ -5,6 +5,7 @@ use entresol_base::ByteSize;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
+use super::costs;
 use crate::report::Table;
 use crate::report::curves::{Curve, CurvePoint, curves};
 use crate::report::svg::{Axis, Scale};
@@ -115,7 +116,11 @@ impl Figure {
 
     /// Whether two media are held against each other in it.
     pub(super) fn is_compared(&self) -> bool {
-        ["read_latency", "write_latency", "read_bandwidth_random", "max_iops"].contains(&self.name)
+        let of_memory = ["read_latency", "write_latency", "read_bandwidth_random"];
+        let of_files = ["latency", "bandwidth"];
+        self.name == costs::FIGURE
+            || of_memory.contains(&self.name)
+            || of_files.contains(&self.name)
     }
 
     /// All places on the bottom axis at which something was measured.

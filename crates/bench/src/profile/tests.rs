@@ -159,6 +159,18 @@ fn two_media_stand_side_by_side() {
     assert!(profile.page().render().contains("formula, random"));
 }
 
+#[test]
+fn two_drives_are_compared_in_time_and_bandwidth_too() {
+    let mut options = options("model:optane-ssd");
+    options.against = Some("model:nand-p3700".parse().expect("a medium"));
+    let profile = profile(&options, &Progress::hidden()).expect("measures");
+    let text: String = profile.tables().iter().map(ToString::to_string).collect();
+    let compared: Vec<&str> = text.lines().filter(|line| line.contains("both media")).collect();
+    for title in ["Latency, one request", "Bandwidth by size", "Most random requests"] {
+        assert!(compared.iter().any(|line| line.starts_with(title)), "{title}: {compared:?}");
+    }
+}
+
 fn options(medium: &str) -> ProfileOptions {
     ProfileOptions {
         medium: medium.parse().expect("a medium"),
