@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Duration;
 
 use entresol_base::sync::{Condvar, Mutex, RwLock, Woken};
-use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
+use entresol_base::{Picos, thread};
 
 /// Runs the body with the system's threads, and in worlds of many seeds.
 fn check(body: fn()) {
@@ -234,4 +234,90 @@ fn handles_can_be_sent_and_shared() {
     check::<Condvar>();
     check::<thread::Thread>();
     check::<thread::JoinHandle<u8>>();
+}
+
+/// A thread that has the lock whenever it is awake, until another has had it.
+fn hogged(take: fn(&RwLock<u32>, &Mutex<u32>), want: fn(&RwLock<u32>, &Mutex<u32>)) {
+    for preemption in [Preemption::Never, Preemption::OneIn(4)] {
+        let time_max = Some(Picos::from_secs(1));
+        let world = World::new(WorldOptions { preemption, time_max, ..WorldOptions::seeded(3) });
+        let ran = world.run(move || {
+            let locks = Arc::new((RwLock::new(0), Mutex::new(0), AtomicBool::new(false)));
+            let ours = locks.clone();
+            let hog = thread::spawn("hog", move || {
+                while !ours.2.load(Relaxed) {
+                    take(&ours.0, &ours.1);
+                }
+            });
+            let ours = locks.clone();
+            let others = spawn_all(3, move |_| {
+                thread::sleep(Duration::from_micros(1));
+                want(&ours.0, &ours.1);
+            });
+            join_all(others);
+            locks.2.store(true, Relaxed);
+            hog.join().expect("ends");
+        });
+        ran.unwrap_or_else(|failure| panic!("{preemption:?}: {failure}"));
+    }
+}
+
+#[test]
+fn nobody_is_kept_out_of_a_lock_by_one_who_takes_it_again_at_once() {
+    const LONG: Duration = Duration::from_micros(100);
+    let lock = |_: &RwLock<u32>, mutex: &Mutex<u32>| {
+        let _guard = mutex.lock();
+        thread::sleep(LONG);
+    };
+    let try_lock = |_: &RwLock<u32>, mutex: &Mutex<u32>| {
+        let _guard = mutex.try_lock();
+        thread::sleep(LONG);
+    };
+    let write = |lock: &RwLock<u32>, _: &Mutex<u32>| {
+        let _guard = lock.write();
+        thread::sleep(LONG);
+    };
+    let try_write = |lock: &RwLock<u32>, _: &Mutex<u32>| {
+        let _guard = lock.try_write();
+        thread::sleep(LONG);
+    };
+    let read = |lock: &RwLock<u32>, _: &Mutex<u32>| {
+        let _guard = lock.read();
+        thread::sleep(LONG);
+    };
+    let wait = |_: &RwLock<u32>, mutex: &Mutex<u32>| {
+        Condvar::new().wait_timeout(&mut mutex.lock(), LONG);
+    };
+    hogged(lock, lock);
+    hogged(try_lock, lock);
+    hogged(lock, wait);
+    hogged(write, write);
+    hogged(write, read);
+    hogged(try_write, read);
+    hogged(read, write);
+}
+
+#[test]
+fn who_gives_a_lock_up_that_was_promised_to_it_leaves_it_to_others() {
+    check(|| {
+        let mutex = Arc::new(Mutex::new(0));
+        let (ours, theirs) = (mutex.clone(), mutex.clone());
+        let hog = thread::spawn("hog", move || {
+            for _ in 0..100 {
+                let _guard = ours.lock();
+                thread::sleep(Duration::from_micros(100));
+            }
+        });
+        let others = spawn_all(4, move |_| {
+            for round in 0..100 {
+                let time = Duration::from_micros(170 * (round % 13));
+                if let Some(mut guard) = theirs.try_lock_for(time) {
+                    *guard += 1;
+                }
+            }
+        });
+        join_all(others);
+        hog.join().expect("ends");
+        assert!(*mutex.lock() > 0);
+    });
 }

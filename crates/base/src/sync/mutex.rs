@@ -56,6 +56,9 @@ impl<T: ?Sized> Mutex<T> {
         let schedule = Schedule::current();
         if let Some(schedule) = &schedule {
             schedule.step(place);
+            if schedule.is_promised_to_another(self.subject()) {
+                return None;
+            }
         }
         let inner = Some(self.inner.try_lock()?);
         if let Some(schedule) = &schedule {

@@ -68,7 +68,9 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let place = Location::caller();
-        step(place);
+        if !self.may_try(Subject::Read, place) {
+            return None;
+        }
         let inner = Some(self.share()?);
         self.hold(Subject::Read, place);
         Some(RwLockReadGuard { lock: self, inner })
@@ -78,8 +80,7 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let place = Location::caller();
-        step(place);
-        if self.claimed.load(Relaxed) {
+        if !self.may_try(Subject::Write, place) || self.claimed.load(Relaxed) {
             return None;
         }
         let inner = Some(self.inner.try_write()?);
@@ -117,6 +118,13 @@ impl<T: ?Sized> RwLock<T> {
         (!taken).then(|| Claim { lock: self })
     }
 
+    /// Takes a step; whether the lock is not promised to another thread.
+    fn may_try(&self, kind: fn(usize) -> Subject, place: Place) -> bool {
+        let Some(schedule) = Schedule::current() else { return true };
+        schedule.step(place);
+        !schedule.is_promised_to_another(self.subject(kind))
+    }
+
     fn hold(&self, kind: fn(usize) -> Subject, place: Place) {
         if let Some(schedule) = Schedule::current() {
             schedule.hold(self.subject(kind), place);
@@ -143,12 +151,6 @@ impl<T: ?Sized> Drop for Claim<'_, T> {
         if !self.lock.inner.is_locked_exclusive() {
             simulated::wake_all(&self.lock.waiting, self.lock.subject(Subject::Write));
         }
-    }
-}
-
-fn step(place: Place) {
-    if let Some(schedule) = Schedule::current() {
-        schedule.step(place);
     }
 }
 

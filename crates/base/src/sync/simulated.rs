@@ -8,6 +8,46 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::world::{Schedule, Subject, Wait, Woken};
 
+/// A thread that comes for a lock and finds it taken so many times is the next to have it. Without
+/// that one that takes it again at once, and sleeps while it has it, would keep all others out for
+/// ever; with more hurry fewer orders of threads would be tried.
+const TRIES_MAX: u32 = 16;
+
+/// One thread's attempts at a lock.
+struct Attempts<'a> {
+    schedule: &'a Schedule,
+    waiting: &'a AtomicU32,
+    subject: Subject,
+    failed: u32,
+}
+
+impl<'a> Attempts<'a> {
+    fn new(schedule: &'a Schedule, waiting: &'a AtomicU32, subject: Subject) -> Attempts<'a> {
+        Attempts { schedule, waiting, subject, failed: 0 }
+    }
+
+    fn attempt<G>(&mut self, try_take: impl Fn() -> Option<G>) -> Option<G> {
+        if !self.schedule.is_promised_to_another(self.subject)
+            && let Some(taken) = try_take()
+        {
+            return Some(taken);
+        }
+        self.failed += 1;
+        if self.failed >= TRIES_MAX {
+            self.schedule.promise(self.subject);
+        }
+        None
+    }
+}
+
+impl Drop for Attempts<'_> {
+    fn drop(&mut self) {
+        if self.schedule.keep_promise(self.subject) {
+            wake_all(self.waiting, self.subject);
+        }
+    }
+}
+
 /// Takes a lock for the running simulated thread, which may have to wait. `None`: time ran out.
 pub(super) fn acquire<G>(
     schedule: &Schedule,
@@ -29,8 +69,9 @@ pub(super) fn wait_for<G>(
     wait: Wait,
     try_take: impl Fn() -> Option<G>,
 ) -> Option<G> {
+    let mut attempts = Attempts::new(schedule, waiting, wait.subject);
     loop {
-        if let Some(taken) = try_take() {
+        if let Some(taken) = attempts.attempt(&try_take) {
             return Some(taken);
         }
         waiting.fetch_add(1, Relaxed);
@@ -54,8 +95,10 @@ pub(super) fn reacquire<G>(
     try_take: impl Fn() -> Option<G>,
 ) -> (G, bool) {
     let mut cancelled = woken == Woken::Cancelled;
+    let mut attempts = Attempts::new(schedule, waiting, wait.subject);
     loop {
-        if let Some(guard) = try_take() {
+        let taken = if cancelled { try_take() } else { attempts.attempt(&try_take) };
+        if let Some(guard) = taken {
             schedule.hold(wait.subject, wait.place);
             return (guard, cancelled);
         }

@@ -176,6 +176,21 @@ impl Schedule {
         }
     }
 
+    /// The running thread is the next to have a lock.
+    pub(crate) fn promise(&self, subject: Subject) {
+        self.state.borrow_mut().promise(subject);
+    }
+
+    /// Whether another thread is.
+    pub(crate) fn is_promised_to_another(&self, subject: Subject) -> bool {
+        self.state.borrow().is_promised_to_another(subject)
+    }
+
+    /// The running thread has the lock, or wants it no longer. Whether it was promised to it.
+    pub(crate) fn keep_promise(&self, subject: Subject) -> bool {
+        self.state.borrow_mut().keep_promise(subject)
+    }
+
     /// Wakes one of those who wait for it, drawn by the seed, here or in the worlds around.
     pub(crate) fn wake_one(&self, subject: Subject) -> bool {
         self.state.borrow_mut().wake_one(subject)

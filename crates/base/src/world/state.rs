@@ -124,6 +124,8 @@ pub(super) struct State {
     ready: Vec<ThreadId>,
     /// Who waits for something that is notified, longest first.
     waiting: Vec<(Subject, ThreadId)>,
+    /// Locks by their addresses, and the threads that are the next to have them, in order.
+    promised: Vec<(usize, ThreadId)>,
     timers: BinaryHeap<Timer>,
     /// Whose turn it is; none when the run is over.
     pub(super) running: Option<ThreadId>,
@@ -142,6 +144,7 @@ impl State {
             threads: Vec::new(),
             ready: Vec::new(),
             waiting: Vec::new(),
+            promised: Vec::new(),
             timers: BinaryHeap::new(),
             running: None,
             live: 0,
@@ -275,14 +278,53 @@ impl State {
         self.ready.push(id);
     }
 
-    /// Wakes one of those who wait for it, drawn by the seed.
+    /// The running thread is the next to have a lock, behind those to whom it is promised already.
+    /// (A writer that waits for readers to leave has its right already.)
+    pub(super) fn promise(&mut self, subject: Subject) {
+        let me = self.me();
+        if let (Some(lock), false) = (subject.lock(), matches!(subject, Subject::Readers(_)))
+            && !self.promised.contains(&(lock, me))
+        {
+            self.promised.push((lock, me));
+        }
+    }
+
+    fn promised_to(&self, subject: Subject) -> Option<ThreadId> {
+        if self.promised.is_empty() || matches!(subject, Subject::Readers(_)) {
+            return None;
+        }
+        let lock = subject.lock()?;
+        self.promised.iter().find(|(promised, _)| *promised == lock).map(|&(_, id)| id)
+    }
+
+    pub(super) fn is_promised_to_another(&self, subject: Subject) -> bool {
+        self.promised_to(subject).is_some_and(|id| id != self.me())
+    }
+
+    /// The running thread has the lock, or wants it no longer.
+    pub(super) fn keep_promise(&mut self, subject: Subject) -> bool {
+        let (me, count) = (self.me(), self.promised.len());
+        self.promised.retain(|&(lock, id)| id != me || subject.lock() != Some(lock));
+        self.promised.len() < count
+    }
+
+    /// Wakes one of those who wait for it: the one to whom it is promised, else one drawn by the
+    /// seed.
     pub(super) fn wake_one(&mut self, subject: Subject) -> bool {
+        if let Some(id) = self.promised_to(subject).filter(|&id| self.waits_for(id, subject)) {
+            self.wake(id, Woken::Notified);
+            return true;
+        }
         let count = self.waiting.iter().filter(|(waits, _)| *waits == subject).count();
         let chosen = if count > 1 { self.random.index(count) } else { 0 };
         let mut waiting = self.waiting.iter().filter(|(waits, _)| *waits == subject);
         let Some((_, id)) = waiting.nth(chosen) else { return false };
         self.wake(*id, Woken::Notified);
         true
+    }
+
+    fn waits_for(&self, id: ThreadId, subject: Subject) -> bool {
+        self.waiting.contains(&(subject, id))
     }
 
     /// Wakes all who wait for it.
