@@ -3,7 +3,8 @@
 //!
 //! [`Observed`] keeps its bytes in the process's own memory. Before each access it lets the world's
 //! scheduler hand the turn on, then lets observers take (virtual) time, then tells them what is
-//! about to happen and does it. Between telling and doing no other simulated thread runs.
+//! about to happen and does it; of an instruction that is a fence itself they are told the end too.
+//! Between telling and doing no other simulated thread runs.
 
 use std::fmt;
 use std::panic::Location;
@@ -41,8 +42,9 @@ pub enum FenceKind {
     /// A fence within [`Region::write_streaming`], behind each unit. It takes its time, but the
     /// caller is promised nothing before a drain, so whoever checks for crashes ignores it.
     Copy,
-    /// An instruction that reads and writes a word in one step; the processor does such a one only
-    /// when what this thread flushed before has arrived.
+    /// An instruction that reads and writes a word in one step, or a store that is sequentially
+    /// consistent, which x86 does by such a one; the processor does it only when what this thread
+    /// flushed before has arrived.
     Locked,
 }
 
@@ -66,7 +68,7 @@ pub enum Step {
         /// How.
         kind: StoreKind,
     },
-    /// A word is read and written in one step.
+    /// A word is read and written in one step, or stored sequentially consistently.
     Locked {
         /// Where it is.
         offset: u64,
@@ -84,7 +86,7 @@ pub enum Step {
     Drain,
 }
 
-/// Who observes a region. Everything is told before it is done.
+/// Who observes a region. Everything is told before it is done, but for [`Observer::locked`].
 pub trait Observer: Send + Sync {
     /// May let virtual time pass, in which other threads run: nothing has been told of the step
     /// yet. This is the only call in which an observer may wait.
@@ -111,6 +113,12 @@ pub trait Observer: Send + Sync {
     fn fence(&self, kind: FenceKind, place: Place) {
         let _ = (kind, place);
     }
+
+    /// What [`FenceKind::Locked`] spoke of has been done: other threads see all that this one has
+    /// stored, up to and with the word.
+    fn locked(&self, place: Place) {
+        let _ = place;
+    }
 }
 
 impl Observer for () {}
@@ -134,6 +142,10 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn fence(&self, kind: FenceKind, place: Place) {
         (**self).fence(kind, place);
+    }
+
+    fn locked(&self, place: Place) {
+        (**self).locked(place);
     }
 }
 
@@ -159,6 +171,10 @@ macro_rules! side_by_side {
 
             fn fence(&self, kind: FenceKind, place: Place) {
                 $(self.$index.fence(kind, place);)+
+            }
+
+            fn locked(&self, place: Place) {
+                $(self.$index.locked(place);)+
             }
         }
     };
@@ -240,6 +256,26 @@ impl<O: Observer> Observed<O> {
         alive
     }
 
+    /// A word is stored by `change`. On x86 a sequentially consistent store is an exchange.
+    #[inline]
+    #[track_caller]
+    fn store_word(&self, offset: u64, word: &[u8], order: Ordering, change: impl FnOnce(&Direct)) {
+        if order != Ordering::SeqCst {
+            if self.storing(offset, word, StoreKind::Cached) {
+                change(&self.bytes);
+            }
+            return;
+        }
+        self.assert_inside(offset, word.len());
+        if self.before(&Step::Locked { offset, len: word.len() }) {
+            let place = Location::caller();
+            self.observer.fence(FenceKind::Locked, place);
+            self.observer.store(offset, word, StoreKind::Cached, place);
+            change(&self.bytes);
+            self.observer.locked(place);
+        }
+    }
+
     /// A word is about to be read and perhaps written, in one step.
     #[inline]
     #[track_caller]
@@ -269,7 +305,9 @@ impl<O: Observer> Observed<O> {
         }
         let (new, place) = (new(old).to_le_bytes(), Location::caller());
         self.observer.store(offset, &new, StoreKind::Cached, place);
-        change(&self.bytes)
+        let old = change(&self.bytes);
+        self.observer.locked(place);
+        old
     }
 
     #[inline]
@@ -328,21 +366,18 @@ impl<O: Observer> Region for Observed<O> {
     }
 
     fn store_u8(&self, offset: u64, value: u8, order: Ordering) {
-        if self.storing(offset, &[value], StoreKind::Cached) {
-            self.bytes.store_u8(offset, value, order);
-        }
+        let change = |bytes: &Direct| bytes.store_u8(offset, value, order);
+        self.store_word(offset, &[value], order, change);
     }
 
     fn store_u32(&self, offset: u64, value: u32, order: Ordering) {
-        if self.storing(offset, &value.to_le_bytes(), StoreKind::Cached) {
-            self.bytes.store_u32(offset, value, order);
-        }
+        let change = |bytes: &Direct| bytes.store_u32(offset, value, order);
+        self.store_word(offset, &value.to_le_bytes(), order, change);
     }
 
     fn store_u64(&self, offset: u64, value: u64, order: Ordering) {
-        if self.storing(offset, &value.to_le_bytes(), StoreKind::Cached) {
-            self.bytes.store_u64(offset, value, order);
-        }
+        let change = |bytes: &Direct| bytes.store_u64(offset, value, order);
+        self.store_word(offset, &value.to_le_bytes(), order, change);
     }
 
     fn compare_exchange_u32(
@@ -358,11 +393,13 @@ impl<O: Observer> Region for Observed<O> {
         if !alive {
             return Err(found);
         }
+        let place = Location::caller();
         if found == current {
-            let place = Location::caller();
             self.observer.store(offset, &new.to_le_bytes(), StoreKind::Cached, place);
         }
-        self.bytes.compare_exchange_u32(offset, current, new, success, failure)
+        let done = self.bytes.compare_exchange_u32(offset, current, new, success, failure);
+        self.observer.locked(place);
+        done
     }
 
     fn compare_exchange_u64(
@@ -378,11 +415,13 @@ impl<O: Observer> Region for Observed<O> {
         if !alive {
             return Err(found);
         }
+        let place = Location::caller();
         if found == current {
-            let place = Location::caller();
             self.observer.store(offset, &new.to_le_bytes(), StoreKind::Cached, place);
         }
-        self.bytes.compare_exchange_u64(offset, current, new, success, failure)
+        let done = self.bytes.compare_exchange_u64(offset, current, new, success, failure);
+        self.observer.locked(place);
+        done
     }
 
     fn swap_u64(&self, offset: u64, new: u64, order: Ordering) -> u64 {

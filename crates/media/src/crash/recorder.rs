@@ -3,10 +3,11 @@
 //! The model: an aligned word of eight bytes is durable whole or not at all, and a longer store is
 //! several words in no order. Of a line some first stores are durable, whichever thread made them;
 //! lines know nothing of each other. A flush covers the stores that the line has at that moment,
-//! and counts once the same thread drains (or does a locked instruction). A `clflush` also keeps
+//! and counts once the same thread drains (or does a locked instruction, which a sequentially
+//! consistent store is as well). A `clflush` also keeps
 //! the thread's later stores behind it. Stores past the caches arrive word by word, in no order,
-//! until the thread drains. With [`Domain::Caches`] what is visible is durable, and only stores
-//! past the caches wait for a drain.
+//! until the thread drains. With [`Domain::Caches`] what is visible is durable, so the word of a
+//! locked instruction is when that is done, and only stores past the caches wait for a drain.
 //!
 //! Where the processor promises more than [`Region`](crate::region::Region) does (fences within a
 //! streaming copy, a `clflush` that other threads have seen the end of), less is taken for granted.
@@ -50,8 +51,8 @@ pub struct RecorderOptions {
     pub domain: Domain,
     /// How lines are flushed.
     pub flush: FlushKind,
-    /// Whether an instruction that reads and writes in one step also waits for this thread's
-    /// flushes, as x86's do. Without it a program is tried that relies on drains alone.
+    /// Whether an instruction that reads and writes in one step is also a fence of this thread, as
+    /// x86's are. Without it a program is tried that relies on drains alone.
     pub locked_fences: bool,
 }
 
@@ -376,7 +377,9 @@ impl Observer for Recorder {
             let state = core.state();
             let State { scratch: Some(scratch), records: true, .. } = &*state else { return };
             let Pending { lines, streams, cuts } = &scratch.pending;
-            lines.has_flushed(thread) || streams.has_stored(thread) || cuts.has_stored(thread)
+            // Those before a locked instruction and its own are settled together at its end.
+            let visible = kind != FenceKind::Locked && cuts.has_stored(thread);
+            lines.has_flushed(thread) || streams.has_stored(thread) || visible
         };
         match (effect, kind) {
             (true, _) => core.power.point(PointKind::Drain, place),
@@ -387,6 +390,24 @@ impl Observer for Recorder {
             scratch.pending.lines.fence(thread);
             scratch.pending.streams.fence(thread);
             scratch.pending.cuts.fence(thread);
+        }
+    }
+
+    fn locked(&self, place: Place) {
+        let core = &*self.0;
+        if core.options.domain == Domain::Memory || !core.options.locked_fences {
+            return;
+        }
+        let has_stored = {
+            let state = core.state();
+            let State { scratch: Some(scratch), records: true, .. } = &*state else { return };
+            scratch.pending.cuts.has_stored(thread_now())
+        };
+        if has_stored {
+            core.power.point(PointKind::Stores, place);
+            if let Some(scratch) = &mut core.state().scratch {
+                scratch.pending.cuts.fence(thread_now());
+            }
         }
     }
 }

@@ -40,7 +40,8 @@ pub struct Counts {
     pub drains: u64,
     /// Fences within copies past the caches.
     pub copy_fences: u64,
-    /// Reads and writes in one step, also those that found another value and wrote none.
+    /// Reads and writes in one step, also those that found another value and wrote none, and
+    /// sequentially consistent stores.
     pub locked: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Observed regions behave as mapped ones, and tell everything once, in order.
 
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::*;
 
@@ -33,6 +33,11 @@ impl Observer for Diary {
     fn fence(&self, kind: FenceKind, place: Place) {
         assert!(place.file().ends_with("tests.rs"), "{place}");
         self.note(format!("{kind:?}"));
+    }
+
+    fn locked(&self, place: Place) {
+        assert!(place.file().ends_with("tests.rs"), "{place}");
+        self.note("done".to_owned());
     }
 }
 
@@ -86,6 +91,8 @@ fn observers_are_told_in_order_and_where_in_the_program() {
     region.persist(0, 16);
     let _ = region.compare_exchange_u64(8, 1, 2, Relaxed, Relaxed);
     let _ = region.compare_exchange_u64(8, 1, 3, Relaxed, Relaxed);
+    region.swap_u64(8, 4, Relaxed);
+    region.store_u32(4, 4, SeqCst);
     region.write(0, b"");
     region.flush(64, 0);
     let expected = [
@@ -102,8 +109,17 @@ fn observers_are_told_in_order_and_where_in_the_program() {
         "load 8+8",
         "Locked",
         "Cached 8+8",
+        "done",
         "load 8+8",
         "Locked",
+        "done",
+        "load 8+8",
+        "Locked",
+        "Cached 8+8",
+        "done",
+        "Locked",
+        "Cached 4+4",
+        "done",
     ];
     let (first, second) = region.observer();
     assert_eq!(*first.0.lock().expect("alive"), expected);

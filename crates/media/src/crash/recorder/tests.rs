@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use entresol_base::rng::Rng;
 
@@ -352,6 +352,11 @@ fn locked_instructions_wait_for_flushes_unless_told_not_to() {
         region.flush(0, 8);
         assert_eq!(region.compare_exchange_u64(64, 0, 1, Relaxed, Relaxed), Ok(0));
         assert_eq!(images(&power).len(), count);
+        let (power, region) = recorded(RecorderOptions { locked_fences, ..Default::default() });
+        region.store_u64(0, 1, Relaxed);
+        region.flush(0, 8);
+        region.store_u64(64, 1, SeqCst);
+        assert_eq!(images(&power).len(), count, "a sequentially consistent store is one");
     }
 }
 
@@ -391,6 +396,34 @@ fn where_caches_survive_images_are_cuts_of_one_order() {
     assert_eq!(images(&power).len(), 4, "past the caches, and waiting for a drain");
     region.drain();
     assert_eq!(images(&power).len(), 1);
+}
+
+#[test]
+fn where_caches_survive_a_locked_instruction_is_durable_when_it_is_done() {
+    let domain = Domain::Caches { every: 100 };
+    for what in 0..6 {
+        let (power, region) = recorded(RecorderOptions { domain, ..Default::default() });
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let saw = seen.clone();
+        region.store_u64(64, 1, Relaxed);
+        power.watch(Box::new(move |point, media| {
+            saw.lock().expect("alive").push((point.kind, media[0].units()));
+        }));
+        match what {
+            0 => drop(region.swap_u64(0, 2, Relaxed)),
+            1 => drop(region.fetch_add_u64(0, 2, Relaxed)),
+            2 => drop(region.compare_exchange_u64(0, 0, 2, Relaxed, Relaxed)),
+            3 => drop(region.compare_exchange_u32(0, 0, 2, Relaxed, Relaxed)),
+            4 => region.store_u64(0, 2, SeqCst),
+            _ => drop(region.compare_exchange_u64(0, 7, 8, Relaxed, Relaxed)),
+        }
+        power.unwatch();
+        let stores = if what < 5 { 2 } else { 1 };
+        let seen = seen.lock().expect("alive");
+        assert_eq!(*seen, [(PointKind::Stores, vec![stores])], "{what}: until then any cut");
+        let found: Vec<(u8, u8)> = images(&power).iter().map(|all| (all[8], all[0])).collect();
+        assert_eq!(found, [(1, if what < 5 { 2 } else { 0 })], "{what}");
+    }
 }
 
 #[test]
