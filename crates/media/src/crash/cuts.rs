@@ -10,8 +10,19 @@ use crate::region::Direct;
 /// The stores since the last crash point, in the order in which they became visible.
 #[derive(Debug, Default)]
 pub(super) struct Cuts {
-    /// Who stored, the number of the word, and what it was before.
-    log: Vec<(u32, u64, u64)>,
+    log: Vec<Entry>,
+}
+
+/// A word that was stored.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) thread: u32,
+    /// The number of the word.
+    pub(super) number: u64,
+    /// What it was.
+    pub(super) before: u64,
+    /// Whether poison waits for it.
+    pub(super) heals: bool,
 }
 
 impl Cuts {
@@ -23,25 +34,31 @@ impl Cuts {
         self.log.len()
     }
 
-    pub(super) fn store(&mut self, number: u64, before: u64, thread: u32) {
-        self.log.push((thread, number, before));
+    pub(super) fn store(&mut self, entry: Entry) {
+        self.log.push(entry);
+    }
+
+    /// How many stores bring a word for which poison waits, if one is on its way.
+    pub(super) fn healer(&self, number: u64) -> Option<usize> {
+        let first = self.log.iter().position(|entry| entry.heals && entry.number == number);
+        first.map(|first| first + 1)
     }
 
     /// Whether a fence of this thread makes anything visible.
     pub(super) fn has_stored(&self, thread: u32) -> bool {
-        self.log.iter().any(|&(who, ..)| who == thread)
+        self.log.iter().any(|entry| entry.thread == thread)
     }
 
     /// What this thread has stored is visible, and so is everything before.
     pub(super) fn fence(&mut self, thread: u32) {
-        let last = self.log.iter().rposition(|&(who, ..)| who == thread);
+        let last = self.log.iter().rposition(|entry| entry.thread == thread);
         self.log.drain(..last.map_or(0, |last| last + 1));
     }
 
     /// How many stores are visible at the least, since this thread loads one of another's.
     pub(super) fn seen(&self, offset: u64, len: usize, thread: u32) -> usize {
         let words = offset / 8..(offset + len as u64).div_ceil(8);
-        let seen = |&(who, word, _): &(u32, u64, u64)| who != thread && words.contains(&word);
+        let seen = |entry: &Entry| entry.thread != thread && words.contains(&entry.number);
         self.log.iter().rposition(seen).map_or(0, |last| last + 1)
     }
 
@@ -52,14 +69,14 @@ impl Cuts {
 
     /// Takes back all stores but the first `choice`.
     pub(super) fn apply(&self, choice: u16, bytes: &Direct, journal: &mut Journal) {
-        for &(_, number, before) in self.log[usize::from(choice)..].iter().rev() {
-            journal.note(bytes, number * 8 / LINE_BYTES);
-            bytes.store_u64(number * 8, before, Ordering::Relaxed);
+        for entry in self.log[usize::from(choice)..].iter().rev() {
+            journal.note(bytes, entry.number * 8 / LINE_BYTES);
+            bytes.store_u64(entry.number * 8, entry.before, Ordering::Relaxed);
         }
     }
 
     pub(super) fn flip(&mut self, number: u64, bit: u64) {
-        let same = self.log.iter_mut().filter(|(_, word, _)| *word == number);
-        same.for_each(|(.., before)| *before ^= bit);
+        let same = self.log.iter_mut().filter(|entry| entry.number == number);
+        same.for_each(|entry| entry.before ^= bit);
     }
 }

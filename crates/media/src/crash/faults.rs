@@ -8,48 +8,98 @@ use crate::observe::LINE_BYTES;
 /// The unit in which 3D XPoint loses its contents.
 const POISON_BYTES: u64 = 256;
 
-/// Ranges of 256 bytes that cannot be loaded.
+/// Its words.
+const POISON_WORDS: u64 = POISON_BYTES / 8;
+
+/// Ranges of 256 bytes that cannot be loaded, or that a crash may leave so.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Poison {
-    /// The number of the range, and which of its words were not written since, bit by bit.
-    ranges: Vec<(u64, u32)>,
+    ranges: Vec<Range>,
+}
+
+/// A range; its words bit by bit.
+#[derive(Debug, Clone)]
+struct Range {
+    number: u64,
+    /// The words that were not written since it was poisoned.
+    missing: u32,
+    /// Those, and the words of which it is not known that what was written is durable.
+    unsure: u32,
+}
+
+impl Range {
+    fn words(&self, bits: u32) -> impl Iterator<Item = u64> + use<> {
+        let first = self.number * POISON_WORDS;
+        (0..POISON_WORDS).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| first + bit)
+    }
+
+    fn bits(&self, is_among: impl Fn(u64) -> bool) -> u32 {
+        let first = self.number * POISON_WORDS;
+        (0..POISON_WORDS).filter(|bit| is_among(first + bit)).fold(0, |bits, bit| bits | 1 << bit)
+    }
 }
 
 impl Poison {
     pub(super) fn add(&mut self, offset: u64) {
         let number = offset / POISON_BYTES;
-        self.ranges.retain(|(range, _)| *range != number);
-        self.ranges.push((number, u32::MAX));
+        self.ranges.retain(|range| range.number != number);
+        self.ranges.push(Range { number, missing: u32::MAX, unsure: u32::MAX });
     }
 
+    /// Whether nothing faults and nothing may after a crash.
     pub(super) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
+    fn faulting(&self) -> impl Iterator<Item = u64> {
+        self.ranges.iter().filter(|range| range.missing != 0).map(|range| range.number)
+    }
+
     pub(super) fn ranges(&self) -> Vec<u64> {
-        self.ranges.iter().map(|(number, _)| number * POISON_BYTES).collect()
+        self.faulting().map(|number| number * POISON_BYTES).collect()
     }
 
     /// Faults if any of the bytes cannot be loaded, as the processor would.
     pub(super) fn check(&self, offset: u64, len: usize) {
         let touched = offset / POISON_BYTES..(offset + len as u64).div_ceil(POISON_BYTES);
-        if let Some((number, _)) = self.ranges.iter().find(|(range, _)| touched.contains(range)) {
+        if let Some(number) = self.faulting().find(|number| touched.contains(number)) {
             panic!("a load at {offset} of memory that is poisoned from {}", number * POISON_BYTES);
         }
     }
 
-    /// Whole words of a line are about to be written.
-    pub(super) fn written(&mut self, offset: u64, len: usize) {
-        if self.ranges.is_empty() {
-            return;
+    /// Whether it matters to it that the word is written: that is not durable yet.
+    pub(super) fn awaits(&self, word: u64) -> bool {
+        self.ranges.iter().any(|range| range.unsure & range.bits(|own| own == word) != 0)
+    }
+
+    /// These words are about to be written. `is_pending` says of a word that was written before
+    /// whether that may still be lost.
+    pub(super) fn written(
+        &mut self,
+        words: std::ops::Range<u64>,
+        is_pending: impl Fn(u64) -> bool,
+    ) {
+        for range in &mut self.ranges {
+            let durable = range.words(range.unsure & !range.missing);
+            let durable: Vec<u64> = durable.filter(|&word| !is_pending(word)).collect();
+            range.unsure &= !range.bits(|word| durable.contains(&word));
+            range.missing &= !range.bits(|word| words.contains(&word));
         }
-        let words = offset.div_ceil(8)..(offset + len as u64) / 8;
-        for (number, missing) in &mut self.ranges {
-            let first = *number * (POISON_BYTES / 8);
-            let written = (0..32).filter(|bit| words.contains(&(first + bit)));
-            written.for_each(|bit| *missing &= !(1 << bit));
+        self.ranges.retain(|range| range.unsure != 0);
+    }
+
+    /// What is left of it by a crash. `is_lost` says of a word that was written whether the crash
+    /// has lost that.
+    pub(super) fn after(&self, is_lost: impl Fn(u64) -> bool) -> Poison {
+        let mut left = self.clone();
+        for range in &mut left.ranges {
+            let lost: Vec<u64> =
+                range.words(range.unsure & !range.missing).filter(|&word| is_lost(word)).collect();
+            range.missing |= range.bits(|word| lost.contains(&word));
+            range.unsure = range.missing;
         }
-        self.ranges.retain(|(_, missing)| *missing != 0);
+        left.ranges.retain(|range| range.missing != 0);
+        left
     }
 }
 

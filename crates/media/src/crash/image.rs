@@ -31,7 +31,12 @@ impl RegionImage {
             if let Some(of_parent) = &state.scratch {
                 apply(&of_parent.pending, choices, bytes, &mut scratch.journal);
             }
-            state.poison.clone()
+            match &state.scratch {
+                Some(scratch) if !state.poison.is_empty() => {
+                    state.poison.after(|word| scratch.pending.has_lost(word, choices))
+                }
+                _ => state.poison.clone(),
+            }
         };
         let watches = choices.len() > UNITS_UNWATCHED_MAX;
         if watches {

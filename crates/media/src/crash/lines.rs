@@ -23,6 +23,8 @@ pub(super) type Words = [u64; 8];
 pub(super) struct Atom {
     pub(super) word: u8,
     pub(super) value: u64,
+    /// Whether poison waits for it, so that even what is no other value makes a difference.
+    pub(super) heals: bool,
 }
 
 /// The lines whose newest contents may not be durable.
@@ -49,6 +51,8 @@ struct Line {
     marks: Vec<(u32, u64)>,
     /// Whether some word was stored more than once.
     rewritten: bool,
+    /// Whether poison waits for some atom.
+    heals: bool,
 }
 
 /// Some atoms of a line that were stored in one access.
@@ -102,7 +106,7 @@ impl Lines {
         self.slots[line as usize].checked_sub(1).map(|slot| &self.dirty[slot as usize])
     }
 
-    /// Notes that `atoms`, which differ from what `bytes` hold, are about to be stored in `line`.
+    /// Notes that `atoms`, which make a difference, are about to be stored in `line`.
     pub(super) fn store(&mut self, bytes: &Direct, line: u64, atoms: &[Atom], thread: u32) {
         if atoms.is_empty() {
             return;
@@ -201,6 +205,21 @@ impl Lines {
         units.extend(self.dirty.iter().map(|line| line.states() as u16));
     }
 
+    /// The unit in which a word for which poison waits is on its way.
+    pub(super) fn healer(&self, word: u64) -> Option<usize> {
+        let unit = self.slots[(word / 8) as usize].checked_sub(1)? as usize;
+        let heals = |atom: &Atom| atom.heals && u64::from(atom.word) == word % 8;
+        self.dirty[unit].atoms.iter().any(heals).then_some(unit)
+    }
+
+    /// Whether such a word is there in a state.
+    pub(super) fn is_healed(&self, unit: usize, word: u64, choice: u16) -> bool {
+        let mut healed = false;
+        let heals = |atom: &Atom| atom.heals && u64::from(atom.word) == word % 8;
+        self.dirty[unit].each(choice.into(), |atom| healed |= heals(atom));
+        healed
+    }
+
     /// What a line holds in a state.
     pub(super) fn words(&self, unit: usize, choice: u16) -> Words {
         self.dirty[unit].words(u32::from(choice))
@@ -210,7 +229,7 @@ impl Lines {
     pub(super) fn settle(&self, choices: &mut [u16]) {
         while self.raise(choices) {}
         for (line, choice) in self.dirty.iter().zip(choices) {
-            if line.rewritten && line.states() <= STATES_COMPARED {
+            if line.rewritten && !line.heals && line.states() <= STATES_COMPARED {
                 let words = line.words(u32::from(*choice));
                 let same = (0..*choice).find(|&earlier| line.words(u32::from(earlier)) == words);
                 *choice = same.unwrap_or(*choice);
@@ -243,6 +262,7 @@ impl Line {
         self.stores.clear();
         self.marks.clear();
         self.rewritten = false;
+        self.heals = false;
     }
 
     fn states(&self) -> u32 {
@@ -252,6 +272,7 @@ impl Line {
     fn push(&mut self, atoms: &[Atom], thread: u32, sequence: u64) {
         let known = |atom: &Atom| self.atoms.iter().any(|other| other.word == atom.word);
         self.rewritten = self.rewritten || atoms.iter().any(known);
+        self.heals = self.heals || atoms.iter().any(|atom| atom.heals);
         self.atoms.extend_from_slice(atoms);
         let (before, any, first) = (self.states(), (1 << atoms.len()) - 1, atoms.len() as u32);
         let (parts, states) = match before {
@@ -305,8 +326,14 @@ impl Line {
     }
 
     fn words(&self, state: u32) -> Words {
-        let (mut words, mut begin, mut before) = (self.durable, 0, 0);
-        let mut put = |atom: &Atom| words[usize::from(atom.word)] = atom.value;
+        let mut words = self.durable;
+        self.each(state, |atom| words[usize::from(atom.word)] = atom.value);
+        words
+    }
+
+    /// The atoms that are there in a state, in their order.
+    fn each(&self, state: u32, mut put: impl FnMut(&Atom)) {
+        let (mut begin, mut before) = (0, 0);
         for store in &self.stores {
             if state <= before {
                 break;
@@ -324,6 +351,5 @@ impl Line {
             }
             (begin, before) = (store.end as usize, store.state);
         }
-        words
     }
 }

@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::cuts::Cuts;
+use super::cuts::{Cuts, Entry};
 use super::faults::{Looked, Poison};
 use super::image::RegionImage;
 use super::journal::Journal;
@@ -202,6 +202,28 @@ impl Pending {
         self.streams.reset();
         self.cuts.reset();
     }
+
+    /// Whether a word for which poison waits is on its way.
+    fn heals(&self, word: u64) -> bool {
+        let Pending { lines, streams, cuts } = self;
+        lines.healer(word).is_some()
+            || streams.healer(word).is_some()
+            || cuts.healer(word).is_some()
+    }
+
+    /// Whether it is, and is not there in a state.
+    pub(super) fn has_lost(&self, word: u64, choices: &[u16]) -> bool {
+        let Pending { lines, streams, cuts } = self;
+        if let Some(unit) = lines.healer(word) {
+            return !lines.is_healed(unit, word, choices[unit]);
+        }
+        let (of_words, of_cuts) = choices[lines.len()..].split_at(streams.len());
+        if let Some(unit) = streams.healer(word) {
+            return of_words[unit] == 0;
+        }
+        let count = cuts.healer(word);
+        count.is_some_and(|count| of_cuts.iter().any(|&choice| usize::from(choice) < count))
+    }
 }
 
 impl State {
@@ -232,7 +254,16 @@ impl State {
     fn store(&mut self, core: &Core, at: u64, bytes: &[u8], kind: StoreKind, place: Place) {
         let (line, thread) = (at / LINE_BYTES, thread_now());
         self.change(&core.bytes, line);
-        let State { scratch: Some(scratch), records: true, .. } = self else { return };
+        let whole = at.div_ceil(8)..(at + bytes.len() as u64) / 8;
+        let State { scratch: Some(scratch), poison, records, .. } = self else { return };
+        if !poison.is_empty() {
+            poison.written(whole.clone(), |word| *records && scratch.pending.heals(word));
+        }
+        if !*records {
+            return;
+        }
+        let heals =
+            |number: u64| !poison.is_empty() && whole.contains(&number) && poison.awaits(number);
         let Pending { lines, streams, cuts } = &mut scratch.pending;
         let mixed = match kind {
             StoreKind::Cached => streams.touches(line),
@@ -244,20 +275,23 @@ impl State {
         let words = merged_words(&core.bytes, at, bytes);
         match (kind, core.options.domain) {
             (StoreKind::Streaming, _) => words.for_each(|(number, before, after)| {
-                streams.store(number, before, after, thread);
+                streams.store(number, (before, after), heals(number), thread);
             }),
             (StoreKind::Cached, Domain::Memory) => {
-                let mut atoms = [Atom { word: 0, value: 0 }; 8];
-                let changed = words.filter(|(_, before, after)| before != after);
+                let mut atoms = [Atom { word: 0, value: 0, heals: false }; 8];
+                let changed =
+                    words.filter(|&(number, before, after)| before != after || heals(number));
                 let count = changed.zip(&mut atoms).fold(0, |count, ((number, _, value), atom)| {
-                    *atom = Atom { word: (number % 8) as u8, value };
+                    *atom = Atom { word: (number % 8) as u8, value, heals: heals(number) };
                     count + 1
                 });
                 lines.store(&core.bytes, line, &atoms[..count], thread);
             }
             (StoreKind::Cached, Domain::Caches { .. }) => words
-                .filter(|(_, before, after)| before != after)
-                .for_each(|(number, before, _)| cuts.store(number, before, thread)),
+                .filter(|&(number, before, after)| before != after || heals(number))
+                .for_each(|(number, before, _)| {
+                    cuts.store(Entry { thread, number, before, heals: heals(number) });
+                }),
         }
     }
 }
@@ -349,9 +383,7 @@ impl Observer for Recorder {
                 core.power.point(PointKind::Stores, place);
                 core.forget(usize::MAX);
             }
-            let mut state = core.state();
-            state.store(core, at, bytes, kind, place);
-            state.poison.written(at, bytes.len());
+            core.state().store(core, at, bytes, kind, place);
         }
     }
 

@@ -19,6 +19,8 @@ struct Word {
     durable: u64,
     /// What was stored in it, and by which thread.
     values: Vec<(u32, u64)>,
+    /// Whether poison waits for it.
+    heals: bool,
 }
 
 impl Streams {
@@ -38,18 +40,31 @@ impl Streams {
         !self.is_empty() && words.any(|word| self.slots.contains_key(&word))
     }
 
-    /// Notes that a word which holds `before` is about to be stored.
-    pub(super) fn store(&mut self, number: u64, before: u64, value: u64, thread: u32) {
+    /// Notes that a word which holds `before` is about to be stored, and whether poison waits for
+    /// that.
+    pub(super) fn store(
+        &mut self,
+        number: u64,
+        (before, value): (u64, u64),
+        heals: bool,
+        thread: u32,
+    ) {
         let known = self.slots.get(&number).copied();
-        if known.is_none() && before == value {
+        if known.is_none() && before == value && !heals {
             return;
         }
         let slot = known.unwrap_or_else(|| {
-            self.words.push(Word { number, durable: before, values: Vec::new() });
+            self.words.push(Word { number, durable: before, values: Vec::new(), heals: false });
             self.slots.insert(number, self.words.len() - 1);
             self.words.len() - 1
         });
         self.words[slot].values.push((thread, value));
+        self.words[slot].heals |= heals;
+    }
+
+    /// The unit of a word for which poison waits, if it is on its way.
+    pub(super) fn healer(&self, number: u64) -> Option<usize> {
+        self.slots.get(&number).copied().filter(|&slot| self.words[slot].heals)
     }
 
     /// Whether a fence of this thread makes anything durable.
@@ -66,6 +81,7 @@ impl Streams {
             if let Some(last) = word.values.iter().rposition(|&(who, _)| who == thread) {
                 word.durable = word.values[last].1;
                 word.values.drain(..=last);
+                word.heals = false;
             }
             !word.values.is_empty()
         });
@@ -107,6 +123,9 @@ impl Streams {
     /// Takes the first state that looks the same.
     pub(super) fn settle(&self, choices: &mut [u16]) {
         for (unit, choice) in choices.iter_mut().enumerate() {
+            if self.words[unit].heals {
+                continue;
+            }
             let value = self.value(unit, *choice);
             let same = (0..*choice).find(|&earlier| self.value(unit, earlier) == value);
             *choice = same.unwrap_or(*choice);

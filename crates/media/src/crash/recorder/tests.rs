@@ -454,6 +454,56 @@ fn poisoned_memory_faults_until_it_is_written() {
     assert!(!faults(&image, 256) && faults(&region, 256));
 }
 
+/// Of every image whether loads of the first 256 bytes fault.
+fn poisoned_images(power: &Power) -> Vec<bool> {
+    let medium = power.media().pop().expect("attached");
+    let states = medium.units();
+    let count: usize = states.iter().map(|&states| usize::from(states) + 1).product();
+    let image = |mut number: usize| {
+        let mut choices: Vec<u16> = Vec::new();
+        for &states in &states {
+            choices.push((number % (usize::from(states) + 1)) as u16);
+            number /= usize::from(states) + 1;
+        }
+        medium.settle(&mut choices);
+        let image = medium.image(&choices, &Power::new());
+        let region = image.downcast_ref::<RegionImage>().expect("a region").region();
+        !region.observer().poisoned().is_empty()
+    };
+    (0..count).map(image).collect()
+}
+
+#[test]
+fn poison_is_gone_after_a_crash_only_where_what_overwrote_it_is_there() {
+    let caches = Domain::Caches { every: 1000 };
+    for (domain, streaming) in [(Domain::Memory, false), (Domain::Memory, true), (caches, false)] {
+        let (power, region) = recorded(RecorderOptions { domain, ..Default::default() });
+        region.observer().poison(0);
+        assert_eq!(poisoned_images(&power), [true]);
+        // What is written is what was there: only the poison makes a difference.
+        for line in (0..256).step_by(64) {
+            match streaming {
+                true => region.write_streaming(line, &[0; 64]),
+                false => region.write(line, &[0; 64]),
+            }
+            if line < 192 && domain == Domain::Memory {
+                region.persist(line, 64);
+            }
+        }
+        assert!(region.observer().poisoned().is_empty(), "programs can load it again");
+        let found = poisoned_images(&power);
+        let healed = found.iter().filter(|&&poisoned| !poisoned).count();
+        assert!(found.len() > 1 && healed == 1, "{domain:?} {streaming}: {found:?}");
+        region.store_u64(200, 0, Relaxed);
+        assert!(poisoned_images(&power).contains(&true), "the same again is not more durable");
+        region.persist(192, 64);
+        assert_eq!(poisoned_images(&power), [false], "{domain:?} {streaming}");
+        region.store_u64(200, 1, Relaxed);
+        let later = poisoned_images(&power);
+        assert!(later.len() == 2 && !later.contains(&true), "what comes later may be lost");
+    }
+}
+
 #[test]
 fn a_flipped_bit_is_there_in_every_state_and_gone_with_its_image() {
     let (power, region) = recorded(RecorderOptions::default());
