@@ -53,6 +53,18 @@ pub trait Unsettled: Send + Sync {
     /// takes back everything that was done to it; until then nobody touches the medium itself.
     fn image(&self, choices: &[u16], power: &Power) -> Box<dyn Any>;
 
+    /// When what is not durable was done to it, by [`Power::tick`]; none if it does not know.
+    fn moments(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    /// Moves `choices`, one for each unit, to the state in which everything that was done before a
+    /// moment is durable and nothing since: what a cut of the power leaves if all caches are
+    /// written back in time, or keep their contents. Who knows no moments leaves them.
+    fn cut(&self, moment: u64, choices: &mut [u16]) {
+        let _ = (moment, choices);
+    }
+
     /// Which units were looked at in the images since the last call; none if it is not known.
     fn looked_at(&self) -> Option<Vec<bool>> {
         None
@@ -121,6 +133,7 @@ pub struct Power(Arc<Shared>);
 struct Shared {
     watched: AtomicBool,
     points: AtomicU64,
+    ticks: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -180,6 +193,13 @@ impl Power {
     #[must_use]
     pub fn points(&self) -> u64 {
         self.0.points.load(Ordering::Relaxed)
+    }
+
+    /// The next moment of the machine's own time, in which everything that is done to its media has
+    /// its place. The first is 1.
+    #[inline]
+    pub fn tick(&self) -> u64 {
+        self.0.ticks.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Said by a medium just before something takes effect there, with no lock of its own held.

@@ -51,7 +51,6 @@ pub use fault::{
     fail_every_call,
 };
 
-use entries::Names;
 use fault::Faults;
 use file::{File, Flight};
 use tree::{NodeId, ROOT, Tree};
@@ -311,10 +310,10 @@ impl Machine {
         bytes: &[u8],
         effect: Option<Effect>,
     ) -> Moved {
-        let now = self.core.world().now();
+        let (now, order) = (self.core.world().now(), self.power.tick());
         let mut state = self.core.state();
         let done = state.device_time(node, Access::Write, offset, bytes.len(), now, effect);
-        let Some(flight) = state.tree.file_mut(node).map(File::begin) else {
+        let Some(flight) = state.tree.file_mut(node).map(|file| file.begin(order)) else {
             return Moved { result: Err(io::ErrorKind::NotFound.into()), done, flight: None };
         };
         let result = state.write(node, offset, bytes, effect, flight).map(|()| bytes.len());
@@ -349,7 +348,8 @@ impl Machine {
         if mutants::removed(SiteKind::Sync, place) {
             return Ok(());
         }
-        let Some(cut) = self.core.state().tree.file(node).map(File::cut) else {
+        let order = self.power.tick();
+        let Some(cut) = self.core.state().tree.file(node).map(|file| file.cut(order)) else {
             return Ok(());
         };
         let effect = self.begin(Call::Sync, path)?;
@@ -374,9 +374,7 @@ impl Machine {
         if mutants::removed(SiteKind::DirectorySync, place) {
             return Ok(());
         }
-        let Some(cut) = self.core.state().tree.names(node).map(Names::cut) else {
-            return Ok(());
-        };
+        let cut = self.power.tick();
         let effect = self.begin(Call::DirectorySync, path)?;
         self.wait_for_drive(effect);
         if let Some(Effect::Fail(failure)) = effect {

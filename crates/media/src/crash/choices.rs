@@ -1,5 +1,6 @@
 //! Which of the states of all media are looked at: all where they are few, else the extremes, each
-//! unit alone and missing, cuts within units, and samples.
+//! unit alone and missing, cuts of the order in which things were done, cuts within units, and
+//! samples. Where units or moments are too many for their share, others come every time.
 
 use entresol_base::rng::Rng;
 
@@ -19,6 +20,8 @@ pub(super) struct Choices {
     /// The units that are varied.
     varied: Vec<usize>,
     current: Vec<u16>,
+    /// When things were done.
+    moments: Vec<u64>,
     budget: Budget,
     stage: Stage,
     /// How many were given.
@@ -35,6 +38,10 @@ enum Stage {
     Extremes {
         index: usize,
     },
+    /// Everything before a moment.
+    Cuts {
+        index: usize,
+    },
     /// One unit in between.
     Inner {
         index: usize,
@@ -47,11 +54,19 @@ impl Choices {
     pub(super) fn new(units: Vec<u16>, budget: Budget) -> Choices {
         let varied = (0..units.len()).collect();
         let current = vec![0; units.len()];
-        let mut choices = Choices { units, varied, current, budget, stage: Stage::Begin, given: 0 };
+        let (moments, stage) = (Vec::new(), Stage::Begin);
+        let mut choices = Choices { units, varied, current, moments, budget, stage, given: 0 };
         if choices.are_few() {
             choices.stage = Stage::Exhaustive;
         }
         choices
+    }
+
+    /// Says when things were done, in any order.
+    pub(super) fn know(&mut self, mut moments: Vec<u64>) {
+        moments.sort_unstable();
+        moments.dedup();
+        self.moments = moments;
     }
 
     /// Whether every state is looked at.
@@ -79,8 +94,9 @@ impl Choices {
         product <= self.budget.exhaustive_max
     }
 
-    /// The next state: a choice for each unit.
-    pub(super) fn next(&mut self, rng: &mut Rng) -> Option<&[u16]> {
+    /// The next state: a choice for each unit. `cut` moves choices, which are the newest, to what
+    /// there was before a moment.
+    pub(super) fn next(&mut self, rng: &mut Rng, cut: impl Fn(u64, &mut [u16])) -> Option<&[u16]> {
         self.given += 1;
         loop {
             let found = match self.stage {
@@ -100,6 +116,7 @@ impl Choices {
                     true
                 }
                 Stage::Extremes { index } => self.extreme(index, rng),
+                Stage::Cuts { index } => self.cut(index, rng, &cut),
                 Stage::Inner { index } => self.inner(index, rng),
                 // Some will be doubles of others.
                 Stage::Samples if self.given > 2 * self.budget.images_max => {
@@ -141,7 +158,7 @@ impl Choices {
             rng.shuffle(&mut self.varied);
         }
         if index / 2 >= count.min(share) {
-            self.stage = Stage::Inner { index: 0 };
+            self.stage = Stage::Cuts { index: 0 };
             return false;
         }
         self.stage = Stage::Extremes { index: index + 1 };
@@ -153,6 +170,22 @@ impl Choices {
             self.current.copy_from_slice(&self.units);
             self.current[unit] = 0;
         }
+        true
+    }
+
+    /// Everything that was done before some moment; an eighth of the budget.
+    fn cut(&mut self, index: usize, rng: &mut Rng, cut: impl Fn(u64, &mut [u16])) -> bool {
+        let share = (self.budget.images_max / 8) as usize;
+        if index == 0 && self.moments.len() > share {
+            rng.shuffle(&mut self.moments);
+        }
+        let Some(&moment) = self.moments.get(index).filter(|_| index < share) else {
+            self.stage = Stage::Inner { index: 0 };
+            return false;
+        };
+        self.stage = Stage::Cuts { index: index + 1 };
+        self.current.copy_from_slice(&self.units);
+        cut(moment, &mut self.current);
         true
     }
 
@@ -207,7 +240,7 @@ mod tests {
             if let (true, Some(matters)) = (choices.may_restrict(), matters) {
                 choices.restrict(matters);
             }
-            match choices.next(&mut rng) {
+            match choices.next(&mut rng, |_, _| {}) {
                 Some(choice) => found.push(choice.to_vec()),
                 None => return found,
             }
@@ -236,6 +269,35 @@ mod tests {
         let distinct: BTreeSet<_> = found.iter().collect();
         assert!(distinct.len() >= 64 && found.len() <= 128, "{} {}", distinct.len(), found.len());
         assert!(found.iter().any(|choice| (1..30).contains(&choice[6])), "cuts within a unit");
+    }
+
+    #[test]
+    fn over_many_points_every_unit_is_alone_and_missing_and_every_moment_has_its_turn() {
+        let units = [1; 200];
+        let (mut alone, mut missing, mut cuts) =
+            (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for seed in 0..100 {
+            let mut choices = Choices::new(units.to_vec(), BUDGET);
+            choices.know((0..200).rev().collect());
+            let mut rng = Rng::new(seed);
+            let before = cuts.len();
+            let cut = |moment: u64, choices: &mut [u16]| choices[moment as usize..].fill(0);
+            while let Some(choice) = choices.next(&mut rng, cut) {
+                let new = choice.iter().filter(|&&choice| choice == 1).count();
+                let first_old = choice.iter().position(|&choice| choice == 0);
+                match new {
+                    1 => drop(alone.insert(choice.iter().position(|&choice| choice == 1))),
+                    199 => drop(missing.insert(first_old)),
+                    _ => {}
+                }
+                if first_old == Some(new) {
+                    cuts.insert(new);
+                }
+            }
+            assert!(seed > 0 || cuts.len() - before >= 8, "{}", cuts.len());
+        }
+        assert_eq!((alone.len(), missing.len()), (200, 200));
+        assert!(cuts.len() > 190, "{}", cuts.len());
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub(super) struct Cuts {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) thread: u32,
+    pub(super) sequence: u64,
     /// The number of the word.
     pub(super) number: u64,
     /// What it was.
@@ -65,6 +66,16 @@ impl Cuts {
     /// The first `count` stores are visible.
     pub(super) fn forget(&mut self, count: usize) {
         self.log.drain(..count.min(self.log.len()));
+    }
+
+    /// When they were stored.
+    pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
+        self.log.iter().map(|entry| entry.sequence)
+    }
+
+    /// How many were stored before.
+    pub(super) fn before(&self, moment: u64) -> u16 {
+        self.log.partition_point(|entry| entry.sequence < moment) as u16
     }
 
     /// Takes back all stores but the first `choice`.

@@ -235,6 +235,9 @@ impl<S: Subject> Core<S> {
         let of_media: Vec<Vec<u16>> = media.iter().map(|medium| medium.units()).collect();
         let mut choices = Choices::new(of_media.concat(), self.budget(points));
         let is_exhaustive = choices.is_exhaustive();
+        if !is_exhaustive {
+            choices.know(media.iter().flat_map(|medium| medium.moments()).collect());
+        }
         let images = self.look(points, media, &of_media, &mut choices, &mut rng);
         let report = &mut self.state().report;
         report.places.look(point, images);
@@ -268,7 +271,12 @@ impl<S: Subject> Core<S> {
             if choices.may_restrict() {
                 choices.restrict(&looked_at(media, of_media));
             }
-            let Some(choice) = choices.next(rng) else { break };
+            let cut = |moment, choices: &mut [u16]| {
+                for (medium, range) in media.iter().zip(ranges(of_media)) {
+                    medium.cut(moment, &mut choices[range]);
+                }
+            };
+            let Some(choice) = choices.next(rng, cut) else { break };
             let mut choice = choice.to_vec();
             for (medium, range) in media.iter().zip(ranges(of_media)) {
                 medium.settle(&mut choice[range]);

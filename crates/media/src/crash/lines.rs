@@ -37,8 +37,6 @@ pub(super) struct Lines {
     /// Lines that were flushed, and by which thread.
     flushed: Vec<(u32, u64)>,
     orders: Vec<Order>,
-    /// Numbers stores and flushes.
-    sequence: u64,
 }
 
 #[derive(Debug, Default)]
@@ -107,7 +105,13 @@ impl Lines {
     }
 
     /// Notes that `atoms`, which make a difference, are about to be stored in `line`.
-    pub(super) fn store(&mut self, bytes: &Direct, line: u64, atoms: &[Atom], thread: u32) {
+    pub(super) fn store(
+        &mut self,
+        bytes: &Direct,
+        line: u64,
+        atoms: &[Atom],
+        (thread, sequence): (u32, u64),
+    ) {
         if atoms.is_empty() {
             return;
         }
@@ -117,16 +121,14 @@ impl Lines {
             self.dirty.push(fresh);
             self.slots[line as usize] = self.dirty.len() as u32;
         }
-        self.sequence += 1;
         let slot = self.slots[line as usize] as usize - 1;
-        self.dirty[slot].push(atoms, thread, self.sequence);
+        self.dirty[slot].push(atoms, thread, sequence);
     }
 
     /// Notes that a thread flushes a line; with `ordered` its later stores wait for that.
-    pub(super) fn flush(&mut self, line: u64, thread: u32, ordered: bool) {
+    pub(super) fn flush(&mut self, line: u64, (thread, sequence): (u32, u64), ordered: bool) {
         let Some(slot) = self.slots[line as usize].checked_sub(1) else { return };
-        self.sequence += 1;
-        let (sequence, marks) = (self.sequence, &mut self.dirty[slot as usize].marks);
+        let marks = &mut self.dirty[slot as usize].marks;
         match marks.iter_mut().find(|(who, _)| *who == thread) {
             Some((_, latest)) => *latest = sequence,
             None => {
@@ -203,6 +205,18 @@ impl Lines {
     /// How many states each dirty line has beside the durable one.
     pub(super) fn units(&self, units: &mut Vec<u16>) {
         units.extend(self.dirty.iter().map(|line| line.states() as u16));
+    }
+
+    /// When what is not durable was stored.
+    pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
+        self.dirty.iter().flat_map(|line| line.stores.iter().map(|store| store.sequence))
+    }
+
+    /// The states with everything that was stored before.
+    pub(super) fn cut(&self, moment: u64, choices: &mut [u16]) {
+        for (line, choice) in self.dirty.iter().zip(choices) {
+            *choice = line.state_before(moment) as u16;
+        }
     }
 
     /// The unit in which a word for which poison waits is on its way.

@@ -264,6 +264,7 @@ impl State {
         }
         let heals =
             |number: u64| !poison.is_empty() && whole.contains(&number) && poison.awaits(number);
+        let by = (thread, core.power.tick());
         let Pending { lines, streams, cuts } = &mut scratch.pending;
         let mixed = match kind {
             StoreKind::Cached => streams.touches(line),
@@ -275,7 +276,7 @@ impl State {
         let words = merged_words(&core.bytes, at, bytes);
         match (kind, core.options.domain) {
             (StoreKind::Streaming, _) => words.for_each(|(number, before, after)| {
-                streams.store(number, (before, after), heals(number), thread);
+                streams.store(number, (before, after), heals(number), by);
             }),
             (StoreKind::Cached, Domain::Memory) => {
                 let mut atoms = [Atom { word: 0, value: 0, heals: false }; 8];
@@ -285,12 +286,13 @@ impl State {
                     *atom = Atom { word: (number % 8) as u8, value, heals: heals(number) };
                     count + 1
                 });
-                lines.store(&core.bytes, line, &atoms[..count], thread);
+                lines.store(&core.bytes, line, &atoms[..count], by);
             }
             (StoreKind::Cached, Domain::Caches { .. }) => words
                 .filter(|&(number, before, after)| before != after || heals(number))
                 .for_each(|(number, before, _)| {
-                    cuts.store(Entry { thread, number, before, heals: heals(number) });
+                    let ((thread, sequence), heals) = (by, heals(number));
+                    cuts.store(Entry { thread, sequence, number, before, heals });
                 }),
         }
     }
@@ -393,9 +395,10 @@ impl Observer for Recorder {
         if self.0.options.domain != Domain::Memory {
             return;
         }
+        let by = (thread_now(), self.0.power.tick());
         for line in offset / LINE_BYTES..(offset + len as u64).div_ceil(LINE_BYTES) {
             let ordered = kind == FlushKind::Clflush;
-            scratch.pending.lines.flush(line, thread_now(), ordered);
+            scratch.pending.lines.flush(line, by, ordered);
         }
     }
 
@@ -468,6 +471,24 @@ impl Unsettled for Core {
 
     fn image(&self, choices: &[u16], power: &Power) -> Box<dyn Any> {
         Box::new(RegionImage::new(self, choices, power))
+    }
+
+    fn moments(&self) -> Vec<u64> {
+        let state = self.state();
+        let Some(scratch) = &state.scratch else { return Vec::new() };
+        let Pending { lines, streams, cuts } = &scratch.pending;
+        lines.moments().chain(streams.moments()).chain(cuts.moments()).collect()
+    }
+
+    fn cut(&self, moment: u64, choices: &mut [u16]) {
+        let state = self.state();
+        let Some(scratch) = &state.scratch else { return };
+        let Pending { lines, streams, cuts } = &scratch.pending;
+        let (of_lines, rest) = choices.split_at_mut(lines.len());
+        let (of_words, of_cuts) = rest.split_at_mut(streams.len());
+        lines.cut(moment, of_lines);
+        streams.cut(moment, of_words);
+        of_cuts.fill(cuts.before(moment));
     }
 
     fn looked_at(&self) -> Option<Vec<bool>> {

@@ -17,10 +17,17 @@ struct Word {
     /// Where it is, in words.
     number: u64,
     durable: u64,
-    /// What was stored in it, and by which thread.
-    values: Vec<(u32, u64)>,
+    /// What was stored in it.
+    values: Vec<Value>,
     /// Whether poison waits for it.
     heals: bool,
+}
+
+#[derive(Debug)]
+struct Value {
+    thread: u32,
+    sequence: u64,
+    value: u64,
 }
 
 impl Streams {
@@ -47,7 +54,7 @@ impl Streams {
         number: u64,
         (before, value): (u64, u64),
         heals: bool,
-        thread: u32,
+        (thread, sequence): (u32, u64),
     ) {
         let known = self.slots.get(&number).copied();
         if known.is_none() && before == value && !heals {
@@ -58,7 +65,7 @@ impl Streams {
             self.slots.insert(number, self.words.len() - 1);
             self.words.len() - 1
         });
-        self.words[slot].values.push((thread, value));
+        self.words[slot].values.push(Value { thread, sequence, value });
         self.words[slot].heals |= heals;
     }
 
@@ -69,7 +76,7 @@ impl Streams {
 
     /// Whether a fence of this thread makes anything durable.
     pub(super) fn has_stored(&self, thread: u32) -> bool {
-        self.words.iter().any(|word| word.values.iter().any(|&(who, _)| who == thread))
+        self.words.iter().any(|word| word.values.iter().any(|value| value.thread == thread))
     }
 
     /// Makes durable what this thread has stored.
@@ -78,8 +85,8 @@ impl Streams {
             return;
         }
         self.words.retain_mut(|word| {
-            if let Some(last) = word.values.iter().rposition(|&(who, _)| who == thread) {
-                word.durable = word.values[last].1;
+            if let Some(last) = word.values.iter().rposition(|value| value.thread == thread) {
+                word.durable = word.values[last].value;
                 word.values.drain(..=last);
                 word.heals = false;
             }
@@ -93,7 +100,7 @@ impl Streams {
         if let Some(&slot) = self.slots.get(&number) {
             let word = &mut self.words[slot];
             word.durable ^= bit;
-            word.values.iter_mut().for_each(|(_, value)| *value ^= bit);
+            word.values.iter_mut().for_each(|value| value.value ^= bit);
         }
     }
 
@@ -111,12 +118,25 @@ impl Streams {
         units.extend(self.words.iter().map(states));
     }
 
+    /// When what is not durable was stored.
+    pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
+        self.words.iter().flat_map(|word| word.values.iter().map(|value| value.sequence))
+    }
+
+    /// The states with everything that was stored before.
+    pub(super) fn cut(&self, moment: u64, choices: &mut [u16]) {
+        for (word, choice) in self.words.iter().zip(choices) {
+            let before = word.values.partition_point(|value| value.sequence < moment);
+            *choice = before.min(usize::from(u16::MAX)) as u16;
+        }
+    }
+
     /// What a word holds in a state.
     pub(super) fn value(&self, unit: usize, choice: u16) -> u64 {
         let word = &self.words[unit];
         match usize::from(choice) {
             0 => word.durable,
-            state => word.values[state - 1].1,
+            state => word.values[state - 1].value,
         }
     }
 

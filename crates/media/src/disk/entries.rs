@@ -63,8 +63,8 @@ impl Change {
 #[derive(Debug, Clone)]
 struct Pending {
     change: Change,
-    /// Its place among all changes of the directory.
-    number: u64,
+    /// When it was made, by [`Power::tick`](crate::crash::Power::tick).
+    order: u64,
     fate: Fate,
 }
 
@@ -86,8 +86,6 @@ pub(super) type Entries = Arc<BTreeMap<String, NodeId>>;
 pub(super) struct Names {
     durable: Entries,
     changes: Vec<Pending>,
-    /// How many changes there ever were.
-    made: u64,
     /// What programs see.
     live: Entries,
 }
@@ -107,25 +105,33 @@ impl Names {
         &self.live
     }
 
-    pub(super) fn change(&mut self, change: Change) {
+    pub(super) fn change(&mut self, change: Change, order: u64) {
         change.apply(Arc::make_mut(&mut self.live));
-        self.changes.push(Pending { change, number: self.made, fate: Fate::Open });
-        self.made += 1;
+        self.changes.push(Pending { change, order, fate: Fate::Open });
     }
 
     /// How many changes a crash keeps or not.
     pub(super) fn units(&self) -> usize {
-        self.changes.iter().filter(|pending| pending.fate != Fate::Durable).count()
+        self.unsettled().count()
     }
 
-    /// What a sync that begins now is to make durable: everything before the next change.
-    pub(super) fn cut(&self) -> u64 {
-        self.made
+    fn unsettled(&self) -> impl Iterator<Item = &Pending> {
+        self.changes.iter().filter(|pending| pending.fate != Fate::Durable)
+    }
+
+    /// When they were made.
+    pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
+        self.unsettled().map(|pending| pending.order)
+    }
+
+    /// Which of them were made before.
+    pub(super) fn states_before(&self, moment: u64) -> impl Iterator<Item = u16> {
+        self.moments().map(move |order| u16::from(order < moment))
     }
 
     fn covered(&mut self, cut: u64) -> impl Iterator<Item = &mut Pending> {
         let open = |pending: &&mut Pending| pending.fate == Fate::Open;
-        self.changes.iter_mut().filter(move |pending| pending.number < cut).filter(open)
+        self.changes.iter_mut().filter(move |pending| pending.order < cut).filter(open)
     }
 
     /// Makes durable what was changed before the sync began.

@@ -18,7 +18,7 @@ use super::content::{Content, Sector};
 #[derive(Debug, Clone)]
 struct Version {
     bytes: Option<Sector>,
-    /// Its place among everything that was done to the file.
+    /// When it was done, by [`Power::tick`](crate::crash::Power::tick): its place among everything.
     order: u64,
     /// Earlier writes of the sector that were in flight when this one began: the drive may do
     /// them after it.
@@ -56,7 +56,6 @@ pub(super) struct File {
     durable_len: u64,
     unsettled: BTreeMap<u64, Vec<Version>>,
     lengths: Vec<Length>,
-    orders: u64,
     /// The writes that are in flight.
     flights: BTreeSet<u64>,
     /// Ranges without space, by their first byte, with their end.
@@ -91,7 +90,6 @@ impl File {
             durable_len: 0,
             unsettled: BTreeMap::new(),
             lengths: Vec::new(),
-            orders: 0,
             flights: BTreeSet::new(),
             holes: BTreeMap::new(),
             device_offset,
@@ -109,14 +107,8 @@ impl File {
         self.len().next_multiple_of(self.sector).saturating_sub(holes)
     }
 
-    fn next_order(&mut self) -> u64 {
-        self.orders += 1;
-        self.orders
-    }
-
     /// Gives the file another length; what is added has space and reads zero.
-    pub(super) fn set_len(&mut self, bytes: u64) {
-        let order = self.next_order();
+    pub(super) fn set_len(&mut self, bytes: u64, order: u64) {
         self.lengths.push(Length { bytes, order });
         let end = bytes.next_multiple_of(self.sector);
         self.holes.split_off(&end);
@@ -155,7 +147,7 @@ impl File {
     }
 
     /// Takes the range's space and bytes away.
-    pub(super) fn discard(&mut self, offset: u64, bytes: u64) {
+    pub(super) fn discard(&mut self, offset: u64, bytes: u64, order: u64) {
         self.allocate(offset, bytes);
         self.holes.insert(offset, offset + bytes);
         let (first, end) = (offset / self.sector, (offset + bytes) / self.sector);
@@ -163,7 +155,6 @@ impl File {
         numbers.extend(self.unsettled.range(first..end).map(|(&number, _)| number));
         numbers.sort_unstable();
         numbers.dedup();
-        let order = self.next_order();
         for number in numbers {
             if self.live(number).is_some() {
                 self.put(number, None, order);
@@ -172,8 +163,7 @@ impl File {
     }
 
     /// Begins a write.
-    pub(super) fn begin(&mut self) -> Flight {
-        let order = self.next_order();
+    pub(super) fn begin(&mut self, order: u64) -> Flight {
         self.flights.insert(order);
         Flight(order)
     }
@@ -246,8 +236,24 @@ impl File {
     }
 
     /// What a sync that begins now is to make durable.
-    pub(super) fn cut(&self) -> SyncCut {
-        SyncCut { order: self.orders, flights: self.flights.clone() }
+    pub(super) fn cut(&self, order: u64) -> SyncCut {
+        SyncCut { order, flights: self.flights.clone() }
+    }
+
+    /// When what is not settled was done.
+    pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
+        let writes = self.unsettled.values().flatten().map(|version| version.order);
+        self.lengths.iter().map(|length| length.order).chain(writes)
+    }
+
+    /// The states of [`File::units`] with everything that was done before.
+    pub(super) fn states_before(&self, moment: u64) -> impl Iterator<Item = u16> {
+        let lengths = self.lengths.partition_point(|length| length.order < moment);
+        let before = move |versions: &Vec<Version>| {
+            count(versions.partition_point(|version| version.order < moment))
+        };
+        let length = (!self.lengths.is_empty()).then(|| count(lengths));
+        length.into_iter().chain(self.unsettled.values().map(before))
     }
 
     /// Makes durable what was complete when the sync began.

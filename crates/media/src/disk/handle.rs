@@ -182,8 +182,9 @@ impl BlockFile for DiskFile {
         }
         block::check_range(self.alignment(), self.len(), Access::Write, offset, bytes)?;
         self.machine.call(Call::Allocate, &self.path)?;
+        let order = self.machine.power.tick();
         let mut state = self.machine.core.state();
-        state.tree.resize(self.node, |file| file.discard(offset, bytes));
+        state.tree.resize(self.node, |file| file.discard(offset, bytes, order));
         Ok(())
     }
 

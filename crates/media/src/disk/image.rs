@@ -17,6 +17,15 @@ impl Unsettled for Core {
         self.state().tree.settle_choices(choices);
     }
 
+    fn moments(&self) -> Vec<u64> {
+        self.state().tree.moments()
+    }
+
+    fn cut(&self, moment: u64, choices: &mut [u16]) {
+        let states = self.state().tree.states_before(moment);
+        choices.iter_mut().zip(states).for_each(|(choice, state)| *choice = state);
+    }
+
     /// The image is a [`Disk`] of the world that opens it, on which nothing takes time and nothing
     /// fails.
     fn image(&self, choices: &[u16], power: &Power) -> Box<dyn Any> {

@@ -60,7 +60,7 @@ impl Machine {
     /// Gives, moves or removes a name.
     fn change(&self, inside: Inside<'_>, change: Change, place: Place) {
         self.point(PointKind::Entry, place);
-        self.core.state().tree.change(inside.node, change);
+        self.core.state().tree.change(inside.node, change, self.power.tick());
     }
 
     pub(super) fn make_directory(
@@ -207,7 +207,7 @@ impl Machine {
     ) -> io::Result<NodeId> {
         self.call(Call::Create, path)?;
         self.core.state().reserve(bytes.len() as u64)?;
-        let node = self.core.state().tree.add_file(bytes.len() as u64);
+        let node = self.core.state().tree.add_file(bytes.len() as u64, self.power.tick());
         self.change(inside, Change::Put(unfinished.to_owned(), node), Location::caller());
         let effect = self.begin(Call::Write, path)?;
         self.point(PointKind::Write, Location::caller());
@@ -255,7 +255,7 @@ impl Machine {
         let Some(bytes) = options.create else {
             return Err(FileError::NotFound { path: path.into() });
         };
-        let node = self.core.state().tree.add_file(0);
+        let node = self.core.state().tree.add_file(0, self.power.tick());
         self.core.state().tree.open(node);
         let made = self.fill(node, path, bytes, options.magic).and_then(|()| {
             self.call(Call::Create, path).map_err(failed("make", path))?;
@@ -306,7 +306,8 @@ impl Machine {
             Some(bytes) if options.grow || len == 0 => {
                 let filled = self.fill(node, path, bytes, options.magic);
                 if filled.is_err() && !self.core.world().crashed() {
-                    self.core.state().tree.resize(node, |file| file.set_len(len));
+                    let order = self.power.tick();
+                    self.core.state().tree.resize(node, |file| file.set_len(len, order));
                 }
                 filled
             }
@@ -340,7 +341,8 @@ impl Machine {
         let mut state = self.core.state();
         let before = state.tree.file(node).map_or(0, super::file::File::len);
         state.reserve(bytes.saturating_sub(before)).map_err(refused)?;
-        state.tree.resize(node, |file| file.set_len(bytes));
+        let order = self.power.tick();
+        state.tree.resize(node, |file| file.set_len(bytes, order));
         Ok(())
     }
 }

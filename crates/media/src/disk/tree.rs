@@ -85,9 +85,9 @@ impl Tree {
     }
 
     /// A new file of so many bytes, without a name.
-    pub(super) fn add_file(&mut self, bytes: u64) -> NodeId {
+    pub(super) fn add_file(&mut self, bytes: u64, order: u64) -> NodeId {
         let mut file = File::new(self.sector, self.device_end);
-        file.set_len(bytes);
+        file.set_len(bytes, order);
         self.device_end += bytes.max(1).next_multiple_of(DEVICE_STEP);
         self.used += file.allocated();
         self.add(Node::File(file))
@@ -114,14 +114,14 @@ impl Tree {
     }
 
     /// Changes the names in a directory. What loses its name there goes when nobody needs it.
-    pub(super) fn change(&mut self, directory: NodeId, change: Change) {
+    pub(super) fn change(&mut self, directory: NodeId, change: Change, order: u64) {
         let Some(names) = self.names_mut(directory) else { return };
         let replaced = match &change {
             Change::Put(name, _) | Change::Remove(name) | Change::Rename { to: name, .. } => {
                 names.get(name)
             }
         };
-        names.change(change);
+        names.change(change, order);
         if let Some(node) = replaced.filter(|node| !self.has_name(*node)) {
             self.nameless.insert(node);
             self.give_up_space(node);
@@ -205,6 +205,30 @@ impl Tree {
             }
         }
         units
+    }
+
+    /// When what is not settled was done.
+    pub(super) fn moments(&self) -> Vec<u64> {
+        let mut moments = Vec::new();
+        for (_, node) in self.may_be_found() {
+            match node {
+                Node::File(file) => moments.extend(file.moments()),
+                Node::Directory(names) => moments.extend(names.moments()),
+            }
+        }
+        moments
+    }
+
+    /// The states of [`Tree::units`] with everything that was done before.
+    pub(super) fn states_before(&self, moment: u64) -> Vec<u16> {
+        let mut states = Vec::new();
+        for (_, node) in self.may_be_found() {
+            match node {
+                Node::File(file) => states.extend(file.states_before(moment)),
+                Node::Directory(names) => states.extend(names.states_before(moment)),
+            }
+        }
+        states
     }
 
     /// Moves choices to those that can be had together, and to the first that look the same.

@@ -166,6 +166,25 @@ fn of_many_dirty_lines_those_that_recovery_reads_are_varied() {
     assert_eq!(report.images, 64 + 1);
 }
 
+/// A hundred lines stored one after the other, in which a crash must not leave the first so many
+/// and no others: what only a cut in the order of the program shows.
+#[test]
+fn of_many_stores_cuts_in_their_order_are_looked_at() {
+    let history = |power: &Power| {
+        let region = region(power);
+        (0..100).for_each(|line| region.store_u64(line * 64, 1, Relaxed));
+        region.persist(0, 6400);
+    };
+    let report = explore(ALL_NESTED, history, |crash| {
+        let lines = (0..100).map(|line| crash.region(0).load_u64(line * 64, Relaxed));
+        let lines: Vec<u64> = lines.collect();
+        let first = lines.iter().take_while(|&&line| line == 1).count();
+        let sum: u64 = lines.iter().sum();
+        want(sum as usize != first || !(2..99).contains(&first), "cut in order")
+    });
+    assert_eq!(report.failure.expect("found").what, "cut in order");
+}
+
 #[test]
 fn a_panic_in_recovery_is_a_failure_and_the_region_is_as_before() {
     let power = Power::new();

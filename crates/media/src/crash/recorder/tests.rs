@@ -522,6 +522,33 @@ fn a_flipped_bit_is_there_in_every_state_and_gone_with_its_image() {
 }
 
 #[test]
+fn cuts_in_the_order_of_the_program_are_states() {
+    for domain in [Domain::Memory, Domain::Caches { every: 1000 }] {
+        let (power, region) = recorded(RecorderOptions { domain, ..Default::default() });
+        let mut ahead = vec![content(&**region.bytes())];
+        for (word, value) in [(0, 1), (8, 2), (1, 3), (0, 4), (9, 5)] {
+            region.store_u64(word * 8, value, Relaxed);
+            ahead.push(content(&**region.bytes()));
+        }
+        region.write_streaming(128, &word_bytes(&[6; 8]));
+        ahead.push(content(&**region.bytes()));
+        let medium = power.media().pop().expect("attached");
+        let mut moments = medium.moments();
+        moments.sort_unstable();
+        moments.dedup();
+        let cut = |moment: u64| {
+            let mut choices = medium.units();
+            medium.cut(moment, &mut choices);
+            medium.settle(&mut choices);
+            let image = medium.image(&choices, &Power::new());
+            content(&**image.downcast_ref::<RegionImage>().expect("a region").region())
+        };
+        let found: Vec<Content> = moments.into_iter().chain([u64::MAX]).map(cut).collect();
+        assert_eq!(found, ahead, "{domain:?}");
+    }
+}
+
+#[test]
 fn a_line_with_too_many_states_is_seen_more_coarsely() {
     let (power, region) = recorded(RecorderOptions::default());
     for round in 1..=20_000_u64 {

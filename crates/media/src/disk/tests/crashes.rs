@@ -353,6 +353,31 @@ fn of_writes_in_flight_together_either_may_be_the_last() {
 }
 
 #[test]
+fn cuts_in_the_order_of_the_program_are_states() {
+    let disk = disk();
+    let file = settled_file(&disk, "a", 2);
+    write(&file, 0, 1, 2);
+    file.set_len(3 * BLOCK as u64).expect("grows");
+    write(&file, 0, 1, 3);
+    disk.root().rename("a", "b").expect("renames");
+    write(&file, 2, 1, 4);
+    let core = &disk.0.core;
+    let mut moments = core.moments();
+    moments.sort_unstable();
+    let cut = |moment: u64| {
+        let mut choices = disk.units();
+        core.cut(moment, &mut choices);
+        let contents = disk.image(&choices).contents();
+        let (name, bytes) = contents.first_key_value().expect("a file");
+        let blocks: Vec<u8> = bytes.chunks(BLOCK).map(|block| block[0]).collect();
+        format!("{name}{blocks:?}")
+    };
+    let found: Vec<String> = moments.into_iter().chain([u64::MAX]).map(cut).collect();
+    let expected = ["a[1, 1]", "a[2, 1]", "a[2, 1, 0]", "a[3, 1, 0]", "b[3, 1, 0]", "b[3, 1, 4]"];
+    assert_eq!(found, expected);
+}
+
+#[test]
 fn what_is_not_found_makes_no_difference() {
     let disk = disk();
     let root = disk.root();
