@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Subject {
-    /// The crash machine tries itself, on toy structures in an emulated region.
+    /// The crash machine tries itself, on toy structures in an emulated region and simulated files.
     Media(Media),
 }
 
@@ -45,7 +45,7 @@ struct Media {
     /// Try so many histories.
     #[arg(long, value_name = "N")]
     histories: Option<u64>,
-    /// Only this structure: tree, log or cells; may be given more than once.
+    /// Only this structure: tree, log, cells or files; may be given more than once.
     #[arg(long, value_name = "NAME")]
     structure: Vec<Structure>,
     /// Only under this model; otherwise under both.
@@ -55,7 +55,8 @@ struct Media {
     #[arg(long, value_name = "N", default_value_t = 8)]
     nested: u32,
     /// Plant a bug, which must be found: missing-flush, missing-fence, wrong-order,
-    /// missing-flush-at-border, missing-last-flush or visible-before-durable.
+    /// missing-flush-at-border, missing-last-flush, visible-before-durable, missing-file-sync or
+    /// missing-directory-sync.
     #[arg(long, value_name = "BUG")]
     plant: Option<Plant>,
     /// Name the places of this file that were not reached: the JSON of an earlier run, or a place

@@ -12,14 +12,17 @@ use entresol_media::crash::{
     Crash, Domain, ExploreOptions, Explorer, Nested, Power, RecordedRegion, Recorder,
     RecorderOptions, Report, Subject,
 };
+use entresol_media::disk::{Disk, DiskOptions, SectorSize};
 
 use super::Structure;
-use super::toys::{Cells, Log, Map, Plant, Tree};
+use super::toys::{Cells, Files, Log, Map, Plant, Tree};
 
 /// The region that every toy lives in.
 pub(super) const REGION_BYTES: u64 = 256 << 10;
 
 const KEYS: u64 = 48;
+/// Of the toy in files, so few that files become useless.
+const FILE_KEYS: u64 = 12;
 const THREADS: u8 = 3;
 
 /// What a thread does.
@@ -92,11 +95,12 @@ impl Trial {
                     false => Op { thread: owner, action: Action::Put { key, value } },
                 }
             }
-            Structure::Tree | Structure::Log if rng.one_in(4) => {
-                Op { thread: 0, action: Action::Remove { key } }
-            }
-            Structure::Tree | Structure::Log => {
-                Op { thread: 0, action: Action::Put { key, value } }
+            Structure::Tree | Structure::Log | Structure::Files => {
+                let key = if self.structure == Structure::Files { key % FILE_KEYS } else { key };
+                let remove = rng.one_in(4);
+                let action =
+                    if remove { Action::Remove { key } } else { Action::Put { key, value } };
+                Op { thread: 0, action }
             }
         }
     }
@@ -110,6 +114,7 @@ impl Trial {
                 run_map::<Log<RecordedRegion>>(self, ops)
             }
             Structure::Cells => run_cells(*self, ops.to_vec()),
+            Structure::Files => run_files(self, ops),
         }
     }
 
@@ -222,6 +227,57 @@ fn run_map<M: Map<RecordedRegion> + 'static>(trial: &Trial, ops: &[Op]) -> Resul
         match op.action {
             Action::Put { key, value } => map.put(key, value)?,
             Action::Remove { key } => map.remove(key)?,
+            Action::Get { .. } => {}
+        }
+        let expected = &mut *lock(&subject.expected);
+        expected.in_flight = None;
+        act(&mut expected.records, op.action);
+        if explorer.has_failed() {
+            break;
+        }
+    }
+    Ok(explorer.finish(&power))
+}
+
+/// Records in files and their index in a region, of one machine.
+struct Joint {
+    expected: Mutex<Expected>,
+    plant: Option<Plant>,
+}
+
+impl Subject for Joint {
+    type Opened = Files<RecordedRegion>;
+
+    fn recover(&self, crash: &Crash<'_>) -> Result<Self::Opened, String> {
+        let disk = crash.images.get(1).and_then(|image| image.downcast_ref::<Disk>());
+        let disk = disk.ok_or("the second medium is no disk")?;
+        Files::open(crash.region(0).clone(), disk.root(), FILE_KEYS, self.plant)
+    }
+
+    fn check(&self, opened: Self::Opened, _crash: &Crash<'_>) -> Result<(), String> {
+        let mut found = Vec::new();
+        opened.each(&mut |key, value| found.push((key, value)));
+        let expected = lock(&self.expected);
+        if expected.allows(&found) { Ok(()) } else { Err(expected.complaint(&found)) }
+    }
+}
+
+fn run_files(trial: &Trial, ops: &[Op]) -> Result<Report, String> {
+    let power = Power::new();
+    let region = trial.region(&power)?;
+    let world = World::new(WorldOptions::seeded(trial.seed));
+    let sector = SectorSize::Small;
+    let options = DiskOptions { sector, power: power.clone(), ..DiskOptions::default() };
+    let disk = Disk::new(&world, options).map_err(|error| error.to_string())?;
+    let subject = Arc::new(Joint { expected: Mutex::default(), plant: trial.plant });
+    let explorer = trial.explorer(&subject);
+    explorer.watch(&power);
+    let mut files = Files::open(region, disk.root(), FILE_KEYS, trial.plant)?;
+    for op in ops {
+        lock(&subject.expected).in_flight = Some(op.action);
+        match op.action {
+            Action::Put { key, value } => files.put(key, value)?,
+            Action::Remove { key } => files.remove(key)?,
             Action::Get { .. } => {}
         }
         let expected = &mut *lock(&subject.expected);

@@ -26,11 +26,14 @@ pub enum Structure {
     Log,
     /// Cells that threads write and read.
     Cells,
+    /// Records in files, and an index of them in the region.
+    Files,
 }
 
 impl Structure {
     /// All of them.
-    pub const ALL: [Structure; 3] = [Structure::Tree, Structure::Log, Structure::Cells];
+    pub const ALL: [Structure; 4] =
+        [Structure::Tree, Structure::Log, Structure::Cells, Structure::Files];
 
     /// Its name on the command line.
     #[must_use]
@@ -39,6 +42,7 @@ impl Structure {
             Structure::Tree => "tree",
             Structure::Log => "log",
             Structure::Cells => "cells",
+            Structure::Files => "files",
         }
     }
 }

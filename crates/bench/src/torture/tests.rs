@@ -28,7 +28,8 @@ fn right_structures_pass_under_both_models() {
         assert!(outcome.pass, "{structure}: {outcome}");
         assert!(outcome.images > 2_000 && outcome.points_exhaustive > 100, "{outcome}");
         let nested = outcome.images_nested;
-        assert!(nested > 0 || structure != Structure::Tree, "{outcome}");
+        let recovers = matches!(structure, Structure::Tree | Structure::Files);
+        assert!(nested > 0 || !recovers, "{outcome}");
     }
 }
 
@@ -39,6 +40,27 @@ fn every_bug_in_the_tree_and_the_log_is_found_with_every_seed() {
             for seed in 0..10 {
                 let outcome = run(&settings(structure, seed * 1000, Some(plant)));
                 assert!(!outcome.pass, "{structure}, {plant}, {seed}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_bug_between_files_and_a_region_is_found_with_every_seed() {
+    let of_files = [Plant::MissingFileSync, Plant::MissingDirectorySync, Plant::WrongOrder];
+    for plant in of_files.into_iter().chain([Plant::MissingFlush, Plant::MissingFence]) {
+        for caches_survive in [false, true] {
+            for seed in 0..4 {
+                let mut settings = settings(Structure::Files, seed * 1000, Some(plant));
+                settings.caches_survive = Some(caches_survive);
+                let outcome = run(&settings);
+                // Nothing needs to be flushed there, but the store may still be under way.
+                let harmless = caches_survive && plant == Plant::MissingFlush;
+                assert_eq!(
+                    outcome.failure.is_none(),
+                    harmless,
+                    "{plant}, {caches_survive}, {seed}"
+                );
             }
         }
     }
@@ -103,7 +125,10 @@ fn every_site_that_is_left_out_is_noticed() {
     for structure in Structure::ALL {
         let trials = try_all(|| super::media::suite(structure)).expect("passes as it is");
         let survivors: Vec<_> = trials.iter().filter(|trial| trial.noticed.is_none()).collect();
-        assert!(survivors.is_empty(), "{structure}: {survivors:#?}");
+        // A file's first length is synced again with its first record.
+        let needless = |site: &str| structure == Structure::Files && site.contains("disk/names.rs");
+        let missed = survivors.iter().filter(|trial| !needless(&trial.site.to_string()));
+        assert_eq!(missed.count(), 0, "{structure}: {survivors:#?}");
         assert!(trials.len() >= 4, "{structure}: {trials:#?}");
     }
 }

@@ -2,6 +2,7 @@
 //! given a bug that the machine must find. Used by nothing else.
 
 mod cells;
+mod files;
 mod log;
 mod tree;
 
@@ -13,6 +14,7 @@ use entresol_base::suggest;
 use entresol_media::Region;
 
 pub(super) use cells::Cells;
+pub(super) use files::Files;
 pub(super) use log::Log;
 pub(super) use tree::Tree;
 
@@ -31,17 +33,23 @@ pub enum Plant {
     MissingLastFlush,
     /// What a reader has seen need not be durable.
     VisibleBeforeDurable,
+    /// A file's bytes are not synced before something speaks of them.
+    MissingFileSync,
+    /// A new file's name is not.
+    MissingDirectorySync,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 6] = [
+    pub const ALL: [Plant; 8] = [
         Plant::MissingFlush,
         Plant::MissingFence,
         Plant::WrongOrder,
         Plant::MissingFlushAtBorder,
         Plant::MissingLastFlush,
         Plant::VisibleBeforeDurable,
+        Plant::MissingFileSync,
+        Plant::MissingDirectorySync,
     ];
 
     /// Its name on the command line.
@@ -54,6 +62,8 @@ impl Plant {
             Plant::MissingFlushAtBorder => "missing-flush-at-border",
             Plant::MissingLastFlush => "missing-last-flush",
             Plant::VisibleBeforeDurable => "visible-before-durable",
+            Plant::MissingFileSync => "missing-file-sync",
+            Plant::MissingDirectorySync => "missing-directory-sync",
         }
     }
 }
