@@ -8,9 +8,10 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use entresol_bench::BenchError;
+use entresol_bench::index::IndexName;
 use entresol_bench::progress::Progress;
 use entresol_bench::torture::media::{Settings, torture};
-use entresol_bench::torture::{Plant, Structure};
+use entresol_bench::torture::{Outcome, Plant, Structure, index};
 use entresol_media::files;
 
 #[derive(Debug, Args)]
@@ -23,6 +24,8 @@ pub(crate) struct Arguments {
 enum Subject {
     /// The crash machine tries itself, on toy structures in an emulated region and simulated files.
     Media(Media),
+    /// Indexes, under crashes at every drain, also in recovery.
+    Index(Index),
 }
 
 /// What keeps its contents when the power fails.
@@ -68,19 +71,51 @@ struct Media {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+struct Index {
+    /// Seed of the first history of each index; the next ones have the next.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Try for so long; 10 if neither this nor --histories is given.
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// Try so many histories, the indexes in turn.
+    #[arg(long, value_name = "N")]
+    histories: Option<u64>,
+    /// Only this index; may be given more than once.
+    #[arg(long, value_name = "NAME")]
+    index: Vec<IndexName>,
+    /// Only under this model; otherwise under both.
+    #[arg(long)]
+    domain: Option<Domain>,
+    /// Cut off one recovery in so many by crashes as well, and recoveries from these; 0 is none.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    nested: u32,
+    /// Name the places of this file that were not reached: the JSON of an earlier run, or a place
+    /// a line.
+    #[arg(long, value_name = "FILE")]
+    known: Option<PathBuf>,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
 const SECONDS: u64 = 10;
+
+/// How long to try if nothing says so.
+fn seconds(seconds: Option<u64>, histories: Option<u64>) -> Option<u64> {
+    if histories.is_none() { seconds.or(Some(SECONDS)) } else { seconds }
+}
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.subject {
         Subject::Media(media) => run_media(media),
+        Subject::Index(index) => run_index(index),
     }
 }
 
 fn run_media(arguments: &Media) -> anyhow::Result<()> {
-    let seconds = match (arguments.seconds, arguments.histories) {
-        (None, None) => Some(SECONDS),
-        (seconds, _) => seconds,
-    };
+    let seconds = seconds(arguments.seconds, arguments.histories);
     let settings = Settings {
         seed: arguments.seed,
         time: seconds.map(Duration::from_secs),
@@ -94,10 +129,34 @@ fn run_media(arguments: &Media) -> anyhow::Result<()> {
     let progress = Progress::counter("torture media", seconds);
     let outcome = torture(&settings, &progress);
     progress.finish();
-    let outcome = outcome?;
+    put(&outcome?, arguments.json)
+}
+
+fn run_index(arguments: &Index) -> anyhow::Result<()> {
+    let seconds = seconds(arguments.seconds, arguments.histories);
+    let settings = index::Settings {
+        seed: arguments.seed,
+        time: seconds.map(Duration::from_secs),
+        histories: arguments.histories,
+        indexes: match arguments.index.as_slice() {
+            [] => IndexName::PERSISTENT.to_vec(),
+            given => given.to_vec(),
+        },
+        caches_survive: arguments.domain.map(|domain| domain == Domain::Caches),
+        nested_one_in: arguments.nested,
+        known_places: arguments.known.as_deref().map(known_places).transpose()?.unwrap_or_default(),
+    };
+    let progress = Progress::counter("torture index", seconds);
+    let outcome = index::torture(&settings, &progress);
+    progress.finish();
+    put(&outcome?, arguments.json)
+}
+
+/// Prints what came of it; fails if it did.
+fn put(outcome: &Outcome, as_json: bool) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    if arguments.json {
-        let json = serde_json::to_string_pretty(&outcome).context("the outcome as JSON")?;
+    if as_json {
+        let json = serde_json::to_string_pretty(outcome).context("the outcome as JSON")?;
         writeln!(out, "{json}").context("standard output")?;
     } else {
         write!(out, "{outcome}").context("standard output")?;

@@ -9,7 +9,10 @@ use std::sync::Arc;
 use crossbeam_skiplist::SkipMap;
 use entresol_base::suggest;
 use entresol_base::sync::RwLock;
-use entresol_index::{Direction, Flow, Index, IndexError, Pool, Statistics};
+use entresol_index::{
+    Direction, Flow, FpTree, FpTreeOptions, Index, IndexError, Persistent, Pool, SkipList,
+    Statistics,
+};
 use entresol_media::Region;
 use serde::{Serialize, Serializer};
 
@@ -24,6 +27,10 @@ const ROOT: usize = 0;
 /// An index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IndexName {
+    /// Fingerprints; inner nodes in DRAM.
+    FpTree,
+    /// A sorted list under towers in DRAM.
+    SkipList,
     /// The standard library's ordered map behind a lock, for comparison: keeps nothing.
     BTreeMap,
     /// The skip list of crossbeam, for comparison: keeps nothing.
@@ -32,18 +39,27 @@ pub enum IndexName {
 
 impl IndexName {
     /// All of them.
-    pub const ALL: [IndexName; 2] = [IndexName::BTreeMap, IndexName::SkipMap];
+    pub const ALL: [IndexName; 4] =
+        [IndexName::FpTree, IndexName::SkipList, IndexName::BTreeMap, IndexName::SkipMap];
 
     /// Those that keep what they hold.
-    pub const PERSISTENT: [IndexName; 0] = [];
+    pub const PERSISTENT: [IndexName; 2] = [IndexName::FpTree, IndexName::SkipList];
 
     /// Its name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            IndexName::FpTree => "fp-tree",
+            IndexName::SkipList => "skip-list",
             IndexName::BTreeMap => "btree-map",
             IndexName::SkipMap => "skip-map",
         }
+    }
+
+    /// Whether it has threads of its own, so that only a world makes it repeatable.
+    #[must_use]
+    pub const fn has_threads(self) -> bool {
+        false
     }
 
     /// Opens or makes it in a pool.
@@ -52,18 +68,31 @@ impl IndexName {
     /// What the index says.
     pub(crate) fn open<R: Region + 'static>(
         self,
-        _pool: &Arc<Pool<R>>,
+        pool: &Arc<Pool<R>>,
         node_bytes: Option<u64>,
     ) -> Result<AnyIndex, BenchError> {
-        let _ = ROOT;
-        match self {
-            IndexName::BTreeMap | IndexName::SkipMap if node_bytes.is_some() => {
-                Err(BenchError::Usage(format!("{self} has no nodes of a given size")))
-            }
-            IndexName::BTreeMap => Ok(Arc::new(StandardMap::default())),
-            IndexName::SkipMap => Ok(Arc::new(CrossbeamMap::default())),
+        if node_bytes.is_some() && !self.has_nodes() {
+            let problem = format!("{self} has no nodes of a given size: leave --node-bytes out");
+            return Err(BenchError::Usage(problem));
         }
+        Ok(match self {
+            IndexName::FpTree => any(FpTree::open(pool, ROOT, &FpTreeOptions::default()))?,
+            IndexName::SkipList => any(SkipList::open(pool, ROOT, &()))?,
+            IndexName::BTreeMap => Arc::new(StandardMap::default()),
+            IndexName::SkipMap => Arc::new(CrossbeamMap::default()),
+        })
     }
+
+    /// Whether the bytes of its nodes can be chosen.
+    const fn has_nodes(self) -> bool {
+        false
+    }
+}
+
+fn any<I: Index<Key = u64> + 'static>(
+    opened: Result<I, IndexError>,
+) -> Result<AnyIndex, BenchError> {
+    Ok(Arc::new(opened.map_err(failed)?))
 }
 
 /// What an index says went wrong.

@@ -1,10 +1,12 @@
 //! Torture: seeded histories with crashes, one after the other, until time is up or something
 //! fails; then the one command that shows it again, and the shortest history that still fails.
 //!
-//! Each subject has a file: so far [`media`], in which the crash machine tries itself. Subjects of
-//! other crates (index, cache, store, server) are to stand beside it.
+//! Each subject has a file: [`media`], in which the crash machine tries itself, and [`mod@index`].
+//! Subjects of other crates (cache, store, server) are to stand beside them.
 
+mod drive;
 mod history;
+pub mod index;
 pub mod media;
 mod outcome;
 mod toys;
