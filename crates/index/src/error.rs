@@ -37,6 +37,17 @@ pub enum IndexError {
         /// The most that there can be.
         longest: usize,
     },
+    /// So many keys have the same bits of their hashes that a table cannot tell them apart.
+    #[error(
+        "no room for the key {key:#x}: too many keys have the same {bits} bits of their hashes; \
+         make the table with another seed"
+    )]
+    Alike {
+        /// The key.
+        key: u64,
+        /// How many bits a table tells keys apart by.
+        bits: u32,
+    },
     /// The region holds no pool, or one that cannot be opened.
     #[error("the region of {region} {what}")]
     NoPool {

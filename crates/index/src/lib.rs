@@ -9,6 +9,7 @@
 
 mod error;
 mod fp_tree;
+mod hash_table;
 mod index;
 #[allow(dead_code, reason = "the trees come next")]
 mod latch;
@@ -20,9 +21,12 @@ mod skip_list;
 mod testing;
 pub mod trial;
 mod walk;
+mod wb_tree;
 
 pub use error::IndexError;
 pub use fp_tree::{FpTree, FpTreeOptions};
+pub use hash_table::{HashTable, HashTableOptions};
 pub use index::{Direction, Flow, Index, Persistent, Statistics, VALUE_MAX};
 pub use pool::{Pool, PoolOptions};
 pub use skip_list::SkipList;
+pub use wb_tree::{WbTree, WbTreeOptions};
