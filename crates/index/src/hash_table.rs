@@ -9,8 +9,9 @@
 //! What differs: the directory is in DRAM only. Segments lead from one to the next in the order of
 //! their hashes, and a link and the depth, the number of bits that the segment's hashes share, are
 //! one word. So one store is the whole split, and no crash leaves segments and directory at odds;
-//! the directory is built from the links while the table is opened, a line for each segment. A place
-//! is taken by the store of its value and by nothing before it, so no crash leaves one half taken.
+//! the directory is built from the links while the table is opened, a line for each segment. A
+//! place is taken by the store of its value and by nothing before it, so no crash leaves one half
+//! taken.
 //!
 //! It never shrinks. Readers take no lock of a segment, and prove afterwards that nobody wrote;
 //! writers of different segments do not wait for one another, splits stop everybody.

@@ -7,25 +7,33 @@
 //! [`Direct`](entresol_media::Direct), observed code in the suites.
 #![forbid(unsafe_code)]
 
+mod cached;
 mod error;
 mod fp_tree;
 mod hash_table;
+mod hybrid_index;
+mod hybrid_index_plus;
 mod index;
 #[allow(dead_code, reason = "the trees come next")]
 mod latch;
 mod mix;
 pub mod pool;
+mod queue;
 mod root;
 mod skip_list;
+mod switch;
 #[cfg(test)]
 mod testing;
 pub mod trial;
 mod walk;
 mod wb_tree;
 
+pub use cached::{CacheCounts, CacheOptions, Cached, Probing};
 pub use error::IndexError;
 pub use fp_tree::{FpTree, FpTreeOptions};
 pub use hash_table::{HashTable, HashTableOptions};
+pub use hybrid_index::{HybridIndex, HybridOptions};
+pub use hybrid_index_plus::{HybridIndexPlus, HybridPlusOptions, Telling};
 pub use index::{Direction, Flow, Index, Persistent, Statistics, VALUE_MAX};
 pub use pool::{Pool, PoolOptions};
 pub use skip_list::SkipList;

@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use entresol_base::rng::Rng;
+use entresol_base::sync::Mutex;
+use entresol_base::thread;
+use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_media::{Counters, Counts, Direct, Observed};
 
 use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, PoolOptions, VALUE_MAX};
@@ -225,4 +229,81 @@ fn cost(counts: &Counts, operations: u64) -> Cost {
 #[track_caller]
 pub(crate) fn assert_about(what: &str, found: f64, expected: f64, slack: f64) {
     assert!((found - expected).abs() <= slack, "{what}: {found}, not {expected} +- {slack}");
+}
+
+/// A pool whose every access is a step of the world that it is made in.
+pub(crate) fn stepping_pool() -> Arc<Pool<Observed<()>>> {
+    let region = Arc::new(Observed::new(1 << 20, ()).expect("memory"));
+    let options = PoolOptions { chunk_bytes: 4096 };
+    Arc::new(Pool::create(region, options).expect("a pool"))
+}
+
+#[track_caller]
+pub(crate) fn check_no_old_value<I: Index<Key = u64> + 'static>(
+    seed: u64,
+    make: impl FnOnce() -> I + 'static,
+) {
+    no_old_value(seed, make).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+}
+
+/// Threads write one key's ever larger values and read it in all ways, switched at any step: what
+/// one of them has seen, nobody who asks afterwards may find undone.
+pub(crate) fn no_old_value<I: Index<Key = u64> + 'static>(
+    seed: u64,
+    make: impl FnOnce() -> I + 'static,
+) -> Result<(), String> {
+    let preemption = Preemption::OneIn(2);
+    let world = World::new(WorldOptions { preemption, ..WorldOptions::seeded(seed) });
+    let ran = world.run(move || {
+        let index = Arc::new(make());
+        // The largest value that anybody is known to have seen.
+        let seen = Arc::new(AtomicU64::new(0));
+        let wrong = Arc::new(Mutex::new(None));
+        let mut threads = Vec::new();
+        for number in 0..2 {
+            let (index, seen) = (Arc::clone(&index), Arc::clone(&seen));
+            threads.push(thread::spawn("writer", move || {
+                for round in 1..=12u64 {
+                    let value = 2 * round + number;
+                    // Of two who write at once the order is not known: each has its key.
+                    index.upsert(&number, value).expect("room");
+                    if number == 0 {
+                        seen.fetch_max(value, Relaxed);
+                    }
+                }
+            }));
+        }
+        for number in 0..3 {
+            let (index, seen) = (Arc::clone(&index), Arc::clone(&seen));
+            let wrong = Arc::clone(&wrong);
+            threads.push(thread::spawn("reader", move || {
+                for round in 0..24 {
+                    let known = seen.load(Relaxed);
+                    let found = match (number, round % 4) {
+                        (0, 3) => walk(&*index, Bound::Included(&0), Direction::Forward, 1)
+                            .first()
+                            .filter(|(key, _)| *key == 0)
+                            .map(|(_, value)| *value),
+                        _ => index.get(&0).expect("no damage"),
+                    };
+                    let found = found.unwrap_or(0);
+                    if found < known {
+                        let what = format!("{found}, older than {known}, which somebody saw");
+                        *wrong.lock() = Some(what);
+                    }
+                    seen.fetch_max(found, Relaxed);
+                }
+            }));
+        }
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        let last = index.get(&0).expect("no damage");
+        if last != Some(24) {
+            *wrong.lock() = Some(format!("{last:?} at last, older than 24"));
+        }
+        wrong.lock().take()
+    });
+    match ran.map_err(|failure| failure.to_string())? {
+        None => Ok(()),
+        Some(what) => Err(what),
+    }
 }

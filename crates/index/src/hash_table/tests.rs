@@ -268,7 +268,7 @@ fn readers_and_writers_of_many_threads_see_whole_records() {
                                 );
                             }
                             assert_eq!(table.get(key), own.get(&key).copied());
-                            // Of others' keys it is not known which value they have, but whose it is.
+                            // Of others' values it is known only whose they are.
                             let other = rng.below(36);
                             assert_eq!(table.get(other).unwrap_or(other) % 100, other);
                             thread::step();

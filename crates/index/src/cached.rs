@@ -1,0 +1,306 @@
+//! `Cached`: a bounded cache in DRAM over any index, filled behind its readers' backs.
+//!
+//! A look-up asks the cache first. If it misses it asks the index, returns what it found, and
+//! leaves it to a thread to put it into the cache; a thread that cannot keep up lets some be lost.
+//! An insert leaves the cache alone; an update and a removal change both before they return
+//! (ACS, the asynchronous cache scheme, in «Rethinking Index Design Based on PM Device», section
+//! 3.2).
+//!
+//! In parallel, a helper searches the index while the cache is probed, so that a miss costs what
+//! the index costs, and every look-up takes the index's time and bandwidth. An update goes to the
+//! index in the same way while the cache is changed. By default this is on while most look-ups
+//! miss. It pays where a search takes much longer than to hand it over.
+//!
+//! The paper evicts what was used longest ago. Ours is CLOCK, within sets of thirteen: a hit sets a
+//! bit instead of moving links, which costs readers less and keeps as much or more; what was read
+//! only once goes first. Sets are the cache's stripes as well.
+//!
+//! **No old value is ever shown, or put into the cache.** Before a key is changed in the index it
+//! goes from the cache, and its set's version goes up. Until that change is done nothing that was
+//! read is put into the set, and a fill carries the version that it saw before it asked the index:
+//! if that is no longer the set's, it is dropped. What was changed is put back by the one who
+//! changed it, if nobody else changed anything in the set meanwhile.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use entresol_base::sync::Mutex;
+use entresol_media::Region;
+
+use crate::mix::mix;
+use crate::queue::{Background, Queue};
+use crate::switch::{Switch, TOLD};
+use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, Statistics};
+
+mod helpers;
+mod set;
+
+use helpers::{Helpers, Work};
+use set::{Locked, Set, WAYS};
+
+/// Whether the index is searched while the cache is probed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Probing {
+    /// While most look-ups miss.
+    #[default]
+    ByMisses,
+    /// Never.
+    Serial,
+    /// Whenever a helper is free.
+    Parallel,
+}
+
+/// How a cache is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheOptions {
+    /// The most records that it holds, at least 13. Each takes about 20 bytes.
+    pub entries: usize,
+    /// Fills that may wait; more are lost. At least 1.
+    pub fills_waiting: usize,
+    /// Whether the index is searched while the cache is probed.
+    pub probing: Probing,
+    /// Threads that do it. A look-up that finds none free does both itself.
+    pub helpers: usize,
+}
+
+impl Default for CacheOptions {
+    fn default() -> CacheOptions {
+        let probing = Probing::ByMisses;
+        CacheOptions { entries: 1 << 16, fills_waiting: 1024, probing, helpers: 1 }
+    }
+}
+
+/// How often what happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheCounts {
+    /// Look-ups that the cache answered.
+    pub hits: u64,
+    /// Look-ups that it did not.
+    pub misses: u64,
+}
+
+/// See the head of the module.
+#[derive(Debug)]
+pub struct Cached<I: Index<Key = u64> + 'static> {
+    shared: Arc<Shared<I>>,
+    helpers: Arc<Helpers>,
+    /// The one that fills, and the helpers.
+    _background: Vec<Background>,
+}
+
+#[derive(Debug)]
+struct Shared<I> {
+    index: I,
+    sets: Box<[Locked]>,
+    fills: Queue<Fill>,
+    probing: Probing,
+    /// On while most look-ups miss.
+    misses_prevail: Switch,
+}
+
+/// What a look-up found in the index.
+#[derive(Debug, Clone, Copy)]
+struct Fill {
+    key: u64,
+    value: u64,
+    /// The version of the key's set before the index was asked.
+    version: u64,
+}
+
+impl<I> Shared<I> {
+    fn set(&self, key: u64) -> &Mutex<Set> {
+        let sets = self.sets.len() as u128;
+        &self.sets[((u128::from(mix(key)) * sets) >> 64) as usize].0
+    }
+
+    fn is_parallel(&self) -> bool {
+        match self.probing {
+            Probing::ByMisses => self.misses_prevail.is_on(),
+            Probing::Serial => false,
+            Probing::Parallel => true,
+        }
+    }
+
+    fn fill(&self) {
+        let mut fills = Vec::new();
+        while self.fills.take(&mut fills) {
+            for fill in &fills {
+                self.set(fill.key).lock().fill(fill.key, fill.value, fill.version);
+            }
+            self.fills.done(fills.len());
+            fills.clear();
+        }
+    }
+}
+
+impl<I: Index<Key = u64>> Shared<I> {
+    fn work(&self, work: Work) -> Result<Option<u64>, IndexError> {
+        match work {
+            Work::Get(key) => self.index.get(&key),
+            Work::Upsert(key, value) => self.index.upsert(&key, value),
+            Work::Remove(key) => self.index.remove(&key),
+        }
+    }
+}
+
+impl<I: Index<Key = u64> + 'static> Cached<I> {
+    /// A cache, empty, over an index that nobody changes by other ways.
+    ///
+    /// # Errors
+    /// If the options cannot be had.
+    pub fn new(index: I, options: &CacheOptions) -> Result<Cached<I>, IndexError> {
+        let sets = options.entries / WAYS;
+        if sets == 0 {
+            let what = format!("a cache of {} records: give it at least {WAYS}", options.entries);
+            return Err(IndexError::Options { what });
+        }
+        let shared = Arc::new(Shared {
+            index,
+            sets: (0..sets).map(|_| Locked::default()).collect(),
+            fills: Queue::new(options.fills_waiting),
+            probing: options.probing,
+            misses_prevail: Switch::default(),
+        });
+        let count = if options.probing == Probing::Serial { 0 } else { options.helpers };
+        let helpers = Arc::new(Helpers::new(count));
+        let filler = Arc::clone(&shared);
+        let mut background = vec![Background::start("filler of a cache", move || filler.fill())];
+        background.extend((0..count).map(|number| {
+            let (helpers, shared) = (Arc::clone(&helpers), Arc::clone(&shared));
+            Background::start("helper of a cache", move || {
+                helpers.run(number, |work| shared.work(work));
+            })
+        }));
+        Ok(Cached { shared, helpers, _background: background })
+    }
+
+    /// The index.
+    #[must_use]
+    pub fn index(&self) -> &I {
+        &self.shared.index
+    }
+
+    /// How often what happened since it was made.
+    #[must_use]
+    pub fn counts(&self) -> CacheCounts {
+        let counts = self.shared.sets.iter().map(|set| set.0.lock().counts);
+        counts.fold(CacheCounts::default(), |all, one| CacheCounts {
+            hits: all.hits + one.hits,
+            misses: all.misses + one.misses,
+        })
+    }
+
+    /// Whether the index is searched at present while the cache is probed.
+    #[must_use]
+    pub fn is_parallel(&self) -> bool {
+        self.shared.is_parallel()
+    }
+
+    /// Waits until all that was read so far is in the cache, or lost.
+    pub fn settle(&self) {
+        self.shared.fills.settle();
+    }
+
+    /// Changes a key in the index, and in the cache if it is there. `value` says what it is then.
+    fn change(&self, work: Work, key: u64, value: Option<u64>) -> Result<Option<u64>, IndexError> {
+        let set = self.shared.set(key);
+        // Nobody reads the set until the key is gone from it, so a helper may begin at once.
+        let mut locked = set.lock();
+        let ticket = if self.shared.is_parallel() { self.helpers.begin(work) } else { None };
+        let begun = locked.begin(key);
+        drop(locked);
+        let answer = match ticket {
+            Some(ticket) => ticket.wait(),
+            None => self.shared.work(work),
+        };
+        set.lock().end(key, begun, value.filter(|_| answer.is_ok()));
+        answer
+    }
+}
+
+impl<I: Index<Key = u64> + 'static> Index for Cached<I> {
+    type Key = u64;
+
+    fn insert(&self, key: &u64, value: u64) -> Result<bool, IndexError> {
+        // A key that is not in the index is not in the cache.
+        self.shared.index.insert(key, value)
+    }
+
+    fn upsert(&self, &key: &u64, value: u64) -> Result<Option<u64>, IndexError> {
+        self.change(Work::Upsert(key, value), key, Some(value))
+    }
+
+    fn get(&self, &key: &u64) -> Result<Option<u64>, IndexError> {
+        let shared = &self.shared;
+        let mut set = shared.set(key).lock();
+        // The version is seen before the helper asks the index.
+        let version = set.version_to_fill();
+        let is_parallel = shared.is_parallel();
+        let ticket = if is_parallel { self.helpers.begin(Work::Get(key)) } else { None };
+        let hit = set.get(key);
+        let told = set.take_misses(TOLD);
+        drop(set);
+        if let Some(misses) = told {
+            shared.misses_prevail.tell(TOLD, misses);
+        }
+        if hit.is_some() {
+            return Ok(hit);
+        }
+        let found = match ticket {
+            Some(ticket) => ticket.wait()?,
+            None => shared.index.get(&key)?,
+        };
+        if let (Some(value), Some(version)) = (found, version) {
+            // Lost if too many wait: the reader does not.
+            shared.fills.offer(Fill { key, value, version });
+        }
+        Ok(found)
+    }
+
+    fn remove(&self, &key: &u64) -> Result<Option<u64>, IndexError> {
+        self.change(Work::Remove(key), key, None)
+    }
+
+    fn range(
+        &self,
+        from: Bound<&u64>,
+        direction: Direction,
+        visit: &mut dyn FnMut(&u64, u64) -> Flow,
+    ) -> Result<(), IndexError> {
+        self.shared.index.range(from, direction, visit)
+    }
+
+    fn statistics(&self) -> Result<Statistics, IndexError> {
+        let mut statistics = self.shared.index.statistics()?;
+        statistics.volatile_bytes +=
+            size_of_val(&*self.shared.sets) as u64 + self.shared.fills.bytes();
+        Ok(statistics)
+    }
+}
+
+impl<R: Region, I: Persistent<R, Key = u64> + 'static> Persistent<R> for Cached<I> {
+    type Options = (I::Options, CacheOptions);
+
+    fn open(
+        pool: &Arc<Pool<R>>,
+        root: usize,
+        options: &(I::Options, CacheOptions),
+    ) -> Result<Cached<I>, IndexError> {
+        Cached::new(I::open(pool, root, &options.0)?, &options.1)
+    }
+
+    fn blocks(&self, visit: &mut dyn FnMut(u64)) -> Result<(), IndexError> {
+        self.shared.index.blocks(visit)
+    }
+}
+
+impl<I: Index<Key = u64> + 'static> Drop for Cached<I> {
+    fn drop(&mut self) {
+        self.shared.fills.close();
+        self.helpers.close();
+    }
+}
+
+#[cfg(test)]
+mod tests;
