@@ -1,9 +1,9 @@
 //! Latches: locks of nodes, in DRAM, so that they cost the medium nothing and a crash leaves none
 //! behind.
 //!
-//! Nodes share latches by their offsets. So a thread holds one at a time: a second might be the
-//! same. Each counts what was done under it, so that readers, who take none, can tell whether
-//! somebody wrote while they looked (a sequence lock).
+//! Nodes share latches by their offsets. So a thread holds one at a time, since a second might be
+//! the same, unless it takes both at once. Each counts what was done under it, so that readers, who
+//! take none, can tell whether somebody wrote while they looked (a sequence lock).
 
 use std::sync::atomic::{
     AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
@@ -40,10 +40,26 @@ impl Latches {
         Latches((0..STRIPES).map(|_| Stripe::default()).collect())
     }
 
+    /// The number of a node's latch. Nodes are multiples of 64; neighbours get different ones.
+    #[inline]
+    fn number(node: u64) -> usize {
+        (node / 64).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> 20 & (STRIPES - 1)
+    }
+
     #[inline]
     fn of(&self, node: u64) -> &Stripe {
-        // Nodes are multiples of 64; neighbours get different latches.
-        &self.0[(node / 64).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> 20 & (STRIPES - 1)]
+        &self.0[Latches::number(node)]
+    }
+
+    /// Waits for the latches of two nodes, which may be one, and takes them. All who take two take
+    /// them in the same order, so that none waits for another for ever.
+    pub(crate) fn lock_both(&self, one: u64, other: u64) -> [Option<Latched<'_>>; 2] {
+        let (first, second) = match Latches::number(one) <= Latches::number(other) {
+            true => (one, other),
+            false => (other, one),
+        };
+        let is_same = Latches::number(first) == Latches::number(second);
+        [Some(self.lock(first)), (!is_same).then(|| self.lock(second))]
     }
 
     /// Waits for the latch of a node, and takes it.

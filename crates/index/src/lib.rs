@@ -14,13 +14,14 @@ mod hash_table;
 mod hybrid_index;
 mod hybrid_index_plus;
 mod index;
-#[allow(dead_code, reason = "the trees come next")]
+pub mod keys;
 mod latch;
 mod mix;
 pub mod pool;
 mod queue;
 mod root;
 mod skip_list;
+mod sv_tree;
 mod switch;
 #[cfg(test)]
 mod testing;
@@ -37,4 +38,5 @@ pub use hybrid_index_plus::{HybridIndexPlus, HybridPlusOptions, Telling};
 pub use index::{Direction, Flow, Index, Persistent, Statistics, VALUE_MAX};
 pub use pool::{Pool, PoolOptions};
 pub use skip_list::SkipList;
+pub use sv_tree::SvTree;
 pub use wb_tree::{WbTree, WbTreeOptions};

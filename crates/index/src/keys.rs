@@ -1,0 +1,221 @@
+//! Keys: what a tree's slots hold, so that one tree serves keys of every kind.
+//!
+//! A slot is two words: eight bytes of the key in a form whose order as numbers is the order of
+//! keys, and a payload, which is never 0. With [`Inline`] the word is the key and the payload its
+//! value, and nothing else is ever looked at. Keys of any length lie in records: the word has the
+//! eight bytes behind those with which all keys of the node begin, and says nothing when two are
+//! equal; then the record decides, to which the payload leads. With [`Bytes`] the index allocates
+//! the records, with [`Outside`] they lie elsewhere, and the caller reads them.
+//!
+//! How many bytes all keys of a node begin with follows from its bounds: what the least key that it
+//! may have and the least key of the next node have in common. So it is as good for every key that
+//! may ever come, and no prefix is stored. A bound is a *low*: a word that is the key itself, or
+//! that leads to a record which belongs to the node, not to a key; 0 is below all keys.
+
+use std::cmp::Ordering;
+
+use entresol_media::Region;
+
+use crate::{IndexError, Pool};
+
+mod bytes;
+mod outside;
+
+pub use bytes::{Bytes, KEY_BYTES_MAX};
+pub use outside::{Outside, Records};
+
+/// What a slot that is not free holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// Eight bytes of the key, see [`Keys::word`].
+    pub word: u64,
+    /// The value, or the offset of the record; never 0.
+    pub payload: u64,
+}
+
+/// What slots mean: see the head of the module.
+///
+/// Whoever calls what reads a record keeps it by [`Pool::pin`], and has it from a node that he
+/// found whole, so that an error is damage and no race.
+pub trait Keys<R: Region>: Send + Sync {
+    /// A key.
+    type Key: Ord + ToOwned + ?Sized;
+    /// Where a key is put that lies in a record.
+    type Scratch: Default + Send;
+    /// Whether the word is the whole key.
+    const WHOLE: bool;
+    /// Whether a payload is a block of the pool that belongs to the slot.
+    const OWNS: bool;
+
+    /// Refuses keys that cannot be kept.
+    ///
+    /// # Errors
+    /// If it is too long.
+    fn check(key: &Self::Key) -> Result<(), IndexError>;
+
+    /// Eight bytes of the key behind the first `skip`, as a number. Of two keys with the same first
+    /// `skip` bytes the lesser never has the greater number.
+    fn word(key: &Self::Key, skip: usize) -> u64;
+
+    /// With how many bytes both begin; 0 where words are whole.
+    fn common(one: &Self::Key, other: &Self::Key) -> usize;
+
+    /// A key's word, if that tells for all others with the same first `skip` bytes whether they are
+    /// below it: if lesser words are those of lesser keys, and no others are.
+    fn bound(key: &Self::Key, skip: usize) -> Option<u64>;
+
+    /// The key in a slot.
+    ///
+    /// # Errors
+    /// If there is no record where it leads.
+    fn key<'a>(
+        &self,
+        pool: &Pool<R>,
+        slot: Slot,
+        scratch: &'a mut Self::Scratch,
+    ) -> Result<&'a Self::Key, IndexError>;
+
+    /// How the key in a slot compares to one with the same word.
+    ///
+    /// # Errors
+    /// If there is no record where it leads.
+    fn compare(&self, pool: &Pool<R>, slot: Slot, key: &Self::Key) -> Result<Ordering, IndexError>;
+
+    /// The value in a slot.
+    ///
+    /// # Errors
+    /// If there is no record where it leads.
+    fn value(&self, pool: &Pool<R>, payload: u64) -> Result<u64, IndexError>;
+
+    /// A payload for a key and a value, durable.
+    ///
+    /// # Errors
+    /// If there is no room for a record.
+    fn make(&self, pool: &Pool<R>, key: &Self::Key, value: u64) -> Result<u64, IndexError>;
+
+    /// Gives back what [`make`](Keys::make) took, once nobody looks at it.
+    fn retire(&self, pool: &Pool<R>, payload: u64);
+
+    /// A low, durable, that is above the key in `left` and not above the one in `right`, which are
+    /// words of keys with the same first `skip` bytes. If the words differ it has a
+    /// [`bound`](Keys::bound) with that `skip`.
+    ///
+    /// # Errors
+    /// If there is no room, or no record where a slot leads.
+    fn make_low(
+        &self,
+        pool: &Pool<R>,
+        left: Slot,
+        right: Slot,
+        skip: usize,
+    ) -> Result<u64, IndexError>;
+
+    /// The key that is a low, which is not 0 unless words are whole.
+    ///
+    /// # Errors
+    /// If there is no record where it leads.
+    fn low_key<'a>(
+        &self,
+        pool: &Pool<R>,
+        low: u64,
+        scratch: &'a mut Self::Scratch,
+    ) -> Result<&'a Self::Key, IndexError>;
+
+    /// How a low compares to a key.
+    ///
+    /// # Errors
+    /// If there is no record where it leads.
+    fn compare_low(
+        &self,
+        pool: &Pool<R>,
+        low: u64,
+        key: &Self::Key,
+    ) -> Result<Ordering, IndexError>;
+
+    /// Gives a low back, once nobody looks at it.
+    fn retire_low(&self, pool: &Pool<R>, low: u64);
+}
+
+/// Keys of eight bytes in the slot itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Inline;
+
+impl<R: Region> Keys<R> for Inline {
+    type Key = u64;
+    type Scratch = u64;
+    const WHOLE: bool = true;
+    const OWNS: bool = false;
+
+    #[inline]
+    fn check(_: &u64) -> Result<(), IndexError> {
+        Ok(())
+    }
+
+    #[inline]
+    fn word(key: &u64, _: usize) -> u64 {
+        *key
+    }
+
+    #[inline]
+    fn common(_: &u64, _: &u64) -> usize {
+        0
+    }
+
+    #[inline]
+    fn bound(key: &u64, _: usize) -> Option<u64> {
+        Some(*key)
+    }
+
+    #[inline]
+    fn key<'a>(
+        &self,
+        _: &Pool<R>,
+        slot: Slot,
+        scratch: &'a mut u64,
+    ) -> Result<&'a u64, IndexError> {
+        *scratch = slot.word;
+        Ok(scratch)
+    }
+
+    #[inline]
+    fn compare(&self, _: &Pool<R>, slot: Slot, key: &u64) -> Result<Ordering, IndexError> {
+        Ok(slot.word.cmp(key))
+    }
+
+    #[inline]
+    fn value(&self, _: &Pool<R>, payload: u64) -> Result<u64, IndexError> {
+        Ok(payload)
+    }
+
+    #[inline]
+    fn make(&self, _: &Pool<R>, _: &u64, value: u64) -> Result<u64, IndexError> {
+        Ok(value)
+    }
+
+    #[inline]
+    fn retire(&self, _: &Pool<R>, _: u64) {}
+
+    #[inline]
+    fn make_low(&self, _: &Pool<R>, _: Slot, right: Slot, _: usize) -> Result<u64, IndexError> {
+        Ok(right.word)
+    }
+
+    #[inline]
+    fn low_key<'a>(
+        &self,
+        _: &Pool<R>,
+        low: u64,
+        scratch: &'a mut u64,
+    ) -> Result<&'a u64, IndexError> {
+        *scratch = low;
+        Ok(scratch)
+    }
+
+    #[inline]
+    fn compare_low(&self, _: &Pool<R>, low: u64, key: &u64) -> Result<Ordering, IndexError> {
+        Ok(low.cmp(key))
+    }
+
+    #[inline]
+    fn retire_low(&self, _: &Pool<R>, _: u64) {}
+}

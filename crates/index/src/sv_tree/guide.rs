@@ -1,0 +1,466 @@
+//! The guide: a B+-tree in DRAM from the leaves' lows to the leaves.
+//!
+//! It is a hint, and may lack leaves: what it finds is a leaf in use that lies at or before the one
+//! that is looked for, from where links lead on. But a leaf is taken out before it is given back.
+//!
+//! Who may do what:
+//! 1. Changes are made by one thread at a time, under `writer`. Who holds it takes no latch.
+//! 2. A node's version is odd while it changes. Readers take no locks: what they read of a node
+//!    counts if the version was even before and is the same after.
+//! 3. Going down, a reader reads the child's version before it looks at the parent's again: so the
+//!    child was the child then.
+//! 4. A bound in an upper node is raised before entries below it go, and a node is out of its
+//!    parent before it is used again.
+//! 5. A leaf is added under the latch of the leaf that leads to it, and taken out under that latch,
+//!    so nobody adds one that has gone.
+
+use std::marker::PhantomData;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use entresol_base::sync::Mutex;
+use entresol_base::thread;
+use entresol_media::{Direct, Region};
+
+use super::Ground;
+use crate::IndexError;
+use crate::keys::Keys;
+
+mod node;
+
+use node::{CAPACITY, Image, NodeKind};
+
+/// More levels than there can be.
+const LEVELS: usize = 16;
+
+/// After so many looks at a node that changes, the one who changes it is let run.
+const LOOKS: u32 = 64;
+
+/// Which of the leaves around a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    /// The one that has it.
+    At,
+    /// The one that has the keys just below it.
+    Below,
+}
+
+/// A leaf at or before the one looked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spot {
+    pub(super) leaf: u64,
+    /// A later leaf, if known, otherwise 0, and its low, which is above the key.
+    pub(super) next: u64,
+    pub(super) high: u64,
+}
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(super) struct Guide<K> {
+    nodes: NodeKind,
+    root: AtomicU64,
+    writer: Mutex<Free>,
+    keys: PhantomData<fn() -> K>,
+}
+
+/// Nodes that are not used.
+#[derive(Debug)]
+struct Free {
+    nodes: Vec<u64>,
+    /// From here on none has ever been.
+    end: u64,
+}
+
+/// A node on the way down, and which of its entries was taken.
+#[derive(Debug, Clone, Copy, Default)]
+struct Step {
+    node: u64,
+    index: usize,
+    /// The bounds of what is below that entry; 0 if there is none.
+    low: u64,
+    high: u64,
+}
+
+/// The way down to a leaf's entry.
+struct Path {
+    steps: [Step; LEVELS],
+    len: usize,
+}
+
+impl Path {
+    fn last(&self) -> Step {
+        self.steps[self.len - 1]
+    }
+
+    /// The bounds of the node at a level, counted from the root.
+    fn bounds(&self, level: usize) -> (u64, u64) {
+        match level.checked_sub(1) {
+            Some(above) => (self.steps[above].low, self.steps[above].high),
+            None => (0, 0),
+        }
+    }
+}
+
+impl<K> Guide<K> {
+    /// A guide that knows the first leaf only, with room for entries of `leaves` in the worst case.
+    pub(super) fn new<R>(head: u64, leaves: u64) -> Result<Guide<K>, IndexError>
+    where
+        R: Region,
+        K: Keys<R>,
+    {
+        let node_bytes = node::bytes(K::WHOLE);
+        // Address space only, until it is used.
+        let memory = Direct::anonymous((leaves + LEVELS as u64) * node_bytes, false);
+        let memory = memory.map_err(|error| IndexError::Options { what: error.to_string() })?;
+        let nodes = NodeKind::new(memory, K::WHOLE);
+        let mut root = Image::new(0, 0);
+        root.insert(0, 0, 0, head);
+        nodes.store(0, &root);
+        let free = Free { nodes: Vec::new(), end: node_bytes };
+        let root = AtomicU64::new(0);
+        Ok(Guide { nodes, root, writer: Mutex::new(free), keys: PhantomData })
+    }
+
+    /// How many bytes it has used.
+    pub(super) fn bytes(&self) -> u64 {
+        self.writer.lock().end
+    }
+
+    /// How many levels it has.
+    pub(super) fn height(&self) -> u32 {
+        let _held = self.writer.lock();
+        self.nodes.level(self.root.load(Relaxed)) as u32 + 1
+    }
+
+    /// Where to begin to look for a key, or for the last leaf. The caller has pinned the pool.
+    #[inline]
+    pub(super) fn find<R>(
+        &self,
+        ground: &Ground<R, K>,
+        key: Option<&K::Key>,
+        side: Side,
+    ) -> Result<Spot, IndexError>
+    where
+        R: Region,
+        K: Keys<R>,
+    {
+        thread::step();
+        let mut looks = 0;
+        loop {
+            if let Some(spot) = self.try_find(ground, key, side)? {
+                return Ok(spot);
+            }
+            looks += 1;
+            if looks < LOOKS { std::hint::spin_loop() } else { thread::yield_now() }
+        }
+    }
+
+    /// None if something changed meanwhile.
+    #[inline]
+    fn try_find<R>(
+        &self,
+        ground: &Ground<R, K>,
+        key: Option<&K::Key>,
+        side: Side,
+    ) -> Result<Option<Spot>, IndexError>
+    where
+        R: Region,
+        K: Keys<R>,
+    {
+        let mut node = self.root.load(Acquire);
+        let Some(mut version) = self.nodes.begin_read(node) else { return Ok(None) };
+        if self.root.load(Relaxed) != node {
+            return Ok(None);
+        }
+        loop {
+            let meta = self.nodes.meta(node);
+            let found = match key {
+                Some(key) => self.nodes.search(ground, node, meta, key, side),
+                None => Ok(meta.count.saturating_sub(1)),
+            };
+            let is_whole = self.nodes.is_unchanged(node, version);
+            let index = match found {
+                Ok(index) if is_whole => index,
+                Err(error) if is_whole => return Err(error),
+                _ => return Ok(None),
+            };
+            let child = self.nodes.child(node, index);
+            if meta.level == 0 {
+                let is_last = index + 1 >= meta.count;
+                let next = if is_last { 0 } else { self.nodes.child(node, index + 1) };
+                let high = if is_last { 0 } else { self.nodes.low(node, index + 1) };
+                let spot = Spot { leaf: child, next, high };
+                return Ok(self.nodes.is_unchanged(node, version).then_some(spot));
+            }
+            if !self.nodes.is_unchanged(node, version) {
+                return Ok(None);
+            }
+            self.nodes.prefetch(child);
+            let Some(below) = self.nodes.begin_read(child) else { return Ok(None) };
+            if !self.nodes.is_unchanged(node, version) {
+                return Ok(None);
+            }
+            (node, version) = (child, below);
+        }
+    }
+
+    /// The way down, for who changes things.
+    fn path<R>(&self, ground: &Ground<R, K>, key: &K::Key) -> Result<Path, IndexError>
+    where
+        R: Region,
+        K: Keys<R>,
+    {
+        let mut path = Path { steps: [Step::default(); LEVELS], len: 0 };
+        let (mut node, mut low, mut high) = (self.root.load(Relaxed), 0, 0);
+        while path.len < LEVELS {
+            let meta = self.nodes.meta(node);
+            let index = self.nodes.search(ground, node, meta, key, Side::At)?;
+            if index > 0 {
+                low = self.nodes.low(node, index);
+            }
+            if index + 1 < meta.count {
+                high = self.nodes.low(node, index + 1);
+            }
+            path.steps[path.len] = Step { node, index, low, high };
+            path.len += 1;
+            node = self.nodes.child(node, index);
+            if meta.level == 0 {
+                break;
+            }
+        }
+        Ok(path)
+    }
+
+    /// Adds a leaf, whose low is this key, unless it is there. Says whether a node was split: about
+    /// once in half a node's entries. Without room it is not added.
+    pub(super) fn insert<R>(
+        &self,
+        ground: &Ground<R, K>,
+        key: &K::Key,
+        low: u64,
+        leaf: u64,
+    ) -> Result<bool, IndexError>
+    where
+        R: Region,
+        K: Keys<R>,
+    {
+        let mut free = self.writer.lock();
+        let path = self.path(ground, key)?;
+        let last = path.last();
+        let is_there = self.nodes.child(last.node, last.index) == leaf;
+        if is_there || !self.nodes.has_room(&free, path.len + 1) {
+            return Ok(false);
+        }
+        self.insert_at(ground, &mut free, &path, path.len - 1, low, leaf)
+    }
+
+    /// Adds an entry behind the one on the path, splitting nodes upwards. Says whether it split.
+    fn insert_at<R>(
+        &self,
+        ground: &Ground<R, K>,
+        free: &mut Free,
+        path: &Path,
+        level: usize,
+        low: u64,
+        child: u64,
+    ) -> Result<bool, IndexError>
+    where
+        R: Region,
+        K: Keys<R>,
+    {
+        let Step { node, index, .. } = path.steps[level];
+        let mut image = self.nodes.load(node);
+        let word = ground.low_word(low, image.skip)?;
+        image.insert(index + 1, word, low, child);
+        if image.count <= CAPACITY {
+            self.nodes.store(node, &image);
+            return Ok(false);
+        }
+        // What is added behind everything is often added in order: leave full nodes behind.
+        let is_last = index + 2 == image.count;
+        let mut right = image.split_off(if is_last { CAPACITY } else { CAPACITY / 2 });
+        let (bound, (from, to)) = (right.lows[0], path.bounds(level));
+        self.narrow(ground, &mut image, from, bound)?;
+        self.narrow(ground, &mut right, bound, to)?;
+        let at = self.nodes.take(free);
+        self.nodes.store(at, &right);
+        if level > 0 {
+            // Until the entry is there, readers come to the leaf before.
+            self.nodes.store(node, &image);
+            self.insert_at(ground, free, path, level - 1, bound, at)?;
+            return Ok(true);
+        }
+        let mut root = Image::new(image.level + 1, 0);
+        root.insert(0, 0, 0, node);
+        root.insert(1, ground.low_word(bound, 0)?, bound, at);
+        let root_at = self.nodes.take(free);
+        self.nodes.store(root_at, &root);
+        self.root.store(root_at, Release);
+        self.nodes.store(node, &image);
+        Ok(true)
+    }
+
+    /// Makes words of what the keys between two bounds do not have in common.
+    fn narrow<R>(
+        &self,
+        ground: &Ground<R, K>,
+        image: &mut Image,
+        low: u64,
+        high: u64,
+    ) -> Result<(), IndexError>
+    where
+        R: Region,
+        K: Keys<R>,
+    {
+        if K::WHOLE {
+            return Ok(());
+        }
+        let skip = ground.common(low, high)?;
+        if skip != image.skip {
+            image.skip = skip;
+            for entry in 0..image.count {
+                image.words[entry] = ground.low_word(image.lows[entry], skip)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Another leaf takes the place of the one with this low.
+    pub(super) fn replace<R>(
+        &self,
+        ground: &Ground<R, K>,
+        key: Option<&K::Key>,
+        old: u64,
+        new: u64,
+    ) -> Result<(), IndexError>
+    where
+        R: Region,
+        K: Keys<R>,
+    {
+        let _held = self.writer.lock();
+        let (node, index) = match key {
+            Some(key) => {
+                let last = self.path(ground, key)?.last();
+                (last.node, last.index)
+            }
+            None => (self.first_node(), 0),
+        };
+        let mut image = self.nodes.load(node);
+        if image.children[index] == old {
+            image.children[index] = new;
+            self.nodes.store(node, &image);
+        }
+        Ok(())
+    }
+
+    /// The node at the bottom that has the first leaf.
+    fn first_node(&self) -> u64 {
+        let mut node = self.root.load(Relaxed);
+        while self.nodes.level(node) > 0 {
+            node = self.nodes.child(node, 0);
+        }
+        node
+    }
+
+    /// Takes out a leaf, which is not the first; nothing if it is not there.
+    pub(super) fn remove<R>(
+        &self,
+        ground: &Ground<R, K>,
+        key: &K::Key,
+        leaf: u64,
+    ) -> Result<(), IndexError>
+    where
+        R: Region,
+        K: Keys<R>,
+    {
+        let mut free = self.writer.lock();
+        let path = self.path(ground, key)?;
+        let last = path.last();
+        if self.nodes.child(last.node, last.index) != leaf {
+            return Ok(());
+        }
+        self.remove_at(ground, &mut free, &path, path.len - 1)?;
+        if last.index == 0 && !K::WHOLE {
+            self.widen(ground, key)?;
+        }
+        Ok(())
+    }
+
+    fn remove_at<R>(
+        &self,
+        ground: &Ground<R, K>,
+        free: &mut Free,
+        path: &Path,
+        level: usize,
+    ) -> Result<(), IndexError>
+    where
+        R: Region,
+        K: Keys<R>,
+    {
+        let Step { node, index, .. } = path.steps[level];
+        let mut image = self.nodes.load(node);
+        if image.count == 1 && level > 0 {
+            self.remove_at(ground, free, path, level - 1)?;
+            self.nodes.store(node, &Image::new(0, 0));
+            free.nodes.push(node);
+            return Ok(());
+        }
+        if index == 0 && level > 0 {
+            self.raise(ground, path, level - 1, image.lows[1])?;
+        }
+        image.remove(index);
+        self.nodes.store(node, &image);
+        Ok(())
+    }
+
+    /// Raises the low of an entry on the path, uppermost first.
+    fn raise<R>(
+        &self,
+        ground: &Ground<R, K>,
+        path: &Path,
+        level: usize,
+        low: u64,
+    ) -> Result<(), IndexError>
+    where
+        R: Region,
+        K: Keys<R>,
+    {
+        let Step { node, index, .. } = path.steps[level];
+        if index == 0 && level > 0 {
+            self.raise(ground, path, level - 1, low)?;
+        }
+        let mut image = self.nodes.load(node);
+        image.words[index] = ground.low_word(low, image.skip)?;
+        image.lows[index] = low;
+        self.nodes.store(node, &image);
+        Ok(())
+    }
+
+    /// Nodes that now reach further than before may have less in common.
+    fn widen<R>(&self, ground: &Ground<R, K>, key: &K::Key) -> Result<(), IndexError>
+    where
+        R: Region,
+        K: Keys<R>,
+    {
+        let (mut node, mut low, mut high) = (self.root.load(Relaxed), 0, 0);
+        loop {
+            let mut image = self.nodes.load(node);
+            if image.skip > ground.common(low, high)? {
+                self.narrow(ground, &mut image, low, high)?;
+                self.nodes.store(node, &image);
+            }
+            let meta = self.nodes.meta(node);
+            let index = self.nodes.search(ground, node, meta, key, Side::At)?;
+            if index > 0 {
+                low = image.lows[index];
+            }
+            if index + 1 < image.count {
+                high = image.lows[index + 1];
+            }
+            if image.level == 0 {
+                return Ok(());
+            }
+            node = image.children[index];
+        }
+    }
+}

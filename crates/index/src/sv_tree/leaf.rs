@@ -1,0 +1,128 @@
+//! A leaf: a header and slots, on whole lines.
+//!
+//! The first word leads to the next leaf, and has how many bytes of keys are left out of the words;
+//! the second is the leaf's low. Slots of word and payload follow, in no order.
+
+use entresol_media::Region;
+
+use crate::keys::Slot;
+
+/// The first word of a leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Link(pub(super) u64);
+
+const NEXT: u64 = (1 << 48) - 64;
+
+impl Link {
+    /// In a leaf that nothing leads to any more. Never durable in one that something leads to.
+    pub(super) const DEAD: Link = Link(1);
+
+    pub(super) fn new(next: u64, skip: usize) -> Link {
+        Link(next | (skip as u64) << 48)
+    }
+
+    #[inline]
+    pub(super) fn is_dead(self) -> bool {
+        self == Link::DEAD
+    }
+
+    /// The next leaf; 0 if this is the last.
+    #[inline]
+    pub(super) fn next(self) -> u64 {
+        self.0 & NEXT
+    }
+
+    /// How many bytes all keys of the leaf have in common.
+    #[inline]
+    pub(super) fn skip(self) -> usize {
+        (self.0 >> 48) as usize
+    }
+}
+
+/// The most bytes that a link can say are in common.
+pub(super) const SKIP_MAX: usize = u16::MAX as usize;
+
+/// Where a leaf's low is.
+pub(super) const LOW_AT: u64 = 8;
+
+/// Where a slot is in a leaf.
+#[inline]
+pub(super) const fn slot_at(slot: usize) -> u64 {
+    16 + 16 * slot as u64
+}
+
+/// A leaf as it was at one time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Leaf<const LINES: usize> {
+    pub(super) at: u64,
+    lines: [[u64; 8]; LINES],
+}
+
+impl<const LINES: usize> Leaf<LINES> {
+    pub(super) const SLOTS: usize = LINES * 4 - 1;
+    pub(super) const BYTES: u64 = LINES as u64 * 64;
+
+    #[inline]
+    pub(super) fn load<R: Region>(region: &R, at: u64) -> Leaf<LINES> {
+        let lines = std::array::from_fn(|line| region.load_line(at + 64 * line as u64));
+        Leaf { at, lines }
+    }
+
+    /// A leaf that is not there yet.
+    pub(super) fn new(at: u64, link: Link, low: u64) -> Leaf<LINES> {
+        let mut leaf = Leaf { at, lines: [[0; 8]; LINES] };
+        (leaf.lines[0][0], leaf.lines[0][1]) = (link.0, low);
+        leaf
+    }
+
+    /// Writes it and begins to make it durable.
+    pub(super) fn write<R: Region>(&self, region: &R) {
+        let bytes: Vec<u8> =
+            self.lines.as_flattened().iter().flat_map(|word| word.to_le_bytes()).collect();
+        region.write(self.at, &bytes);
+        region.flush(self.at, bytes.len());
+    }
+
+    #[inline]
+    pub(super) fn link(&self) -> Link {
+        Link(self.lines[0][0])
+    }
+
+    #[inline]
+    pub(super) fn low(&self) -> u64 {
+        self.lines[0][1]
+    }
+
+    #[inline]
+    pub(super) fn slot(&self, slot: usize) -> Slot {
+        let words = self.lines.as_flattened();
+        Slot { word: words[2 + 2 * slot], payload: words[3 + 2 * slot] }
+    }
+
+    pub(super) fn set(&mut self, slot: usize, to: Slot) {
+        let words = self.lines.as_flattened_mut();
+        (words[2 + 2 * slot], words[3 + 2 * slot]) = (to.word, to.payload);
+    }
+
+    /// The slots that are not free, and their numbers; keys from `fence` on are not here.
+    #[inline]
+    pub(super) fn live(&self, fence: Option<u64>) -> impl Iterator<Item = (usize, Slot)> {
+        let slots = (0..Self::SLOTS).map(|number| (number, self.slot(number)));
+        slots.filter(move |(_, slot)| slot.payload != 0 && fence.is_none_or(|it| slot.word < it))
+    }
+
+    /// The slots of keys that are not here any more.
+    pub(super) fn dead(&self, fence: Option<u64>) -> impl Iterator<Item = usize> {
+        let slots = (0..Self::SLOTS).map(|number| (number, self.slot(number)));
+        let dead = slots
+            .filter(move |(_, slot)| slot.payload != 0 && fence.is_some_and(|it| slot.word >= it));
+        dead.map(|(number, _)| number)
+    }
+
+    /// The first slot with this word that is not free, from one on.
+    #[inline]
+    pub(super) fn find(&self, word: u64, from: usize) -> Option<(usize, Slot)> {
+        let slots = (from..Self::SLOTS).map(|number| (number, self.slot(number)));
+        slots.into_iter().find(|(_, slot)| slot.word == word && slot.payload != 0)
+    }
+}

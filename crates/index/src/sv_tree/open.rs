@@ -1,0 +1,121 @@
+//! Making a tree, and opening it.
+//!
+//! The root leads to an anchor: what kind of tree it is, the first leaf, the first block of posts.
+//! Opening reads the posts, and nothing else: what the guide lacks it learns later.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use entresol_media::Region;
+
+use super::SvTree;
+use super::ground::Ground;
+use super::guide::Guide;
+use super::leaf::{Leaf, Link};
+use super::posts::{Post, Posts};
+use crate::keys::Keys;
+use crate::latch::Latches;
+use crate::root::{Tag, WORDS};
+use crate::{IndexError, Pool};
+
+pub(super) const ANCHOR_BYTES: u64 = 8 * WORDS as u64;
+const HEAD_AT: u64 = 8;
+const POSTS_AT: u64 = 16;
+
+/// The first word of an anchor.
+fn tag<R: Region, K: Keys<R>>(lines: usize) -> Tag {
+    let keys = match (K::WHOLE, K::OWNS) {
+        (true, _) => b'w',
+        (false, true) => b'r',
+        (false, false) => b'o',
+    };
+    Tag([b's', b'v', b't', b'r', b'e', b'e', keys, b'0' + lines as u8])
+}
+
+impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
+    const LINES_RIGHT: () = assert!(LINES.is_power_of_two() && LINES >= 2 && LINES <= 16);
+
+    /// Opens the tree at this root of the pool, or makes an empty one if the root is 0. It answers
+    /// at once; until somebody has been there, or [blocks](crate::Persistent::blocks) has walked
+    /// over all leaves, what lies between posts is found by following links.
+    ///
+    /// # Errors
+    /// If there is another kind of tree, no room, or damage.
+    pub fn open_with(pool: &Arc<Pool<R>>, root: usize, keys: K) -> Result<Self, IndexError> {
+        let () = Self::LINES_RIGHT;
+        let (anchor, head) = match tag::<R, K>(LINES).find(pool, root)? {
+            Some((anchor, words)) => (anchor, words[HEAD_AT as usize / 8]),
+            None => make::<R, K, LINES>(pool, root)?,
+        };
+        pool.check(head, Leaf::<LINES>::BYTES)?;
+        let (posts, named) = Posts::load(pool, anchor + POSTS_AT)?;
+        let tree = SvTree {
+            ground: Ground { pool: pool.clone(), keys },
+            anchor,
+            latches: Latches::new(),
+            guide: Guide::new(head, pool.region().len() / Leaf::<LINES>::BYTES)?,
+            posts,
+            splits: AtomicU64::new(0),
+            replaced: AtomicU64::new(0),
+            merges: AtomicU64::new(0),
+        };
+        tree.begin_guide(named)?;
+        Ok(tree)
+    }
+
+    /// Makes the guide of the leaves that are named.
+    fn begin_guide(&self, named: Vec<Post>) -> Result<(), IndexError> {
+        let mut posts = Vec::with_capacity(named.len());
+        for post in named {
+            self.ground.check(post.leaf, LINES)?;
+            posts.push((self.ground.low_word(post.low, 0)?, post));
+        }
+        let mut damage = Ok(());
+        posts.sort_unstable_by(|(one_word, one), (other_word, other)| {
+            one_word.cmp(other_word).then_with(|| {
+                let order = self.compare_lows(one.low, other.low);
+                order.unwrap_or_else(|error| {
+                    damage = Err(error);
+                    std::cmp::Ordering::Equal
+                })
+            })
+        });
+        damage?;
+        for (_, post) in posts {
+            self.add_to_guide(post.low, post.leaf)?;
+        }
+        Ok(())
+    }
+
+    fn compare_lows(&self, one: u64, other: u64) -> Result<std::cmp::Ordering, IndexError> {
+        let mut scratch = K::Scratch::default();
+        let key = self.ground.low_key(other, &mut scratch)?;
+        self.ground.compare_low(one, key)
+    }
+
+    /// The first leaf.
+    pub(super) fn head(&self) -> u64 {
+        self.region().load_u64(self.anchor + HEAD_AT, Acquire)
+    }
+
+    /// Makes another leaf, which is durable, the first.
+    pub(super) fn set_head(&self, leaf: u64) -> Result<(), IndexError> {
+        self.region().store_u64(self.anchor + HEAD_AT, leaf, Release);
+        self.persist(self.anchor + HEAD_AT, 8)
+    }
+}
+
+/// Makes an empty tree; says where its anchor and its first leaf are.
+fn make<R: Region, K: Keys<R>, const LINES: usize>(
+    pool: &Pool<R>,
+    root: usize,
+) -> Result<(u64, u64), IndexError> {
+    let head = pool.allocate(Leaf::<LINES>::BYTES)?;
+    Leaf::<LINES>::new(head, Link::new(0, 0), 0).write(pool.region());
+    pool.region().drain();
+    let mut words = [0; WORDS];
+    words[HEAD_AT as usize / 8] = head;
+    let anchor = tag::<R, K>(LINES).make(pool, root, words);
+    Ok((anchor.inspect_err(|_| pool.free(head))?, head))
+}

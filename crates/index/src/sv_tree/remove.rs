@@ -1,0 +1,102 @@
+//! Unlinking a leaf that is empty.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use entresol_base::thread;
+use entresol_media::Region;
+
+use super::guide::Side;
+use super::leaf::{Leaf, Link, slot_at};
+use super::{SvTree, View};
+use crate::IndexError;
+use crate::keys::Keys;
+
+/// What came of an attempt.
+enum Unlinked {
+    /// It is gone; this came after it.
+    Gone { next: u64 },
+    /// It must stay.
+    Stays,
+    /// Somebody was faster; it is worth another look.
+    Again,
+}
+
+impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
+    /// Unlinks a leaf if it is empty, not the first, and the one before it can have its range; then
+    /// those after it that are empty as well.
+    #[cold]
+    pub(super) fn unlink(&self, leaf: u64, low: u64) -> Result<(), IndexError> {
+        let (mut at, mut low) = (leaf, low);
+        while low != 0 {
+            match self.try_unlink(at, low)? {
+                Unlinked::Gone { next } if !K::WHOLE && next != 0 => {
+                    // It may have had to stay because of the one that has just gone.
+                    (at, low) = (next, self.low_of(next)?);
+                }
+                Unlinked::Gone { .. } | Unlinked::Stays => return Ok(()),
+                Unlinked::Again => thread::yield_now(),
+            }
+        }
+        Ok(())
+    }
+
+    fn try_unlink(&self, at: u64, low: u64) -> Result<Unlinked, IndexError> {
+        let mut scratch = K::Scratch::default();
+        let key = self.ground.low_key(low, &mut scratch)?;
+        let before_at = self.view(Some(key), Side::Below)?.leaf.at;
+        let held = self.latches.lock_both(before_at, at);
+        let before = Leaf::<LINES>::load(self.region(), before_at);
+        let leaf = Leaf::<LINES>::load(self.region(), at);
+        if leaf.link().is_dead() {
+            return Ok(Unlinked::Stays);
+        }
+        if before.link().is_dead() || before.link().next() != at {
+            return Ok(Unlinked::Again);
+        }
+        let next = leaf.link().next();
+        let view = View { leaf, high: self.low_of(next)? };
+        if leaf.live(self.fence(&view)?).next().is_some() {
+            return Ok(Unlinked::Stays);
+        }
+        let (skip, in_common) =
+            (before.link().skip(), self.ground.common(before.low(), view.high)?);
+        if in_common < skip {
+            return Ok(Unlinked::Stays);
+        }
+        self.guide.remove(&self.ground, key, at)?;
+        self.posts.remove(&self.ground.pool, at);
+        self.zero_dead(&before, self.ground.bound(low, skip)?)?;
+        self.region().store_u64(before_at, Link::new(next, skip).0, Release);
+        self.persist(before_at, 8)?;
+        self.region().store_u64(at, Link::DEAD.0, Release);
+        self.merges.fetch_add(1, Relaxed);
+        drop(held);
+        self.ground.pool.retire(at);
+        self.ground.keys.retire_low(&self.ground.pool, low);
+        Ok(Unlinked::Gone { next })
+    }
+
+    /// Rule 4: what is dead because of the next leaf would come alive without it.
+    fn zero_dead(&self, leaf: &Leaf<LINES>, fence: Option<u64>) -> Result<(), IndexError> {
+        let mut line = None;
+        for number in leaf.dead(fence) {
+            let at = leaf.at + slot_at(number);
+            self.region().store_u64(at + 8, 0, Release);
+            if line != Some(at / 64) {
+                self.flush_line(line);
+                line = Some(at / 64);
+            }
+        }
+        if line.is_some() {
+            self.flush_line(line);
+            self.drain()?;
+        }
+        Ok(())
+    }
+
+    fn flush_line(&self, line: Option<u64>) {
+        if let Some(line) = line {
+            self.region().flush(64 * line, 64);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Splitting a full leaf.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use entresol_media::Region;
+
+use super::leaf::{Leaf, Link, slot_at};
+use super::posts::Post;
+use super::{SvTree, View};
+use crate::IndexError;
+use crate::keys::{Keys, Slot};
+use crate::latch::Latched;
+
+/// More slots than a leaf has.
+const MANY: usize = 64;
+
+/// The slots of a leaf and one more in the order of keys.
+struct Sorted {
+    slots: [Slot; MANY],
+    len: usize,
+}
+
+impl Sorted {
+    fn slots(&self) -> &[Slot] {
+        &self.slots[..self.len]
+    }
+
+    /// Where to split so that words tell the halves apart, as near to `wanted` as can be.
+    fn boundary(&self, wanted: usize) -> Option<usize> {
+        let differs = |&at: &usize| self.slots[at - 1].word != self.slots[at].word;
+        (1..self.len).filter(differs).min_by_key(|&at| at.abs_diff(wanted))
+    }
+}
+
+impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
+    /// Half of a leaf's lines, so that a new leaf has empty lines behind.
+    const FILLED: usize = LINES / 2 * 4 - 1;
+
+    /// Splits a leaf in which every slot has a key, and adds a key. Says whether that is done: if
+    /// not, there may be room now.
+    #[cold]
+    pub(super) fn split(
+        &self,
+        held: Latched<'_>,
+        view: &View<LINES>,
+        key: &K::Key,
+        value: u64,
+    ) -> Result<bool, IndexError> {
+        let link = view.leaf.link();
+        let word = K::word(key, link.skip());
+        let mut sorted = self.sorted(&view.leaf)?;
+        let place = self.place(&sorted, word, key)?;
+        let full = sorted.len;
+        // A key behind all others is often followed by more of the kind: leave a full leaf behind.
+        let is_last = place == full && link.next() == 0;
+        let wanted = if is_last { full } else { full + 1 - Self::FILLED };
+        sorted.slots.copy_within(place..full, place + 1);
+        // No word differs by the payload, so it can wait until it is known that there is room.
+        sorted.slots[place] = Slot { word, payload: 0 };
+        sorted.len += 1;
+        let Some(boundary) = sorted.boundary(wanted) else {
+            drop(held);
+            self.replace(view.leaf.at, view.leaf.low())?;
+            return Ok(false);
+        };
+        let at = self.ground.pool.allocate(Leaf::<LINES>::BYTES)?;
+        let made = self.ground.keys.make(&self.ground.pool, key, value);
+        sorted.slots[place].payload = made.inspect_err(|_| self.ground.pool.free(at))?;
+        let new = self.new_leaf(at, view, &sorted, boundary);
+        let new = new.inspect_err(|_| {
+            self.ground.pool.free(at);
+            self.ground.keys.retire(&self.ground.pool, sorted.slots[place].payload);
+        })?;
+        new.write(self.region());
+        self.drain()?;
+        self.region().store_u64(view.leaf.at, Link::new(at, link.skip()).0, Release);
+        let added = sorted.slots[place];
+        if place < boundary {
+            self.add_left(view, new.low(), added)?
+        } else {
+            self.persist(view.leaf.at, 8)?
+        }
+        self.splits.fetch_add(1, Relaxed);
+        if self.add_to_guide(new.low(), at)? {
+            self.posts.add(&self.ground.pool, Post { low: new.low(), leaf: at });
+        }
+        Ok(true)
+    }
+
+    fn sorted(&self, leaf: &Leaf<LINES>) -> Result<Sorted, IndexError> {
+        let len = Leaf::<LINES>::SLOTS;
+        let mut slots = [Slot { word: 0, payload: 0 }; MANY];
+        slots[..len].iter_mut().enumerate().for_each(|(number, slot)| *slot = leaf.slot(number));
+        self.ground.sort(&mut slots[..len])?;
+        Ok(Sorted { slots, len })
+    }
+
+    /// How many keys are below a key that is not there.
+    fn place(&self, sorted: &Sorted, word: u64, key: &K::Key) -> Result<usize, IndexError> {
+        for (place, &slot) in sorted.slots().iter().enumerate() {
+            if self.ground.compare(slot, word, key)?.is_gt() {
+                return Ok(place);
+            }
+        }
+        Ok(sorted.len)
+    }
+
+    /// A leaf with the slots from a boundary on, and a low of its own.
+    fn new_leaf(
+        &self,
+        at: u64,
+        view: &View<LINES>,
+        sorted: &Sorted,
+        boundary: usize,
+    ) -> Result<Leaf<LINES>, IndexError> {
+        let (link, slots) = (view.leaf.link(), sorted.slots());
+        let (left, right) = (slots[boundary - 1], slots[boundary]);
+        let low = self.ground.keys.make_low(&self.ground.pool, left, right, link.skip())?;
+        self.fill_new(at, (low, view.high), link, &slots[boundary..])
+    }
+
+    /// A leaf with these slots, whose words are those of a leaf with this link.
+    fn fill_new(
+        &self,
+        at: u64,
+        (low, high): (u64, u64),
+        link: Link,
+        slots: &[Slot],
+    ) -> Result<Leaf<LINES>, IndexError> {
+        let skip = self.ground.common(low, if link.next() == 0 { 0 } else { high })?;
+        let mut new = Leaf::new(at, Link::new(link.next(), skip), low);
+        for (number, &slot) in slots.iter().enumerate() {
+            let same = skip == link.skip();
+            new.set(number, if same { slot } else { self.ground.reworded(slot, skip)? });
+        }
+        Ok(new)
+    }
+
+    /// Adds a key to the left of a split, whose link was just stored, and makes both durable: at
+    /// once, if a slot that has died is in the line of the link (rule 3).
+    fn add_left(&self, view: &View<LINES>, low: u64, slot: Slot) -> Result<(), IndexError> {
+        let fence = self.ground.bound(low, view.leaf.link().skip())?;
+        let Some(number) = view.leaf.dead(fence).next() else {
+            return Err(IndexError::damaged(view.leaf.at, "a split has freed no slot"));
+        };
+        let at = view.leaf.at + slot_at(number);
+        if slot_at(number) >= 64 {
+            self.persist(view.leaf.at, 8)?;
+        }
+        self.fill(view.leaf.at, number, slot, true);
+        self.persist(at, 16)
+    }
+
+    /// Makes two leaves of a full one whose words do not tell its keys apart.
+    fn replace(&self, at: u64, low: u64) -> Result<(), IndexError> {
+        let before = match low {
+            0 => None,
+            _ => {
+                let mut scratch = K::Scratch::default();
+                let key = self.ground.low_key(low, &mut scratch)?;
+                Some(self.view(Some(key), super::Side::Below)?.leaf.at)
+            }
+        };
+        let held = self.latches.lock_both(before.unwrap_or(at), at);
+        let leaf = Leaf::<LINES>::load(self.region(), at);
+        let leads = match before {
+            None => self.head() == at,
+            Some(before) => {
+                let link = Link(self.region().load_u64(before, Relaxed));
+                !link.is_dead() && link.next() == at
+            }
+        };
+        if leaf.link().is_dead()
+            || !leads
+            || (0..Leaf::<LINES>::SLOTS).any(|it| leaf.slot(it).payload == 0)
+        {
+            return Ok(());
+        }
+        let high = self.low_of(leaf.link().next())?;
+        let view = View { leaf, high };
+        if leaf.dead(self.fence(&view)?).next().is_some() {
+            return Ok(());
+        }
+        let [left, right] = self.two_of(&view)?;
+        left.write(self.region());
+        right.write(self.region());
+        self.drain()?;
+        // Rule 4.
+        self.posts.remove(&self.ground.pool, at);
+        match before {
+            None => self.set_head(left.at)?,
+            Some(before) => {
+                let skip = Link(self.region().load_u64(before, Relaxed)).skip();
+                self.region().store_u64(before, Link::new(left.at, skip).0, Release);
+                self.persist(before, 8)?;
+            }
+        }
+        self.replaced.fetch_add(1, Relaxed);
+        // The right one first: until the left one is in the guide nobody comes to what leads to
+        // the right one, and so nobody takes it out.
+        let is_split = self.add_to_guide(right.low(), right.at)?;
+        if is_split {
+            self.posts.add(&self.ground.pool, Post { low: right.low(), leaf: right.at });
+        }
+        let mut scratch = K::Scratch::default();
+        let key = if low == 0 { None } else { Some(self.ground.low_key(low, &mut scratch)?) };
+        self.guide.replace(&self.ground, key, at, left.at)?;
+        self.region().store_u64(at, Link::DEAD.0, Release);
+        drop(held);
+        self.ground.pool.retire(at);
+        Ok(())
+    }
+
+    /// Two leaves that have the keys of one, not written yet.
+    fn two_of(&self, view: &View<LINES>) -> Result<[Leaf<LINES>; 2], IndexError> {
+        let (pool, leaf) = (&self.ground.pool, &view.leaf);
+        let (link, sorted) = (leaf.link(), self.sorted(leaf)?);
+        let half = sorted.len.div_ceil(2);
+        let (slots, skip) = (sorted.slots(), link.skip());
+        let one_at = pool.allocate(Leaf::<LINES>::BYTES)?;
+        let other_at = pool.allocate(Leaf::<LINES>::BYTES);
+        let other_at = other_at.inspect_err(|_| pool.free(one_at))?;
+        let make = || {
+            let low = self.ground.keys.make_low(pool, slots[half - 1], slots[half], skip)?;
+            let right = self.fill_new(other_at, (low, view.high), link, &slots[half..])?;
+            let to_right = Link::new(other_at, skip);
+            let left = self.fill_new(one_at, (leaf.low(), low), to_right, &slots[..half])?;
+            Ok([left, right])
+        };
+        make().inspect_err(|_| [one_at, other_at].into_iter().for_each(|at| pool.free(at)))
+    }
+
+    /// The low of a leaf; 0 if there is none.
+    pub(super) fn low_of(&self, leaf: u64) -> Result<u64, IndexError> {
+        if leaf == 0 {
+            return Ok(0);
+        }
+        self.ground.check(leaf, LINES)?;
+        Ok(self.region().load_u64(leaf + super::LOW_AT, Relaxed))
+    }
+}

@@ -1,0 +1,92 @@
+//! Crashes, by the harness that all indexes are tried by.
+
+use entresol_media::crash::RecordedRegion;
+
+use super::*;
+use crate::trial::{self, Op, TrialKey, TrialOptions};
+
+#[test]
+fn every_crash_leaves_what_was_acknowledged() {
+    let report = trial::suite::<SvTree<RecordedRegion>>(0..6, &Inline, |_| {});
+    let report = report.expect("no crash loses anything");
+    assert!(report.images > 5_000 && report.images_nested > 2_000, "{report:?}");
+}
+
+#[test]
+fn every_crash_leaves_keys_of_any_length() {
+    let report = trial::suite::<SvTree<RecordedRegion, Bytes>>(0..6, &Bytes, room);
+    let report = report.expect("no crash loses anything");
+    assert!(report.images > 10_000 && report.images_nested > 2_000, "{report:?}");
+}
+
+#[test]
+fn leaves_of_other_sizes_survive_as_well() {
+    trial::suite::<SvTree<RecordedRegion, Inline, 2>>(0..6, &Inline, |_| {}).expect("2 lines");
+    trial::suite::<SvTree<RecordedRegion, Bytes, 2>>(0..3, &Bytes, room).expect("2 lines");
+    trial::suite::<SvTree<RecordedRegion, Inline, 8>>(0..3, &Inline, |_| {}).expect("8 lines");
+}
+
+/// Records take more room.
+fn room(options: &mut TrialOptions) {
+    options.region_bytes = 1 << 20;
+}
+
+/// Keys in disorder, so that splits leave dead slots; then whole leaves are emptied between others,
+/// their range is used again, and in the end nothing is left.
+fn hollowing(seed: u64, keys: u64) -> Vec<Op> {
+    let mut rng = Rng::new(seed);
+    let mut shuffled = |keys: std::ops::Range<u64>| {
+        let mut keys: Vec<u64> = keys.collect();
+        rng.shuffle(&mut keys);
+        keys
+    };
+    let value = |key| 1 + key;
+    let mut ops: Vec<Op> = Vec::new();
+    let insert = |key| Op::Insert { key, value: value(key) };
+    ops.extend(shuffled(0..keys).into_iter().map(insert));
+    let inner = keys / 5..keys * 4 / 5;
+    ops.extend(shuffled(inner.clone()).into_iter().map(|key| Op::Remove { key }));
+    ops.extend(shuffled(inner).into_iter().map(|key| Op::Upsert { key, value: 7 + key }));
+    ops.push(Op::Reopen);
+    ops.extend(shuffled(0..keys).into_iter().map(|key| Op::Remove { key }));
+    ops
+}
+
+fn check_hollowing<K, const LINES: usize>(seed: u64, keys: u64) -> Statistics
+where
+    K: Keys<RecordedRegion, Key: TrialKey> + Keys<Direct> + Clone + Default + 'static,
+    <K as Keys<Direct>>::Key: TrialKey,
+{
+    let mut options = TrialOptions { keys, ..TrialOptions::seeded(seed) };
+    room(&mut options);
+    options.explore.nested.one_in = 16;
+    let ops = hollowing(seed, keys);
+    let report = trial::run::<SvTree<RecordedRegion, K, LINES>>(&options, &K::default(), &ops);
+    let report = report.expect("right answers");
+    assert!(report.failure.is_none(), "seed {seed}: {}", report.failure.expect("one"));
+    let tree = SvTree::<Direct, K, LINES>::open(&pool(1 << 20), 0, &K::default()).expect("a tree");
+    for op in ops {
+        use std::borrow::Borrow;
+        let nth = <K as Keys<Direct>>::Key::nth;
+        match op {
+            Op::Insert { key, value } => drop(tree.insert(nth(key).borrow(), value)),
+            Op::Upsert { key, value } => drop(tree.upsert(nth(key).borrow(), value)),
+            Op::Remove { key } => drop(tree.remove(nth(key).borrow())),
+            Op::Reopen => {}
+        }
+    }
+    tree.statistics().expect("no damage")
+}
+
+/// The change is in the history, whichever it is: splits, leaves unlinked, leaves replaced.
+#[test]
+fn leaves_that_are_emptied_and_used_again_survive() {
+    for seed in 0..3 {
+        let found = check_hollowing::<Inline, 4>(seed, 80);
+        assert!(found.splits > 8 && found.merges > 8, "{found:?}");
+        let found = check_hollowing::<Inline, 2>(seed, 60);
+        assert!(found.splits > 16 && found.merges > 16, "{found:?}");
+        let found = check_hollowing::<Bytes, 4>(seed, 80);
+        assert!(found.compactions > 1 && found.merges > 4, "{found:?}");
+    }
+}

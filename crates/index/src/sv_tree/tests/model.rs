@@ -1,0 +1,154 @@
+//! A tree does what a map does.
+
+use std::borrow::Borrow;
+use std::fmt::Debug;
+
+use super::*;
+
+/// Keys of every kind that is hard for words: none, each other's beginnings, zeroes, long ones that
+/// begin alike.
+fn key(rng: &mut Rng, many: u64) -> Vec<u8> {
+    let number = rng.below(many);
+    match number % 6 {
+        0 => vec![0; (number % 23) as usize],
+        1 => vec![b'x'; (number % 97) as usize],
+        2 => format!("{number}").into_bytes(),
+        3 => format!("the same for a long while, and then {number:07}").into_bytes(),
+        4 => [&number.to_be_bytes()[..], b"\0\0", &number.to_le_bytes()].concat(),
+        _ => format!("user{:04}/item{}", number / 600, number % 600).into_bytes(),
+    }
+}
+
+fn check<K, O, const LINES: usize>(seed: u64, operations: u64, mut key: impl FnMut(&mut Rng) -> O)
+where
+    K: Keys<Direct, Key: ToOwned<Owned = O>> + Clone + Default,
+    O: Borrow<K::Key> + Ord + Clone + Debug,
+{
+    let pool = pool(64 << 20);
+    let mut tree: SvTree<Direct, K, LINES> = SvTree::open(&pool, 0, &K::default()).expect("a tree");
+    let mut model: BTreeMap<O, u64> = BTreeMap::new();
+    let mut rng = Rng::new(seed);
+    for step in 0..operations {
+        let (key, value) = (key(&mut rng), 1 + rng.below(1 << 40));
+        // It grows, shrinks almost to nothing, and grows again.
+        let removes_of_8 = if step / (operations / 8) % 3 == 2 { 7 } else { 2 };
+        match rng.below(8) {
+            draw if draw < removes_of_8 => {
+                let victim = model.range::<O, _>(&key..).next().map(|(found, _)| found.clone());
+                let key = victim.unwrap_or(key);
+                let found = tree.remove(key.borrow()).expect("no damage");
+                assert_eq!(found, model.remove::<O>(&key), "{key:?}");
+            }
+            draw if draw % 2 == 0 => {
+                let found = tree.upsert(key.borrow(), value).expect("room");
+                assert_eq!(found, model.insert(key, value));
+            }
+            _ => {
+                let added = tree.insert(key.borrow(), value).expect("room");
+                assert_eq!(added, !model.contains_key::<O>(&key));
+                model.entry(key).or_insert(value);
+            }
+        }
+        if step % (operations / 10) == operations / 20 {
+            drop(tree);
+            tree = SvTree::open(&pool, 0, &K::default()).expect("the tree");
+        }
+    }
+    let expected: Vec<_> = model.clone().into_iter().collect();
+    assert_eq!(all(&tree), expected);
+    for _ in 0..300 {
+        let probe = key(&mut rng);
+        assert_eq!(tree.get(probe.borrow()).expect("no damage"), model.get::<O>(&probe).copied());
+        ranges(&tree, &model, &probe);
+    }
+    let found = tree.statistics().expect("no damage");
+    assert_eq!(found.keys, model.len() as u64);
+    for key in model.keys() {
+        assert!(tree.remove(key.borrow()).expect("no damage").is_some(), "{key:?}");
+    }
+    let found = tree.statistics().expect("no damage");
+    assert_eq!((found.keys, found.nodes), (0, 1), "every leaf but the first is given back");
+}
+
+/// Some records around a key, up and down, with and without it.
+fn ranges<K, O, const LINES: usize>(
+    tree: &SvTree<Direct, K, LINES>,
+    model: &BTreeMap<O, u64>,
+    probe: &O,
+) where
+    K: Keys<Direct, Key: ToOwned<Owned = O>>,
+    O: Borrow<K::Key> + Ord + Clone + Debug,
+{
+    let found = |from, direction| {
+        let mut found = Vec::new();
+        let ranged = tree.range(from, direction, &mut |key, value| {
+            found.push((key.to_owned(), value));
+            if found.len() < 20 { Flow::On } else { Flow::Stop }
+        });
+        ranged.expect("no damage");
+        found
+    };
+    let owned = |(key, value): (&O, &u64)| (key.clone(), *value);
+    for (own, from) in [
+        (Bound::Included(probe.borrow()), Bound::Included(probe)),
+        (Bound::Excluded(probe.borrow()), Bound::Excluded(probe)),
+    ] {
+        let up: Vec<_> =
+            model.range::<O, _>((from, Bound::Unbounded)).take(20).map(owned).collect();
+        assert_eq!(found(own, Direction::Forward), up);
+        let down: Vec<_> =
+            model.range::<O, _>((Bound::Unbounded, from)).rev().take(20).map(owned).collect();
+        assert_eq!(found(own, Direction::Backward), down);
+    }
+}
+
+#[test]
+fn a_tree_of_words_is_a_map() {
+    check::<Inline, _, 4>(1, 60_000, |rng| rng.below(8_000) * 7);
+    check::<Inline, _, 2>(2, 30_000, Rng::next_u64);
+    check::<Inline, _, 16>(3, 60_000, |rng| rng.below(20_000));
+}
+
+#[test]
+fn a_tree_of_bytes_is_a_map() {
+    check::<Bytes, _, 4>(4, 60_000, |rng| key(rng, 12_000));
+    check::<Bytes, _, 2>(5, 30_000, |rng| key(rng, 2_000));
+    check::<Bytes, _, 8>(6, 40_000, |rng| key(rng, 12_000));
+}
+
+#[test]
+fn keys_in_order_fill_leaves() {
+    let tree: SvTree<Direct> = SvTree::open(&pool(8 << 20), 0, &Inline).expect("a tree");
+    for key in 0..15_000u64 {
+        assert!(tree.insert(&key, key + 1).expect("room"));
+    }
+    let found = tree.statistics().expect("no damage");
+    assert!(found.nodes <= 1001, "{found:?}");
+    assert_eq!(all(&tree).len(), 15_000);
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused() {
+    let pool = pool(8 << 20);
+    let tree: SvTree<Direct> = SvTree::open(&pool, 0, &Inline).expect("a tree");
+    for value in [0, crate::VALUE_MAX + 1, u64::MAX] {
+        assert!(matches!(tree.insert(&1, value), Err(IndexError::Value { .. })));
+    }
+    let keyed: SvTree<Direct, Bytes> = SvTree::open(&pool, 1, &Bytes).expect("a tree");
+    let longest = vec![7; crate::keys::KEY_BYTES_MAX];
+    assert!(keyed.insert(&longest, 5).expect("it fits"));
+    assert_eq!(keyed.get(&longest).expect("no damage"), Some(5));
+    let too_long = vec![7; crate::keys::KEY_BYTES_MAX + 1];
+    assert!(matches!(keyed.insert(&too_long, 5), Err(IndexError::KeyTooLong { .. })));
+    let other = SvTree::<Direct, Bytes>::open(&pool, 0, &Bytes).expect_err("another kind");
+    assert!(other.to_string().contains("leads to another index"), "{other}");
+}
+
+#[test]
+fn it_is_an_index_like_the_others() {
+    testing::check_edges(&testing::fresh::<SvTree<Direct>>(&Inline));
+    testing::check_against_map(&testing::fresh::<SvTree<Direct>>(&Inline), 1, 20_000);
+    testing::check_reopening::<SvTree<Direct>>(&Inline);
+    testing::check_refusal::<SvTree<Direct>>(&Inline);
+    testing::check_refusal::<SvTree<Direct, Bytes>>(&Bytes);
+}

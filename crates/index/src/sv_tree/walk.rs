@@ -1,0 +1,90 @@
+//! Walking over all leaves, while others go on.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use entresol_media::Region;
+
+use super::guide::Side;
+use super::leaf::Leaf;
+use super::open::ANCHOR_BYTES;
+use super::{SvTree, View};
+use crate::keys::Keys;
+use crate::{IndexError, Statistics};
+
+impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
+    /// Shows all leaves in order, and adds those to the guide that it lacks.
+    fn walk(
+        &self,
+        each: &mut dyn FnMut(&View<LINES>) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
+        let _pin = self.ground.pool.pin();
+        let mut at = self.head();
+        // The low of the last leaf that was shown.
+        let mut shown = 0;
+        loop {
+            let (leaf, seen) = self.read(at);
+            if leaf.link().is_dead() {
+                // Whatever has its range now was shown, or is not older than this walk.
+                at = match shown {
+                    0 => self.read(self.head()).0.link().next(),
+                    low => {
+                        let mut scratch = K::Scratch::default();
+                        let key = self.ground.low_key(low, &mut scratch)?;
+                        self.view(Some(key), Side::At)?.leaf.link().next()
+                    }
+                };
+            } else {
+                let next = leaf.link().next();
+                let view = View { leaf, high: self.low_of(next)? };
+                each(&view)?;
+                shown = leaf.low();
+                if next != 0
+                    && let Some(_held) = seen.and_then(|it| self.latches.lock_unchanged(at, it))
+                {
+                    self.add_to_guide(view.high, next)?;
+                }
+                at = next;
+            }
+            if at == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// See [`Persistent::blocks`](crate::Persistent::blocks).
+    pub(super) fn reach(&self, visit: &mut dyn FnMut(u64)) -> Result<(), IndexError> {
+        visit(self.anchor);
+        self.posts.blocks(&self.ground.pool, visit)?;
+        self.walk(&mut |view| {
+            visit(view.leaf.at);
+            if !K::WHOLE && view.leaf.low() != 0 {
+                visit(view.leaf.low());
+            }
+            if K::OWNS {
+                let fence = self.fence(view)?;
+                view.leaf.live(fence).for_each(|(_, slot)| visit(slot.payload));
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn count(&self) -> Result<Statistics, IndexError> {
+        let (mut nodes, mut keys, mut bytes) = (0, 0, ANCHOR_BYTES);
+        self.walk(&mut |view| {
+            nodes += 1;
+            keys += view.leaf.live(self.fence(view)?).count() as u64;
+            Ok(())
+        })?;
+        self.posts.blocks(&self.ground.pool, &mut |_| bytes += super::posts::BLOCK_BYTES)?;
+        Ok(Statistics {
+            nodes,
+            bytes: bytes + nodes * Leaf::<LINES>::BYTES,
+            volatile_bytes: self.guide.bytes(),
+            height: self.guide.height() + 1,
+            keys,
+            splits: self.splits.load(Relaxed),
+            compactions: self.replaced.load(Relaxed),
+            merges: self.merges.load(Relaxed),
+        })
+    }
+}
