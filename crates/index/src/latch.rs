@@ -40,6 +40,11 @@ impl Latches {
         Latches((0..STRIPES).map(|_| Stripe::default()).collect())
     }
 
+    /// Their bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        size_of_val(&*self.0) as u64
+    }
+
     /// The number of a node's latch. Nodes are multiples of 64; neighbours get different ones.
     #[inline]
     fn number(node: u64) -> usize {

@@ -9,6 +9,7 @@
 
 mod cached;
 mod error;
+mod fast_fair;
 mod fp_tree;
 mod hash_table;
 mod hybrid_index;
@@ -17,10 +18,12 @@ mod index;
 pub mod keys;
 mod latch;
 mod mix;
+mod ods;
 pub mod pool;
 mod queue;
 mod root;
 mod skip_list;
+mod sorted;
 mod sv_tree;
 mod switch;
 #[cfg(test)]
@@ -31,11 +34,13 @@ mod wb_tree;
 
 pub use cached::{CacheCounts, CacheOptions, Cached, Probing};
 pub use error::IndexError;
+pub use fast_fair::{FastFair, FastFairOptions};
 pub use fp_tree::{FpTree, FpTreeOptions};
 pub use hash_table::{HashTable, HashTableOptions};
 pub use hybrid_index::{HybridIndex, HybridOptions};
 pub use hybrid_index_plus::{HybridIndexPlus, HybridPlusOptions, Telling};
 pub use index::{Direction, Flow, Index, Persistent, Statistics, VALUE_MAX};
+pub use ods::{Ods, OdsOptions};
 pub use pool::{Pool, PoolOptions};
 pub use skip_list::SkipList;
 pub use sv_tree::SvTree;

@@ -1,0 +1,44 @@
+//! The one-direction shift tree: a tree of sorted nodes on the medium whose records are removed
+//! where they are, and inserted into the nearest hole («ODS-tree», Journal of Computer Research
+//! and Development 58(2), 2021).
+//!
+//! A removal is one store of eight bytes and one flushed line. Which slots have records is known
+//! from a word in the node that is not durable: it is built anew when a node is first looked at in
+//! an opening. A node in which no room can be made to the right is made compact if it has less
+//! than 0.7 of its records, otherwise split. An empty node is given back. Nodes, latches and recovery
+//! are those of the private module `sorted`.
+
+use crate::sorted::{Chosen, Style, Tree};
+
+/// A tree whose records are removed in place. See the head of the module.
+pub type Ods<R> = Tree<R, InPlace>;
+
+/// The style of [`Ods`].
+#[derive(Debug, Clone, Copy)]
+pub struct InPlace;
+
+/// How an [`Ods`] is made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OdsOptions {
+    /// The bytes of a node: a multiple of 64 from 128 to 512.
+    pub node_bytes: u32,
+    /// A node with this part of its records or more, from 0 to 1, is split where another would be
+    /// made compact (the paper's T).
+    pub split_from: f64,
+}
+
+impl Default for OdsOptions {
+    fn default() -> OdsOptions {
+        OdsOptions { node_bytes: 256, split_from: 0.7 }
+    }
+}
+
+impl Style for InPlace {
+    type Options = OdsOptions;
+
+    const IN_PLACE: bool = true;
+
+    fn chosen(options: &OdsOptions) -> Chosen {
+        Chosen { node_bytes: options.node_bytes, split_from: options.split_from }
+    }
+}

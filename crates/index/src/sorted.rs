@@ -1,0 +1,336 @@
+//! Trees of sorted nodes on the medium, all of them: what [`FastFair`](crate::FastFair) and
+//! [`Ods`](crate::Ods) have in common.
+//!
+//! A B-link tree (Lehman & Yao 1981): every node has a low key and a link to the next node of its
+//! level, whose low key is the first that is not here. So a node can be split by one store of eight
+//! bytes, the link, whether or not the level above knows of the new node. Records lie in slots in
+//! the order of their keys; a slot is changed by three stores to one line, of which the first makes
+//! it a hole. Before stores go on in another line, the last line is made durable.
+//!
+//! What a crash may leave, and who sees to it:
+//! - a record in two slots: the first counts, and whoever comes first in a new opening clears the
+//!   other ([`settle`](Tree::settle));
+//! - records of the next node's keys in slots that were not overwritten since a split: keys from
+//!   the next node's low key on are not here, whatever stands in the slots, so that no terminator
+//!   has to be durable;
+//! - a node that the level above does not know: found by its link, and made known by the next
+//!   writer that comes by it ([`adopt`](Tree::adopt));
+//! - blocks that nothing leads to: free, see [`Pool`].
+//!
+//! Who may do what, when:
+//! 1. A node's words are written by whoever holds its latch, and by no one else; but a node that
+//!    nothing leads to yet by who made it, and [`State::gone`] by who merges (rule 6).
+//! 2. A thread holds one latch at a time, and while it holds it waits for no other lock but the
+//!    pool's.
+//! 3. A latch is released when all that was written under it is durable. Readers take no latch:
+//!    they look again if the latch was held or taken meanwhile. So whatever an operation answers
+//!    was durable before it answered, and was true at the moment of its last look.
+//! 4. The low key and the level of a node never change. A link goes to a node that is whole and
+//!    durable.
+//! 5. The state's word is believed only in the opening that wrote it. Who finds an older one
+//!    settles the node first, under its latch.
+//! 6. A merge moves the records of a node into the one before it. One merge goes on at a time. It
+//!    marks the node as leaving, under its latch: from then on nobody writes to it, and nobody
+//!    makes it known to the level above. It takes the node's key out of the level above. Then,
+//!    under the latch of the node before, it copies the records to slots behind all others, where
+//!    they do not count yet, stores the link that makes them count, and marks the node as gone
+//!    before it releases the latch. Who read a node that was leaving looks whether it is gone, and
+//!    if so begins again.
+//! 7. Whoever follows links holds a guard of the pool, so that a node that is gone stays what it
+//!    was as long as somebody may look at it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use entresol_base::sync::Mutex;
+use entresol_media::Region;
+
+mod grow;
+mod merge;
+mod node;
+mod operations;
+mod walk;
+mod write;
+
+use node::{Contents, LINE_BYTES, Link, Node, State};
+
+use crate::latch::{Latched, Latches, Seen};
+use crate::{IndexError, Pool};
+
+/// The bytes of a node's header.
+const HEADER_BYTES: u32 = 32;
+/// The bytes of a record.
+const RECORD_BYTES: u32 = 16;
+/// How large nodes can be: whole lines; more records than the state's word has bits do not fit.
+const NODE_BYTES: std::ops::RangeInclusive<u32> = 128..=512;
+
+/// How a tree keeps its nodes in order.
+pub trait Style: fmt::Debug + Send + Sync + 'static {
+    /// What can be chosen.
+    type Options: Clone + Default + Send + Sync;
+
+    /// Whether records are removed by leaving a hole. Otherwise what is behind them moves.
+    const IN_PLACE: bool;
+
+    /// What was chosen.
+    fn chosen(options: &Self::Options) -> Chosen;
+}
+
+/// What can be chosen of any of these trees.
+#[derive(Debug, Clone, Copy)]
+pub struct Chosen {
+    /// How large a node is.
+    pub node_bytes: u32,
+    /// A node in which no room can be made is split if it has this part of the records that it
+    /// could have, or more, and is otherwise made compact.
+    pub split_from: f64,
+}
+
+/// What follows from what was chosen.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    node_bytes: u64,
+    /// How many records a node can have. One slot more would fit: the published trees need it for
+    /// their terminator, and their numbers hold for as many.
+    records: usize,
+    /// With fewer records a node is merged with a neighbour.
+    merge_below: usize,
+    /// With fewer records a node in which there is no room is made compact, not split.
+    compact_below: usize,
+}
+
+impl Shape {
+    fn new<S: Style>(chosen: Chosen) -> Result<Shape, IndexError> {
+        let Chosen { node_bytes, split_from } = chosen;
+        if !NODE_BYTES.contains(&node_bytes) || !u64::from(node_bytes).is_multiple_of(LINE_BYTES) {
+            let (least, most) = (NODE_BYTES.start(), NODE_BYTES.end());
+            let what = format!(
+                "nodes of {node_bytes} bytes cannot be had: use a multiple of 64 from {least} to \
+                 {most}"
+            );
+            return Err(IndexError::Options { what });
+        }
+        if !(0.0..=1.0).contains(&split_from) {
+            let what = format!("a node cannot be {split_from} full: use a number from 0 to 1");
+            return Err(IndexError::Options { what });
+        }
+        let records = ((node_bytes - HEADER_BYTES) / RECORD_BYTES - 1) as usize;
+        Ok(Shape {
+            node_bytes: node_bytes.into(),
+            records,
+            merge_below: if S::IN_PLACE { 1 } else { records / 2 },
+            // Half of two records is one at least, so that nodes have different low keys.
+            compact_below: ((split_from * records as f64).ceil() as usize).max(2),
+        })
+    }
+}
+
+/// A tree. See the head of the module.
+pub struct Tree<R, S> {
+    pool: Arc<Pool<R>>,
+    /// The slot of the pool's roots: the root node's offset, and how many lines a node has.
+    root: usize,
+    shape: Shape,
+    opening: u32,
+    latches: Latches,
+    /// Held by who puts a root above the root, or takes one away.
+    rooting: Mutex<()>,
+    /// Held by who merges.
+    merging: Mutex<()>,
+    splits: AtomicU64,
+    compactions: AtomicU64,
+    merges: AtomicU64,
+    style: PhantomData<S>,
+}
+
+impl<R, S> fmt::Debug for Tree<R, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tree { root, shape, opening, .. } = self;
+        let mut debug = f.debug_struct("Tree");
+        debug.field("root", root).field("shape", shape).field("opening", opening).finish()
+    }
+}
+
+/// A node that was found, and looked at.
+struct Place<'a, R> {
+    node: Node<'a, R>,
+    seen: Seen,
+    state: State,
+    /// See [`Node::position`].
+    position: usize,
+    /// A node that was reached by a link of another: perhaps the level above does not know it.
+    unknown: Option<u64>,
+}
+
+impl<R: Region, S: Style> Tree<R, S> {
+    fn open_at(pool: &Arc<Pool<R>>, root: usize, chosen: Chosen) -> Result<Self, IndexError> {
+        let tree = Tree {
+            pool: Arc::clone(pool),
+            root,
+            shape: Shape::new::<S>(chosen)?,
+            opening: pool.openings(),
+            latches: Latches::new(),
+            rooting: Mutex::new(()),
+            merging: Mutex::new(()),
+            splits: AtomicU64::new(0),
+            compactions: AtomicU64::new(0),
+            merges: AtomicU64::new(0),
+            style: PhantomData,
+        };
+        let word = pool.root(root);
+        if word == 0 {
+            let first = tree.make(Link::new(0, 0), 0, 0, &[])?;
+            tree.set_root(first);
+            return Ok(tree);
+        }
+        let made_with = word % LINE_BYTES * LINE_BYTES;
+        if made_with != tree.shape.node_bytes {
+            let what = format!(
+                "the tree was made with nodes of {made_with} bytes, not {}: open it with as many",
+                tree.shape.node_bytes
+            );
+            return Err(IndexError::Options { what });
+        }
+        // A process that was killed leaves words that are seen, but not durable.
+        pool.set_root(root, word);
+        tree.root()?;
+        Ok(tree)
+    }
+
+    #[inline]
+    fn region(&self) -> &R {
+        self.pool.region()
+    }
+
+    /// The node at an offset, if one can be there.
+    #[inline]
+    fn node(&self, at: u64) -> Result<Node<'_, R>, IndexError> {
+        self.pool.check(at, self.shape.node_bytes)?;
+        Ok(Node::new(self.region(), at))
+    }
+
+    #[inline]
+    fn root(&self) -> Result<Node<'_, R>, IndexError> {
+        self.node(self.pool.root(self.root) & !(LINE_BYTES - 1))
+    }
+
+    fn set_root(&self, at: u64) {
+        self.pool.set_root(self.root, at | (self.shape.node_bytes / LINE_BYTES));
+    }
+
+    /// Makes a node that nothing leads to yet, durably.
+    fn make(
+        &self,
+        link: Link,
+        leftmost: u64,
+        low: u64,
+        records: &[(u64, u64)],
+    ) -> Result<u64, IndexError> {
+        let at = self.pool.allocate(self.shape.node_bytes)?;
+        let contents = Contents { opening: self.opening, link, leftmost, low, records };
+        contents.write(self.region(), at, self.shape.node_bytes);
+        Ok(at)
+    }
+
+    /// The first key that is not in a node whose link this is: the low key of the next. None if
+    /// there is no next.
+    #[inline]
+    fn high(&self, node: Node<'_, R>, link: Link) -> Result<Option<u64>, IndexError> {
+        match link.next() {
+            0 => Ok(None),
+            next => {
+                let high = self.node(next)?.low();
+                if high <= node.low() {
+                    let what = format!("its low key {high} is not above that of the one before");
+                    return Err(IndexError::damaged(next, what));
+                }
+                Ok(Some(high))
+            }
+        }
+    }
+
+    /// Begins to look at a node. Its state is of this opening.
+    #[inline]
+    fn look(&self, node: Node<'_, R>) -> Result<(Seen, State), IndexError> {
+        loop {
+            let seen = self.latches.read(node.at);
+            let state = node.state();
+            if state.is_of(self.opening) {
+                return Ok((seen, state));
+            }
+            self.settle(node.at)?;
+        }
+    }
+
+    /// Whether what was looked at was all there at one time, and is not elsewhere by now.
+    #[inline]
+    fn is_true(&self, node: Node<'_, R>, seen: Seen, state: State) -> bool {
+        self.latches.is_unchanged(node.at, seen) && !(state.is_leaving() && node.state().is_gone())
+    }
+
+    /// Finds the node of a level in which a key is or would be; none if the tree is lower.
+    #[inline]
+    fn find(&self, key: u64, level: u32) -> Result<Option<Place<'_, R>>, IndexError> {
+        'root: loop {
+            let mut node = self.root()?;
+            let mut expected = None;
+            let mut unknown = None;
+            loop {
+                node.prefetch(self.shape.node_bytes);
+                let (seen, state) = self.look(node)?;
+                if state.is_gone() {
+                    entresol_base::thread::yield_now();
+                    continue 'root;
+                }
+                let tail = state.tail();
+                let position = node.position(key, tail);
+                let link = node.link();
+                let child = if link.level() > level { node.child(key, position, state) } else { 0 };
+                if !self.is_true(node, seen, state) {
+                    // The same again; whether it is gone is seen then.
+                    continue;
+                }
+                if expected.is_some_and(|expected| expected != link.level()) {
+                    let what =
+                        format!("a node of level {} is not where it should be", link.level());
+                    return Err(IndexError::damaged(node.at, what));
+                }
+                // Only a key above all that are here can be in a later node.
+                if position == tail
+                    && let Some(high) = self.high(node, link)?
+                    && key >= high
+                {
+                    expected = Some(link.level());
+                    node = self.node(link.next())?;
+                    unknown = Some(node.at);
+                    continue;
+                }
+                if link.level() == level {
+                    return Ok(Some(Place { node, seen, state, position, unknown }));
+                }
+                if link.level() < level {
+                    return Ok(None);
+                }
+                node = self.node(child)?;
+                expected = Some(link.level() - 1);
+            }
+        }
+    }
+
+    /// Takes the latch of a node that was found, if it is still as it was and stays in its place.
+    #[inline]
+    fn latch(&self, place: &Place<'_, R>) -> Option<Latched<'_>> {
+        let latched = self.latches.lock_unchanged(place.node.at, place.seen);
+        if latched.is_none() || !place.node.state().is_leaving() {
+            return latched;
+        }
+        drop(latched);
+        entresol_base::thread::yield_now();
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! Room for more records: splits, and what follows from them in the levels above.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use entresol_media::Region;
+
+use super::node::{Link, Node, State};
+use super::{Place, Style, Tree};
+use crate::IndexError;
+
+impl<R: Region, S: Style> Tree<R, S> {
+    /// Adds a record to a node whose latch is held. Answers with the new node, if it had to be
+    /// split.
+    #[inline]
+    pub(super) fn add_here(
+        &self,
+        place: &Place<'_, R>,
+        record: (u64, u64),
+    ) -> Result<Option<u64>, IndexError> {
+        let &Place { node, state, position, .. } = place;
+        if self.put(node, state, position, record) {
+            return Ok(None);
+        }
+        if state.count() < self.shape.compact_below {
+            self.compactions.fetch_add(1, Relaxed);
+            let state = self.compact(node, state);
+            self.put(node, state, node.position(record.0, state.tail()), record);
+            return Ok(None);
+        }
+        self.split(node, state, record).map(Some)
+    }
+
+    /// Moves the upper half of the records to a new node, and adds a record to the one or the
+    /// other. One store, of the link, does it. What stays behind in the upper slots no longer
+    /// counts, since its keys are not below the new node's low key.
+    #[cold]
+    fn split(
+        &self,
+        node: Node<'_, R>,
+        state: State,
+        record: (u64, u64),
+    ) -> Result<u64, IndexError> {
+        let mut records = [(0, 0); super::node::SLOTS_MAX + 1];
+        let count = state.count();
+        let stay = count / 2;
+        for (slot, record) in records.iter_mut().zip(node.records(state)) {
+            *slot = record;
+        }
+        let (low, middle) = records[stay];
+        let goes = record.0 > low;
+        if goes {
+            let after = stay + records[stay..count].partition_point(|it| it.0 < record.0);
+            records.copy_within(after..count, after + 1);
+            records[after] = record;
+        }
+        let link = node.link();
+        // In an inner node the middle record's key is the new node's low key, no more.
+        let (leftmost, first) = if link.level() > 0 { (middle, stay + 1) } else { (0, stay) };
+        let upper = &records[first..count + usize::from(goes)];
+        let new = self.make(link, leftmost, low, upper)?;
+        node.set_link(Link::new(new, link.level()));
+        let kept = (0..state.tail()).filter(|&slot| state.has(slot)).take(stay);
+        let state = state.with_bits(kept.fold(0, |bits, slot| bits | 1 << slot));
+        node.set_state(state);
+        self.splits.fetch_add(1, Relaxed);
+        if !goes {
+            self.put(node, state, node.position(record.0, state.tail()), record);
+        }
+        Ok(new)
+    }
+
+    /// [Adopts](Tree::adopt) a node unless there is no room: it is found all the same, and the
+    /// next writer that comes by tries again.
+    pub(super) fn adopt_if_room(&self, child: u64) -> Result<(), IndexError> {
+        match self.adopt(child) {
+            Err(IndexError::Full { .. }) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Makes a node known to the level above, if it is not.
+    #[cold]
+    pub(super) fn adopt(&self, child: u64) -> Result<(), IndexError> {
+        let node = self.node(child)?;
+        let (low, level) = (node.low(), node.link().level() + 1);
+        let split = loop {
+            let Some(place) = self.find(low, level)? else {
+                if self.grow(child)? {
+                    return Ok(());
+                }
+                continue;
+            };
+            if let Some(unknown) = place.unknown {
+                self.adopt(unknown)?;
+            }
+            let Some(_latched) = self.latch(&place) else { continue };
+            let parent = place.node;
+            let slot = parent.slot_of(low, place.position, place.state);
+            let known = slot.map_or(parent.leftmost(), |slot| parent.value(slot));
+            if known == child || self.is_leaving(node) {
+                return Ok(());
+            }
+            if slot.is_some() {
+                let what = format!("it has {known} where {child} should be");
+                return Err(IndexError::damaged(parent.at, what));
+            }
+            break self.add_here(&place, (low, child))?;
+        };
+        match split {
+            Some(new) => self.adopt(new),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a merge takes a node away, or did.
+    fn is_leaving(&self, node: Node<'_, R>) -> bool {
+        let state = node.state();
+        state.is_of(self.opening) && state.is_leaving()
+    }
+
+    /// Puts a root above the root, which leads to it and to one of the nodes behind it. Says
+    /// whether it was still the root.
+    fn grow(&self, child: u64) -> Result<bool, IndexError> {
+        let _held = self.rooting.lock();
+        let (root, child) = (self.root()?, self.node(child)?);
+        let level = child.link().level();
+        if root.link().level() != level {
+            return Ok(false);
+        }
+        let records = [(child.low(), child.at)];
+        let new = self.make(Link::new(0, level + 1), root.at, root.low(), &records)?;
+        self.set_root(new);
+        Ok(true)
+    }
+}

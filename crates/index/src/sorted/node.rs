@@ -1,0 +1,280 @@
+//! What a node looks like on the medium, and the searches in it.
+//!
+//! ```text
+//! 0   leftmost child; 0 in a leaf
+//! 8   next node of the level (its offset; 0 if there is none), low six bits: the level, 0 a leaf
+//! 16  the low key: none below it belongs here; it never changes
+//! 24  volatile: number of the opening (32 bits), marks (2), which slots have records (30)
+//! 32  slots of sixteen bytes: key, value
+//! ```
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use entresol_media::Region;
+
+/// The bytes of a line, in which stores become durable in their order.
+pub(super) const LINE_BYTES: u64 = 64;
+/// A slot with this value has no record.
+pub(super) const HOLE: u64 = u64::MAX;
+/// The most slots that the volatile word has bits for.
+pub(super) const SLOTS_MAX: usize = 30;
+
+const LEFTMOST: u64 = 0;
+const LINK: u64 = 8;
+const LOW: u64 = 16;
+const STATE: u64 = 24;
+const SLOTS: u64 = 32;
+const SLOT_BYTES: u64 = 16;
+const LEVELS: u64 = LINE_BYTES - 1;
+
+/// The next node of a level, and the level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Link(u64);
+
+impl Link {
+    pub(super) fn new(next: u64, level: u32) -> Link {
+        Link(next | u64::from(level))
+    }
+
+    /// 0 if there is none.
+    #[inline]
+    pub(super) fn next(self) -> u64 {
+        self.0 & !LEVELS
+    }
+
+    #[inline]
+    pub(super) fn level(self) -> u32 {
+        (self.0 & LEVELS) as u32
+    }
+}
+
+/// The volatile word of a node. It is believed only in the opening in which it was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct State(u64);
+
+impl State {
+    /// A merge is about to move what is here; nobody writes.
+    const LEAVING: u64 = 1 << 30;
+    /// What was here is elsewhere.
+    const GONE: u64 = 1 << 31;
+
+    pub(super) fn new(opening: u32, bits: u32) -> State {
+        State(u64::from(opening) << 32 | u64::from(bits))
+    }
+
+    #[inline]
+    pub(super) fn is_of(self, opening: u32) -> bool {
+        (self.0 >> 32) as u32 == opening
+    }
+
+    /// Which slots have records.
+    #[inline]
+    pub(super) fn bits(self) -> u32 {
+        self.0 as u32 & ((1 << SLOTS_MAX) - 1)
+    }
+
+    /// How many have.
+    #[inline]
+    pub(super) fn count(self) -> usize {
+        self.bits().count_ones() as usize
+    }
+
+    /// The first slot behind all records.
+    #[inline]
+    pub(super) fn tail(self) -> usize {
+        32 - self.bits().leading_zeros() as usize
+    }
+
+    #[inline]
+    pub(super) fn has(self, slot: usize) -> bool {
+        self.0 >> slot & 1 == 1
+    }
+
+    #[inline]
+    pub(super) fn is_leaving(self) -> bool {
+        self.0 & (State::LEAVING | State::GONE) != 0
+    }
+
+    #[inline]
+    pub(super) fn is_gone(self) -> bool {
+        self.0 & State::GONE != 0
+    }
+
+    pub(super) fn leaving(self) -> State {
+        State(self.0 | State::LEAVING)
+    }
+
+    pub(super) fn staying(self) -> State {
+        State(self.0 & !State::LEAVING)
+    }
+
+    pub(super) fn gone(self) -> State {
+        State(self.0 | State::GONE)
+    }
+
+    /// The same node with other records.
+    #[inline]
+    pub(super) fn with_bits(self, bits: u32) -> State {
+        State(self.0 & !((1 << SLOTS_MAX) - 1) | u64::from(bits))
+    }
+}
+
+/// A node, by its offset. All loads are relaxed: a latch orders them, or shows that they were
+/// useless.
+#[derive(Debug)]
+pub(super) struct Node<'a, R> {
+    region: &'a R,
+    pub(super) at: u64,
+}
+
+impl<R> Clone for Node<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Node<'_, R> {}
+
+impl<'a, R: Region> Node<'a, R> {
+    #[inline]
+    pub(super) fn new(region: &'a R, at: u64) -> Node<'a, R> {
+        Node { region, at }
+    }
+
+    #[inline]
+    pub(super) fn leftmost(self) -> u64 {
+        self.region.load_u64(self.at + LEFTMOST, Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn link(self) -> Link {
+        Link(self.region.load_u64(self.at + LINK, Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn low(self) -> u64 {
+        self.region.load_u64(self.at + LOW, Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn state(self) -> State {
+        State(self.region.load_u64(self.at + STATE, Relaxed))
+    }
+
+    #[inline]
+    pub(super) fn key(self, slot: usize) -> u64 {
+        self.region.load_u64(self.key_at(slot), Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn value(self, slot: usize) -> u64 {
+        self.region.load_u64(self.value_at(slot), Relaxed)
+    }
+
+    /// Whether a slot has no record, whatever its key.
+    #[inline]
+    pub(super) fn is_hole(self, slot: usize) -> bool {
+        matches!(self.value(slot), 0 | HOLE)
+    }
+
+    #[inline]
+    pub(super) fn key_at(self, slot: usize) -> u64 {
+        self.at + SLOTS + SLOT_BYTES * slot as u64
+    }
+
+    #[inline]
+    pub(super) fn value_at(self, slot: usize) -> u64 {
+        self.key_at(slot) + 8
+    }
+
+    /// Links another node behind this one, durably and in one piece.
+    pub(super) fn set_link(self, link: Link) {
+        self.region.store_u64(self.at + LINK, link.0, Release);
+        self.region.persist(self.at + LINK, 8);
+    }
+
+    #[inline]
+    pub(super) fn set_state(self, state: State) {
+        self.region.store_u64(self.at + STATE, state.0, Release);
+    }
+
+    /// Asks for all lines but the first, which is about to be loaded anyway.
+    #[inline]
+    pub(super) fn prefetch(self, node_bytes: u64) {
+        for line in 1..node_bytes / LINE_BYTES {
+            self.region.prefetch(self.at + line * LINE_BYTES);
+        }
+    }
+
+    /// The first of `tail` slots whose key is not below `key`; `tail` if there is none. The keys
+    /// of all these slots are in order, also of those that have no record.
+    #[inline]
+    pub(super) fn position(self, key: u64, tail: usize) -> usize {
+        if tail == 0 {
+            return 0;
+        }
+        let (mut first, mut len) = (0, tail);
+        while len > 1 {
+            let half = len / 2;
+            first += usize::from(self.key(first + half - 1) < key) * half;
+            len -= half;
+        }
+        first + usize::from(self.key(first) < key)
+    }
+
+    /// The slot that has a record of this key, from its [`position`](Node::position) on.
+    #[inline]
+    pub(super) fn slot_of(self, key: u64, position: usize, state: State) -> Option<usize> {
+        let tail = state.tail();
+        (position..tail).take_while(|&slot| self.key(slot) == key).find(|&slot| state.has(slot))
+    }
+
+    /// The child in which a key is, unless it is in a later node of this level.
+    #[inline]
+    pub(super) fn child(self, key: u64, position: usize, state: State) -> u64 {
+        if let Some(slot) = self.slot_of(key, position, state) {
+            return self.value(slot);
+        }
+        match state.with_bits(state.bits() & ((1 << position) - 1)).tail() {
+            0 => self.leftmost(),
+            tail => self.value(tail - 1),
+        }
+    }
+
+    /// The records in the order of their keys.
+    pub(super) fn records(self, state: State) -> impl Iterator<Item = (u64, u64)> {
+        let slots = (0..state.tail()).filter(move |&slot| state.has(slot));
+        slots.map(move |slot| (self.key(slot), self.value(slot)))
+    }
+}
+
+/// What a new node is made of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Contents<'a> {
+    pub(super) opening: u32,
+    pub(super) link: Link,
+    pub(super) leftmost: u64,
+    pub(super) low: u64,
+    pub(super) records: &'a [(u64, u64)],
+}
+
+impl Contents<'_> {
+    /// Writes a node where nobody finds one yet, durably.
+    pub(super) fn write<R: Region>(&self, region: &R, at: u64, node_bytes: u64) {
+        const WORDS_MAX: usize = (SLOTS as usize + SLOT_BYTES as usize * SLOTS_MAX) / 8;
+        let mut words = [0u64; WORDS_MAX];
+        let bits = (1u32 << self.records.len()) - 1;
+        words[..4].copy_from_slice(&[
+            self.leftmost,
+            self.link.0,
+            self.low,
+            State::new(self.opening, bits).0,
+        ]);
+        for (slot, &(key, value)) in words[4..].chunks_exact_mut(2).zip(self.records) {
+            slot.copy_from_slice(&[key, value]);
+        }
+        let bytes = words.map(u64::to_le_bytes);
+        region.write(at, &bytes.as_flattened()[..node_bytes as usize]);
+        region.persist(at, node_bytes as usize);
+    }
+}

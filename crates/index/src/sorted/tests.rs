@@ -1,0 +1,67 @@
+//! Both styles of trees: crashes, edges, what is flushed.
+
+use entresol_base::rng::Rng;
+use entresol_media::{Direct, Observed, crash::RecordedRegion};
+
+use super::*;
+use crate::fast_fair::Moving;
+use crate::ods::InPlace;
+use crate::trial::suite;
+use crate::{
+    Direction, FastFair, FastFairOptions, Flow, Index, Ods, OdsOptions, Persistent, PoolOptions,
+};
+
+mod counts;
+mod edges;
+
+/// A tree in a pool of its own.
+fn tree<S: Style>(region_bytes: u64, options: &S::Options) -> (Arc<Pool<Direct>>, Tree<Direct, S>) {
+    let region = Arc::new(Direct::anonymous(region_bytes, false).expect("memory"));
+    let pool = Arc::new(Pool::create(region, PoolOptions::default()).expect("a pool"));
+    let tree = Tree::open(&pool, 0, options).expect("a tree");
+    (pool, tree)
+}
+
+fn records<R: Region, S: Style>(tree: &Tree<R, S>, direction: Direction) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
+    let walked = tree.range(std::ops::Bound::Unbounded, direction, &mut |&key, value| {
+        found.push((key, value));
+        Flow::On
+    });
+    walked.expect("no damage");
+    found
+}
+
+fn survives<I>(seeds: std::ops::Range<u64>, options: &I::Options, images: u64)
+where
+    I: Persistent<RecordedRegion, Key = u64> + 'static,
+    I::Options: 'static,
+{
+    let report = suite::<I>(seeds, options, |_| {}).expect("all of them");
+    assert!(report.images > images && report.images_nested > 0, "{report:?}");
+}
+
+#[test]
+fn histories_of_fast_fair_survive_crashes() {
+    survives::<FastFair<RecordedRegion>>(0..6, &FastFairOptions::default(), 10_000);
+}
+
+#[test]
+fn histories_of_ods_survive_crashes() {
+    survives::<Ods<RecordedRegion>>(0..6, &OdsOptions::default(), 10_000);
+}
+
+/// Five records in a node: many levels, and many nodes that are split, merged and empty.
+#[test]
+fn histories_of_small_nodes_survive_crashes() {
+    survives::<FastFair<RecordedRegion>>(9..12, &FastFairOptions { node_bytes: 128 }, 5_000);
+    let options = OdsOptions { node_bytes: 128, split_from: 0.7 };
+    survives::<Ods<RecordedRegion>>(9..12, &options, 5_000);
+}
+
+/// A node is made compact whenever it has a hole.
+#[test]
+fn histories_of_compactions_survive_crashes() {
+    let options = OdsOptions { node_bytes: 256, split_from: 1.0 };
+    survives::<Ods<RecordedRegion>>(15..18, &options, 5_000);
+}

@@ -1,0 +1,174 @@
+//! Changes inside of one node, whose latch is held.
+
+use std::sync::atomic::Ordering::Release;
+
+use entresol_media::Region;
+
+use super::node::{HOLE, LINE_BYTES, Node, State};
+use super::{Style, Tree};
+use crate::IndexError;
+
+/// Stores records into slots. Before stores go on in another line, the last one is made durable:
+/// so of a record that is moved one place or the other is durable at any time.
+pub(super) struct Lines<'a, R> {
+    region: &'a R,
+    line: Option<u64>,
+}
+
+impl<'a, R: Region> Lines<'a, R> {
+    pub(super) fn new(region: &'a R) -> Lines<'a, R> {
+        Lines { region, line: None }
+    }
+
+    #[inline]
+    fn enter(&mut self, at: u64) {
+        let line = at / LINE_BYTES * LINE_BYTES;
+        match self.line {
+            Some(before) if before == line => {}
+            Some(before) => {
+                self.region.persist(before, LINE_BYTES as usize);
+                self.line = Some(line);
+            }
+            None => self.line = Some(line),
+        }
+    }
+
+    /// Puts a record into a slot: no record, then no record of another key, then this one.
+    #[inline]
+    pub(super) fn put(&mut self, node: Node<'_, R>, slot: usize, key: u64, value: u64) {
+        self.clear(node, slot);
+        self.region.store_u64(node.key_at(slot), key, Release);
+        self.region.store_u64(node.value_at(slot), value, Release);
+    }
+
+    /// Makes a slot a hole, if it is none.
+    #[inline]
+    pub(super) fn clear(&mut self, node: Node<'_, R>, slot: usize) {
+        self.enter(node.value_at(slot));
+        if !node.is_hole(slot) {
+            self.region.store_u64(node.value_at(slot), HOLE, Release);
+        }
+    }
+
+    /// All of it is durable when this returns.
+    #[inline]
+    pub(super) fn finish(self) {
+        if let Some(line) = self.line {
+            self.region.persist(line, LINE_BYTES as usize);
+        }
+    }
+}
+
+impl<R: Region, S: Style> Tree<R, S> {
+    /// Adds a record at its position, if there is a hole at or right of it.
+    #[inline]
+    pub(super) fn put(
+        &self,
+        node: Node<'_, R>,
+        state: State,
+        position: usize,
+        (key, value): (u64, u64),
+    ) -> bool {
+        let mut lines = Lines::new(self.region());
+        // The hole just before the position is right of all lesser records as well.
+        if position > 0 && !state.has(position - 1) {
+            lines.put(node, position - 1, key, value);
+            lines.finish();
+            node.set_state(state.with_bits(state.bits() | 1 << (position - 1)));
+            return true;
+        }
+        let hole = position + (state.bits() >> position).trailing_ones() as usize;
+        if hole >= self.shape.records {
+            return false;
+        }
+        for slot in (position..hole).rev() {
+            lines.put(node, slot + 1, node.key(slot), node.value(slot));
+        }
+        lines.put(node, position, key, value);
+        lines.finish();
+        node.set_state(state.with_bits(state.bits() | 1 << hole));
+        true
+    }
+
+    /// Gives a record another value.
+    pub(super) fn set_value(&self, node: Node<'_, R>, slot: usize, value: u64) {
+        self.region().store_u64(node.value_at(slot), value, Release);
+        self.region().persist(node.value_at(slot), 8);
+    }
+
+    /// Takes a record away, by making its slot a hole or by moving what is behind it.
+    #[inline]
+    pub(super) fn take(&self, node: Node<'_, R>, state: State, slot: usize) {
+        let mut lines = Lines::new(self.region());
+        let mut last = slot;
+        if !S::IN_PLACE {
+            last = state.tail() - 1;
+            for slot in slot..last {
+                lines.put(node, slot, node.key(slot + 1), node.value(slot + 1));
+            }
+        }
+        lines.clear(node, last);
+        lines.finish();
+        node.set_state(state.with_bits(state.bits() & !(1 << last)));
+    }
+
+    /// Moves all records to the left, so that there are holes behind them only.
+    pub(super) fn compact(&self, node: Node<'_, R>, state: State) -> State {
+        let mut lines = Lines::new(self.region());
+        let (count, tail) = (state.count(), state.tail());
+        let from = (0..tail).filter(|&slot| state.has(slot));
+        for (slot, from) in from.enumerate().filter(|(slot, from)| slot != from) {
+            lines.put(node, slot, node.key(from), node.value(from));
+        }
+        (count..tail).for_each(|slot| lines.clear(node, slot));
+        lines.finish();
+        let state = state.with_bits((1 << count) - 1);
+        node.set_state(state);
+        state
+    }
+
+    /// Makes a node that was written in an earlier opening fit to be used: finds its records,
+    /// clears what an interrupted change left twice, and makes sure that all that is seen from now
+    /// on is durable, since a process that was killed leaves stores that are not.
+    #[cold]
+    pub(super) fn settle(&self, at: u64) -> Result<(), IndexError> {
+        let node = self.node(at)?;
+        let _held = self.latches.lock(at);
+        if node.state().is_of(self.opening) {
+            return Ok(());
+        }
+        let high = self.high(node, node.link())?;
+        let low = node.low();
+        let (mut bits, mut greatest) = (0u32, None);
+        for slot in 0..self.shape.records {
+            let key = node.key(slot);
+            let is_here = key >= low && high.is_none_or(|high| key < high);
+            if node.is_hole(slot) || !is_here {
+                continue;
+            }
+            if greatest.is_none_or(|greatest| key > greatest) {
+                (bits, greatest) = (bits | 1 << slot, Some(key));
+            } else {
+                // A second copy of a record that was being moved.
+                self.region().store_u64(node.value_at(slot), HOLE, Release);
+            }
+        }
+        let state = State::new(self.opening, bits);
+        let mut before = low;
+        for slot in 0..state.tail() {
+            if !state.has(slot) {
+                // Searches rely on the order of all keys.
+                self.region().store_u64(node.value_at(slot), HOLE, Release);
+                self.region().store_u64(node.key_at(slot), before, Release);
+            }
+            before = node.key(slot);
+        }
+        self.region().persist(at, self.shape.node_bytes as usize);
+        if !S::IN_PLACE && state.count() < state.tail() {
+            self.compact(node, state);
+        } else {
+            node.set_state(state);
+        }
+        Ok(())
+    }
+}
