@@ -119,13 +119,17 @@ impl<R: Region, S: Style> Tree<R, S> {
     }
 
     /// Puts a root above the root, which leads to it and to one of the nodes behind it. Says
-    /// whether it was still the root.
+    /// whether the root was of this level.
     fn grow(&self, child: u64) -> Result<bool, IndexError> {
         let _held = self.rooting.lock();
         let (root, child) = (self.root()?, self.node(child)?);
         let level = child.link().level();
         if root.link().level() != level {
             return Ok(false);
+        }
+        if self.is_leaving(child) {
+            // It was merged, and with it went the root that had both.
+            return Ok(true);
         }
         let records = [(child.low(), child.at)];
         let new = self.make(Link::new(0, level + 1), root.at, root.low(), &records)?;

@@ -13,6 +13,7 @@ use crate::{
 
 mod counts;
 mod edges;
+mod threads;
 
 /// A tree in a pool of its own.
 fn tree<S: Style>(region_bytes: u64, options: &S::Options) -> (Arc<Pool<Direct>>, Tree<Direct, S>) {
