@@ -7,6 +7,7 @@ use entresol_media::Region;
 
 use super::{Place, Style, Tree};
 use crate::index::check_value;
+use crate::root::durable;
 use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, Statistics};
 
 /// What becomes of a record that is there already.
@@ -60,14 +61,14 @@ impl<R: Region, S: Style> Tree<R, S> {
             let Some(_latched) = self.latch(&place) else { continue };
             if let Some(slot) = slot {
                 self.set_value(node, slot, value);
-                return Ok(before);
+                return durable(self.region()).map(|()| before);
             }
             break (self.add_here(&place, (key, value))?, unknown);
         };
         for node in [unknown, split].into_iter().flatten() {
             self.adopt_if_room(node)?;
         }
-        Ok(None)
+        durable(self.region()).map(|()| None)
     }
 
     fn remove_key(&self, key: u64) -> Result<Option<u64>, IndexError> {
@@ -91,7 +92,7 @@ impl<R: Region, S: Style> Tree<R, S> {
             if state.count() - 1 < self.shape.merge_below {
                 self.merge_up(node)?;
             }
-            return Ok(Some(before));
+            return durable(self.region()).map(|()| Some(before));
         }
     }
 }
