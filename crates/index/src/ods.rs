@@ -5,8 +5,8 @@
 //! A removal is one store of eight bytes and one flushed line. Which slots have records is known
 //! from a word in the node that is not durable: it is built anew when a node is first looked at in
 //! an opening. A node in which no room can be made to the right is made compact if it has less
-//! than 0.7 of its records, otherwise split. An empty node is given back. Nodes, latches and recovery
-//! are those of the private module `sorted`.
+//! than 0.7 of its records, otherwise split. An empty node is given back. Nodes, latches and
+//! recovery are those of the private module `sorted`.
 
 use crate::sorted::{Chosen, Style, Tree};
 
