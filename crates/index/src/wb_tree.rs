@@ -31,7 +31,7 @@ use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, Statistics};
 mod log;
 mod node;
 
-use log::Changes;
+use log::{Changes, Log};
 use node::{Entry, Node};
 
 const TAG: Tag = Tag(*b"WB-TREE1");
@@ -39,6 +39,7 @@ const TAG: Tag = Tag(*b"WB-TREE1");
 const ENTRIES_WORD: usize = 1;
 const LOG_WORD: usize = 2;
 const ROOT_WORD: usize = 3;
+const COUNT_WORD: usize = 4;
 
 /// How a [`WbTree`] is made. One that is there stays as it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +60,7 @@ pub struct WbTree<R> {
     pool: Arc<Pool<R>>,
     /// The root block.
     head: u64,
-    log: u64,
+    log: Log,
     most: usize,
     /// For one writer, or many readers. Has the root node.
     root: RwLock<u64>,
@@ -347,11 +348,13 @@ impl<R: Region> Persistent<R> for WbTree<R> {
             Some(found) => found,
             None => make(pool, root, options)?,
         };
-        let (log, most) = (words[LOG_WORD], words[ENTRIES_WORD]);
-        let most = usize::try_from(most).ok().filter(|most| (2..=node::ENTRIES_MAX).contains(most));
+        let most = usize::try_from(words[ENTRIES_WORD])
+            .ok()
+            .filter(|most| (2..=node::ENTRIES_MAX).contains(most));
         let Some(most) = most else {
             return Err(IndexError::damaged(head, "a tree of nodes that cannot be"));
         };
+        let log = Log { words: words[LOG_WORD], count: head + 8 * COUNT_WORD as u64 };
         log::recover(pool, log)?;
         let node = pool.region().load_u64(head + 8 * ROOT_WORD as u64, Relaxed);
         let tree = WbTree {
@@ -370,7 +373,7 @@ impl<R: Region> Persistent<R> for WbTree<R> {
     fn blocks(&self, visit: &mut dyn FnMut(u64)) -> Result<(), IndexError> {
         let root = self.root.read();
         visit(self.head);
-        visit(self.log);
+        visit(self.log.words);
         self.each(&self.load(*root)?, &mut |node| visit(node.at))
     }
 }
@@ -386,12 +389,9 @@ fn make<R: Region>(
         let what = format!("nodes of {entries} entries cannot be had: use 2 to {most}");
         return Err(IndexError::Options { what });
     }
-    let region = pool.region();
     let log = pool.allocate(log::LOG_BYTES)?;
-    region.zero(log, log::LOG_BYTES);
-    region.persist(log, log::LOG_BYTES as usize);
     let node = pool.allocate(Node::bytes(entries))?;
-    Node::write(region, node, 0, 0, &[]);
+    Node::write(pool.region(), node, 0, 0, &[]);
     let mut words = [0; 8];
     (words[ENTRIES_WORD], words[LOG_WORD], words[ROOT_WORD]) = (entries as u64, log, node);
     Ok((TAG.make(pool, root, words)?, words))

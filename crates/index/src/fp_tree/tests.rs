@@ -96,3 +96,11 @@ fn a_tree_that_is_there_stays_as_it_was_made() {
         assert!(error.to_string().contains("use 2 to 56"), "{error}");
     }
 }
+
+#[cfg(feature = "mutants")]
+#[test]
+fn every_site_that_is_left_out_is_noticed() {
+    // The paper's flush of the fingerprint, whose line is flushed again with the bitmap: within a
+    // line stores keep their order. It stays, so that counts compare with the paper's.
+    crate::testing::check_mutants::<FpTree<_>>(&of(3), &["Flush in fp_tree/leaf.rs"]);
+}

@@ -298,3 +298,9 @@ fn options_that_cannot_be_had_are_refused() {
         assert!(error.to_string().contains("a multiple of 64 from 128 to 16384"), "{error}");
     }
 }
+
+#[cfg(feature = "mutants")]
+#[test]
+fn every_site_that_is_left_out_is_noticed() {
+    crate::testing::check_mutants::<Sorted<_>>(&of(128), &[]);
+}

@@ -63,3 +63,9 @@ fn a_search_looks_at_a_few_nodes_only() {
     let height = list.statistics().expect("no damage").height;
     assert!((12..=20).contains(&height), "{height}");
 }
+
+#[cfg(feature = "mutants")]
+#[test]
+fn every_site_that_is_left_out_is_noticed() {
+    crate::testing::check_mutants::<SkipList<_>>(&(), &[]);
+}

@@ -11,12 +11,18 @@ use crate::root::durable;
 use crate::{IndexError, Pool};
 
 /// A split changes a node's bitmap and slots, its parent's and an entry of it: at most 12 words.
-const WORDS_MAX: usize = 15;
-/// How many words are to change, 0 for none.
-const COUNT: u64 = 0;
-const WORDS: u64 = 8;
-/// The bytes of a log.
-pub(super) const LOG_BYTES: u64 = 256;
+const WORDS_MAX: usize = 16;
+/// The bytes of the block in which the words are.
+pub(super) const LOG_BYTES: u64 = 16 * WORDS_MAX as u64;
+
+/// Where a log is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Log {
+    /// The block with the words, each behind the place where it goes.
+    pub(super) words: u64,
+    /// Where it says how many words are to change, 0 for none.
+    pub(super) count: u64,
+}
 
 /// Words that are to change together.
 #[derive(Debug, Default)]
@@ -32,21 +38,21 @@ impl Changes {
         self.len += 1;
     }
 
-    /// Changes all of them, or none.
-    pub(super) fn commit<R: Region>(&self, region: &R, log: u64) -> Result<(), IndexError> {
+    /// Changes all of them, or none. What was flushed before is durable before any is changed.
+    pub(super) fn commit<R: Region>(&self, region: &R, log: Log) -> Result<(), IndexError> {
         let words = &self.words[..self.len];
         for (number, &(at, word)) in (0..).zip(words) {
-            region.store_u64(log + WORDS + 16 * number, at, Relaxed);
-            region.store_u64(log + WORDS + 16 * number + 8, word, Relaxed);
+            region.store_u64(log.words + 16 * number, at, Relaxed);
+            region.store_u64(log.words + 16 * number + 8, word, Relaxed);
         }
-        region.persist(log + WORDS, 16 * self.len);
-        region.store_u64(log + COUNT, self.len as u64, Release);
-        region.persist(log + COUNT, 8);
+        region.persist(log.words, 16 * self.len);
+        region.store_u64(log.count, self.len as u64, Release);
+        region.persist(log.count, 8);
         self.apply(region, log);
         durable(region)
     }
 
-    fn apply<R: Region>(&self, region: &R, log: u64) {
+    fn apply<R: Region>(&self, region: &R, log: Log) {
         let words = &self.words[..self.len];
         let mut flushed = None;
         for (number, &(at, word)) in words.iter().enumerate() {
@@ -59,30 +65,30 @@ impl Changes {
             }
         }
         region.drain();
-        region.store_u64(log + COUNT, 0, Release);
-        region.persist(log + COUNT, 8);
+        region.store_u64(log.count, 0, Release);
+        region.persist(log.count, 8);
     }
 }
 
 /// Does what was decided before a crash, and perhaps done in part.
-pub(super) fn recover<R: Region>(pool: &Pool<R>, log: u64) -> Result<(), IndexError> {
+pub(super) fn recover<R: Region>(pool: &Pool<R>, log: Log) -> Result<(), IndexError> {
     let region = pool.region();
-    pool.check(log, LOG_BYTES)?;
-    let count = region.load_u64(log + COUNT, Relaxed);
+    pool.check(log.words, LOG_BYTES)?;
+    let count = region.load_u64(log.count, Relaxed);
     if count == 0 {
         return Ok(());
     }
     if count > WORDS_MAX as u64 {
-        return Err(IndexError::damaged(log, format!("a log of {count} words")));
+        return Err(IndexError::damaged(log.count, format!("a log of {count} words")));
     }
     let mut changes = Changes::default();
     for number in 0..count {
-        let at = region.load_u64(log + WORDS + 16 * number, Relaxed);
+        let at = region.load_u64(log.words + 16 * number, Relaxed);
         pool.check(at / 64 * 64, 64)?;
         if !at.is_multiple_of(8) {
-            return Err(IndexError::damaged(log, format!("the log changes a word at {at}")));
+            return Err(IndexError::damaged(log.words, format!("the log changes a word at {at}")));
         }
-        changes.set(at, region.load_u64(log + WORDS + 16 * number + 8, Relaxed));
+        changes.set(at, region.load_u64(log.words + 16 * number + 8, Relaxed));
     }
     changes.apply(region, log);
     durable(region)

@@ -249,7 +249,7 @@ impl Node {
         }
     }
 
-    /// Writes a node that nothing leads to, durably.
+    /// Writes a node that nothing leads to, and flushes it.
     pub(super) fn write<R: Region>(
         region: &R,
         at: u64,
@@ -268,7 +268,7 @@ impl Node {
             bytes.extend(entry.value.to_le_bytes());
         }
         region.write(at, &bytes);
-        region.persist(at, bytes.len());
+        region.flush(at, bytes.len());
     }
 
     /// The bytes of nodes of so many entries, whole lines.
