@@ -20,6 +20,7 @@ mod latch;
 mod mix;
 mod ods;
 pub mod pool;
+pub mod published;
 mod queue;
 mod root;
 mod skip_list;
