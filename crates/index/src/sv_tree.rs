@@ -39,7 +39,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use entresol_base::thread;
 use entresol_media::Region;
@@ -53,6 +53,7 @@ mod ground;
 mod guide;
 mod leaf;
 mod open;
+mod orders;
 mod posts;
 mod range;
 mod remove;
@@ -61,7 +62,8 @@ mod walk;
 
 use ground::Ground;
 use guide::{Guide, Side};
-use leaf::{LOW_AT, Leaf, slot_at};
+use leaf::{LOW_AT, Leaf, Link, Looked, slot_at};
+use orders::Orders;
 use posts::Posts;
 
 /// So often a leaf is read that others keep changing, before its latch is taken.
@@ -76,6 +78,7 @@ pub struct SvTree<R, K = Inline, const LINES: usize = 4> {
     latches: Latches,
     guide: Guide<K>,
     posts: Posts,
+    orders: Orders,
     splits: AtomicU64,
     replaced: AtomicU64,
     merges: AtomicU64,
@@ -85,6 +88,15 @@ pub struct SvTree<R, K = Inline, const LINES: usize = 4> {
 #[derive(Debug, Clone, Copy)]
 struct View<const LINES: usize> {
     leaf: Leaf<LINES>,
+    /// The low of the next leaf; 0 if there is none.
+    high: u64,
+}
+
+/// A leaf that has the range of a key and is latched.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    at: u64,
+    link: Link,
     /// The low of the next leaf; 0 if there is none.
     high: u64,
 }
@@ -139,9 +151,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     /// A leaf as it was durable at one time, and what its latch had counted then, if that is known.
     #[inline]
     fn read(&self, at: u64) -> (Leaf<LINES>, Option<Seen>) {
-        for line in 1..LINES as u64 {
-            self.region().prefetch(at + 64 * line);
-        }
+        self.prefetch(at);
         for _ in 0..TRIES {
             let seen = self.latches.read(at);
             let leaf = Leaf::load(self.region(), at);
@@ -173,34 +183,59 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
 
     /// The leaf with the range of a key, latched.
     #[inline]
-    fn lock(&self, key: &K::Key) -> Result<(Latched<'_>, View<LINES>), IndexError> {
+    fn lock(&self, key: &K::Key) -> Result<(Latched<'_>, Place), IndexError> {
         loop {
             let spot = self.guide.find(&self.ground, Some(key), Side::At)?;
             let (mut at, mut next, mut high) = (spot.leaf, spot.next, spot.high);
             loop {
-                for line in 0..LINES as u64 {
-                    self.region().prefetch(at + 64 * line);
-                }
+                self.prefetch(at);
                 let held = self.latches.lock(at);
-                let leaf = Leaf::load(self.region(), at);
-                if leaf.link().is_dead() {
+                let link = Link(self.region().load_u64(at, Relaxed));
+                if link.is_dead() {
                     break;
                 }
-                if leaf.link().next() != next {
-                    let onward = self.onward(leaf.link().next(), Some(key), Side::At)?;
+                if link.next() != next {
+                    let onward = self.onward(link.next(), Some(key), Side::At)?;
                     if let Onward::Go(low) = onward {
-                        let found = leaf.link().next();
-                        self.add_to_guide(low, found)?;
-                        (at, next, high) = (found, 0, 0);
+                        self.add_to_guide(low, link.next())?;
+                        (at, next, high) = (link.next(), 0, 0);
                         continue;
                     }
                     high = onward.high();
                 } else if next == 0 {
                     high = 0;
                 }
-                return Ok((held, View { leaf, high }));
+                return Ok((held, Place { at, link, high }));
             }
             thread::yield_now();
+        }
+    }
+
+    /// The value of a key whose word is all of it. This is [`SvTree::view`] without a copy of the
+    /// leaf. None if something changed meanwhile, or it is not as simple.
+    #[inline]
+    fn glance(&self, key: &K::Key) -> Result<Option<Option<u64>>, IndexError> {
+        let spot = self.guide.find(&self.ground, Some(key), Side::At)?;
+        self.prefetch(spot.leaf);
+        let seen = self.latches.read(spot.leaf);
+        let link = Link(self.region().load_u64(spot.leaf, Relaxed));
+        if link.is_dead() || link.next() != spot.next && self.is_beyond(link, key)? {
+            return Ok(None);
+        }
+        let looked = leaf::look::<R, LINES>(self.region(), spot.leaf, K::word(key, 0), 0);
+        let is_whole = self.latches.is_unchanged(spot.leaf, seen);
+        Ok(is_whole.then_some(looked.found.map(|(_, slot)| slot.payload)))
+    }
+
+    fn is_beyond(&self, link: Link, key: &K::Key) -> Result<bool, IndexError> {
+        let onward = self.onward(link.next(), Some(key), Side::At)?;
+        Ok(matches!(onward, Onward::Go(_)))
+    }
+
+    #[inline]
+    fn prefetch(&self, leaf: u64) {
+        for line in 0..LINES as u64 {
+            self.region().prefetch(leaf + 64 * line);
         }
     }
 
@@ -213,71 +248,62 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
 
     /// From which word on slots are dead.
     #[inline]
-    fn fence(&self, view: &View<LINES>) -> Result<Option<u64>, IndexError> {
-        match view.leaf.link().next() {
-            0 => Ok(None),
-            _ => self.ground.bound(view.high, view.leaf.link().skip()),
-        }
+    fn fence(&self, link: Link, high: u64) -> Result<Option<u64>, IndexError> {
+        if link.next() == 0 { Ok(None) } else { self.ground.bound(high, link.skip()) }
     }
 
-    /// The slot that has a key whose word this is.
+    /// The slot of a key in a leaf that nobody changes, and one that is free if there is none.
     #[inline]
-    fn find(
-        &self,
-        leaf: &Leaf<LINES>,
-        word: u64,
-        key: &K::Key,
-    ) -> Result<Option<(usize, Slot)>, IndexError> {
+    fn look(&self, at: u64, word: u64, key: &K::Key) -> Result<Looked, IndexError> {
         // A dead slot's word is that of a key beyond this leaf, so this one is not among them.
-        let mut found = leaf.find(word, 0);
+        let mut looked = leaf::look::<R, LINES>(self.region(), at, word, 0);
         while !K::WHOLE
-            && let Some((number, slot)) = found
+            && let Some((number, slot)) = looked.found
             && self.ground.keys.compare(&self.ground.pool, slot, key)?.is_ne()
         {
-            found = leaf.find(word, number + 1);
+            looked = leaf::look::<R, LINES>(self.region(), at, word, number + 1);
         }
-        Ok(found)
+        Ok(looked)
     }
 
     fn put(&self, key: &K::Key, value: u64, put: Put) -> Result<Option<u64>, IndexError> {
         crate::index::check_value(value)?;
         K::check(key)?;
-        let _pin = self.ground.pool.pin();
+        let (pool, keys) = (&self.ground.pool, &self.ground.keys);
+        let _pin = pool.pin();
         loop {
-            let (held, view) = self.lock(key)?;
-            let word = K::word(key, view.leaf.link().skip());
-            if let Some((number, slot)) = self.find(&view.leaf, word, key)? {
-                let before = self.ground.keys.value(&self.ground.pool, slot.payload)?;
+            let (held, place) = self.lock(key)?;
+            let word = K::word(key, place.link.skip());
+            let looked = self.look(place.at, word, key)?;
+            if let Some((number, slot)) = looked.found {
+                let before = keys.value(pool, slot.payload)?;
                 if put == Put::Insert || before == value {
                     return Ok(Some(before));
                 }
-                let payload = self.ground.keys.make(&self.ground.pool, key, value)?;
-                self.store_payload(view.leaf.at, number, payload)?;
+                self.store_payload(place.at, number, keys.make(pool, key, value)?)?;
                 drop(held);
-                self.ground.keys.retire(&self.ground.pool, slot.payload);
+                keys.retire(pool, slot.payload);
                 return Ok(Some(before));
             }
-            if let Some(number) = self.free_slot(&view)? {
-                let payload = self.ground.keys.make(&self.ground.pool, key, value)?;
-                let was_dead = view.leaf.slot(number).payload != 0;
-                self.fill(view.leaf.at, number, Slot { word, payload }, was_dead);
-                self.persist(view.leaf.at + slot_at(number), 16)?;
+            let free = match looked.free {
+                Some(number) => Some((number, false)),
+                None => self.dead_slot(&place)?.map(|number| (number, true)),
+            };
+            if let Some((number, was_dead)) = free {
+                let payload = keys.make(pool, key, value)?;
+                self.fill(place.at, number, Slot { word, payload }, was_dead);
+                self.persist(place.at + slot_at(number), 16)?;
                 return Ok(None);
             }
-            if self.split(held, &view, key, value)? {
+            if self.split(held, &place, key, value)? {
                 return Ok(None);
             }
         }
     }
 
-    /// A slot that can be filled: one that is free rather than a dead one.
-    #[inline]
-    fn free_slot(&self, view: &View<LINES>) -> Result<Option<usize>, IndexError> {
-        let free = (0..Leaf::<LINES>::SLOTS).find(|&number| view.leaf.slot(number).payload == 0);
-        match free {
-            Some(number) => Ok(Some(number)),
-            None => Ok(view.leaf.dead(self.fence(view)?).next()),
-        }
+    fn dead_slot(&self, place: &Place) -> Result<Option<usize>, IndexError> {
+        let fence = self.fence(place.link, place.high)?;
+        Ok(Leaf::<LINES>::load(self.region(), place.at).dead(fence).next())
     }
 
     /// Rule 1.
@@ -292,6 +318,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     }
 
     #[inline]
+    #[track_caller]
     fn store_payload(&self, leaf: u64, number: usize, payload: u64) -> Result<(), IndexError> {
         let at = leaf + slot_at(number) + 8;
         self.region().store_u64(at, payload, Release);
@@ -299,12 +326,14 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     }
 
     #[inline]
+    #[track_caller]
     fn persist(&self, at: u64, bytes: usize) -> Result<(), IndexError> {
         self.region().flush(at, bytes);
         self.drain()
     }
 
     #[inline]
+    #[track_caller]
     fn drain(&self) -> Result<(), IndexError> {
         self.region().drain();
         durable(self.region())
@@ -339,27 +368,35 @@ impl<R: Region, K: Keys<R>, const LINES: usize> Index for SvTree<R, K, LINES> {
 
     fn get(&self, key: &K::Key) -> Result<Option<u64>, IndexError> {
         let _pin = self.ground.pool.pin();
+        if K::WHOLE
+            && let Some(value) = self.glance(key)?
+        {
+            return Ok(value);
+        }
         let view = self.view(Some(key), Side::At)?;
         let word = K::word(key, view.leaf.link().skip());
-        match self.find(&view.leaf, word, key)? {
-            Some((_, slot)) => Ok(Some(self.ground.keys.value(&self.ground.pool, slot.payload)?)),
-            None => Ok(None),
+        for (_, slot) in view.leaf.live(None).filter(|(_, slot)| slot.word == word) {
+            if K::WHOLE || self.ground.keys.compare(&self.ground.pool, slot, key)?.is_eq() {
+                return Ok(Some(self.ground.keys.value(&self.ground.pool, slot.payload)?));
+            }
         }
+        Ok(None)
     }
 
     fn remove(&self, key: &K::Key) -> Result<Option<u64>, IndexError> {
-        let _pin = self.ground.pool.pin();
-        let (held, view) = self.lock(key)?;
-        let word = K::word(key, view.leaf.link().skip());
-        let Some((number, slot)) = self.find(&view.leaf, word, key)? else { return Ok(None) };
-        let value = self.ground.keys.value(&self.ground.pool, slot.payload)?;
-        self.store_payload(view.leaf.at, number, 0)?;
-        let fence = self.fence(&view)?;
-        let is_empty = view.leaf.live(fence).all(|(other, _)| other == number);
+        let (pool, keys) = (&self.ground.pool, &self.ground.keys);
+        let _pin = pool.pin();
+        let (held, place) = self.lock(key)?;
+        let looked = self.look(place.at, K::word(key, place.link.skip()), key)?;
+        let Some((number, slot)) = looked.found else { return Ok(None) };
+        let value = keys.value(pool, slot.payload)?;
+        self.store_payload(place.at, number, 0)?;
+        let leaf = Leaf::<LINES>::load(self.region(), place.at);
+        let is_empty = leaf.live(self.fence(place.link, place.high)?).next().is_none();
         drop(held);
-        self.ground.keys.retire(&self.ground.pool, slot.payload);
+        keys.retire(pool, slot.payload);
         if is_empty {
-            self.unlink(view.leaf.at, view.leaf.low())?;
+            self.unlink(place.at, leaf.low())?;
         }
         Ok(Some(value))
     }

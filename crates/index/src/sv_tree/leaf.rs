@@ -76,6 +76,7 @@ impl<const LINES: usize> Leaf<LINES> {
     }
 
     /// Writes it and begins to make it durable.
+    #[track_caller]
     pub(super) fn write<R: Region>(&self, region: &R) {
         let bytes: Vec<u8> =
             self.lines.as_flattened().iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -111,6 +112,16 @@ impl<const LINES: usize> Leaf<LINES> {
         slots.filter(move |(_, slot)| slot.payload != 0 && fence.is_none_or(|it| slot.word < it))
     }
 
+    /// A bit for each slot that is not free.
+    #[inline]
+    pub(super) fn live_bits(&self, fence: Option<u64>) -> u64 {
+        let bit = |number: usize| {
+            let Slot { word, payload } = self.slot(number);
+            u64::from((payload != 0) & fence.is_none_or(|it| word < it)) << number
+        };
+        (0..Self::SLOTS).map(bit).sum()
+    }
+
     /// The slots of keys that are not here any more.
     pub(super) fn dead(&self, fence: Option<u64>) -> impl Iterator<Item = usize> {
         let slots = (0..Self::SLOTS).map(|number| (number, self.slot(number)));
@@ -118,11 +129,38 @@ impl<const LINES: usize> Leaf<LINES> {
             .filter(move |(_, slot)| slot.payload != 0 && fence.is_some_and(|it| slot.word >= it));
         dead.map(|(number, _)| number)
     }
+}
 
-    /// The first slot with this word that is not free, from one on.
-    #[inline]
-    pub(super) fn find(&self, word: u64, from: usize) -> Option<(usize, Slot)> {
-        let slots = (from..Self::SLOTS).map(|number| (number, self.slot(number)));
-        slots.into_iter().find(|(_, slot)| slot.word == word && slot.payload != 0)
+/// What a look at all slots of a leaf that is there found.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Looked {
+    /// The first slot with a word, from one on, that is not free.
+    pub(super) found: Option<(usize, Slot)>,
+    /// A slot before it that is free.
+    pub(super) free: Option<usize>,
+}
+
+/// Looks for a word in the slots from `first` on of the leaf at `at`, line by line.
+#[inline(always)]
+pub(super) fn look<R: Region, const LINES: usize>(
+    region: &R,
+    at: u64,
+    word: u64,
+    first: usize,
+) -> Looked {
+    let mut looked = Looked::default();
+    for line in 0..LINES {
+        let words = region.load_line(at + 64 * line as u64);
+        for (pair, &[its_word, payload]) in words.as_chunks::<2>().0.iter().enumerate() {
+            // The header is where a slot would be.
+            let Some(number) = (4 * line + pair).checked_sub(1) else { continue };
+            if payload == 0 {
+                looked.free.get_or_insert(number);
+            } else if its_word == word && number >= first {
+                looked.found = Some((number, Slot { word, payload }));
+                return looked;
+            }
+        }
     }
+    looked
 }

@@ -13,6 +13,7 @@ use super::SvTree;
 use super::ground::Ground;
 use super::guide::Guide;
 use super::leaf::{Leaf, Link};
+use super::orders::Orders;
 use super::posts::{Post, Posts};
 use crate::keys::Keys;
 use crate::latch::Latches;
@@ -56,6 +57,8 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             latches: Latches::new(),
             guide: Guide::new(head, pool.region().len() / Leaf::<LINES>::BYTES)?,
             posts,
+            orders: Orders::new(pool.region().len(), Leaf::<LINES>::BYTES)
+                .map_err(|error| IndexError::Options { what: error.to_string() })?,
             splits: AtomicU64::new(0),
             replaced: AtomicU64::new(0),
             merges: AtomicU64::new(0),

@@ -10,17 +10,26 @@ use entresol_media::Region;
 
 use super::guide::Side;
 use super::leaf::Leaf;
+use super::orders::Order;
 use super::{SvTree, View};
 use crate::keys::{Keys, Slot};
 use crate::{Flow, IndexError};
 
-/// More slots than a leaf has.
-const MANY: usize = 64;
-
 /// The keys of a leaf in their order.
-struct Ordered {
-    slots: [Slot; MANY],
-    len: usize,
+struct Ordered<const LINES: usize> {
+    slots: [[Slot; 4]; LINES],
+    first: usize,
+    end: usize,
+}
+
+impl<const LINES: usize> Ordered<LINES> {
+    fn new() -> Ordered<LINES> {
+        Ordered { slots: [[Slot { word: 0, payload: 0 }; 4]; LINES], first: 0, end: 0 }
+    }
+
+    fn slots(&self) -> &[Slot] {
+        &self.slots.as_flattened()[self.first..self.end]
+    }
 }
 
 impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
@@ -34,28 +43,30 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             Bound::Unbounded => self.first()?,
             Bound::Included(key) | Bound::Excluded(key) => self.view(Some(key), Side::At)?,
         };
-        let first = self.ordered(&view)?;
-        let mut ordered = self.above(&view, first, from)?;
+        let mut ordered = Ordered::new();
+        self.order(&view, &mut ordered)?;
+        self.above(&view, &mut ordered, from)?;
         let mut bound = K::Scratch::default();
         loop {
-            if self.show(ordered.slots[..ordered.len].iter(), visit)? == Flow::Stop {
+            if self.show(ordered.slots().iter(), visit)? == Flow::Stop {
                 return Ok(());
             }
             let next = view.leaf.link().next();
             if next == 0 {
                 return Ok(());
             }
-            self.region().prefetch(next);
             let high = view.high;
             let (leaf, _) = self.read(next);
+            // The next leaf's lines come while its low is waited for.
+            self.prefetch(leaf.link().next());
             view = match leaf.link().is_dead() {
                 false => View { leaf, high: self.low_of(leaf.link().next())? },
                 true => self.view(Some(self.ground.low_key(high, &mut bound)?), Side::At)?,
             };
-            ordered = self.ordered(&view)?;
+            self.order(&view, &mut ordered)?;
             if view.leaf.at != next {
                 let key = self.ground.low_key(high, &mut bound)?;
-                ordered = self.above(&view, ordered, Bound::Included(key))?;
+                self.above(&view, &mut ordered, Bound::Included(key))?;
             }
         }
     }
@@ -71,24 +82,26 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             Bound::Included(key) => self.view(Some(key), Side::At)?,
             Bound::Excluded(key) => self.view(Some(key), Side::Below)?,
         };
-        let first = self.ordered(&view)?;
-        let mut ordered = self.below(&view, first, from)?;
+        let mut ordered = Ordered::new();
+        self.order(&view, &mut ordered)?;
+        self.below(&view, &mut ordered, from)?;
         loop {
-            let shown = ordered.slots[..ordered.len].iter().rev();
+            let shown = ordered.slots().iter().rev();
             if self.show(shown, visit)? == Flow::Stop || view.leaf.low() == 0 {
                 return Ok(());
             }
             let mut low = K::Scratch::default();
             let low = self.ground.low_key(view.leaf.low(), &mut low)?;
             view = self.view(Some(low), Side::Below)?;
-            let before = self.ordered(&view)?;
-            ordered = self.below(&view, before, Bound::Excluded(low))?;
+            self.order(&view, &mut ordered)?;
+            self.below(&view, &mut ordered, Bound::Excluded(low))?;
         }
     }
 
     fn first(&self) -> Result<View<LINES>, IndexError> {
         loop {
             let (leaf, _) = self.read(self.head());
+            self.prefetch(leaf.link().next());
             if !leaf.link().is_dead() {
                 return Ok(View { leaf, high: self.low_of(leaf.link().next())? });
             }
@@ -111,64 +124,91 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok(Flow::On)
     }
 
-    fn ordered(&self, view: &View<LINES>) -> Result<Ordered, IndexError> {
-        let mut ordered = Ordered { slots: [Slot { word: 0, payload: 0 }; MANY], len: 0 };
-        for (_, slot) in view.leaf.live(self.fence(view)?) {
-            ordered.slots[ordered.len] = slot;
-            ordered.len += 1;
+    /// Puts a leaf's keys in order.
+    fn order(&self, view: &View<LINES>, ordered: &mut Ordered<LINES>) -> Result<(), IndexError> {
+        let fence = self.fence(view.leaf.link(), view.high)?;
+        let live = view.leaf.live_bits(fence);
+        if follow(&view.leaf, self.orders.get(view.leaf.at), live, ordered) {
+            return Ok(());
         }
-        self.ground.sort(&mut ordered.slots[..ordered.len])?;
-        Ok(ordered)
+        (ordered.first, ordered.end) = (0, 0);
+        for (_, slot) in view.leaf.live(fence) {
+            ordered.slots.as_flattened_mut()[ordered.end] = slot;
+            ordered.end += 1;
+        }
+        self.ground.sort(&mut ordered.slots.as_flattened_mut()[..ordered.end])?;
+        let number = |slot: &Slot| {
+            view.leaf.live(fence).find(|(_, it)| it == slot).map_or(0, |(number, _)| number)
+        };
+        self.orders.set(view.leaf.at, Order::of(ordered.slots().iter().map(number)));
+        Ok(())
     }
 
-    /// Those from a bound up.
+    /// Leaves those from a bound up.
     fn above(
         &self,
         view: &View<LINES>,
-        mut ordered: Ordered,
+        ordered: &mut Ordered<LINES>,
         from: Bound<&K::Key>,
-    ) -> Result<Ordered, IndexError> {
-        let first = match from {
+    ) -> Result<(), IndexError> {
+        ordered.first = match from {
             Bound::Unbounded => 0,
-            Bound::Included(key) => self.rank(view, &ordered, key, Ordering::is_lt)?,
-            Bound::Excluded(key) => self.rank(view, &ordered, key, Ordering::is_le)?,
+            Bound::Included(key) => self.rank(view, ordered, key, Ordering::is_lt)?,
+            Bound::Excluded(key) => self.rank(view, ordered, key, Ordering::is_le)?,
         };
-        ordered.slots.copy_within(first..ordered.len, 0);
-        ordered.len -= first;
-        Ok(ordered)
+        Ok(())
     }
 
-    /// Those from a bound down.
+    /// Leaves those from a bound down.
     fn below(
         &self,
         view: &View<LINES>,
-        mut ordered: Ordered,
+        ordered: &mut Ordered<LINES>,
         from: Bound<&K::Key>,
-    ) -> Result<Ordered, IndexError> {
-        ordered.len = match from {
-            Bound::Unbounded => ordered.len,
-            Bound::Included(key) => self.rank(view, &ordered, key, Ordering::is_le)?,
-            Bound::Excluded(key) => self.rank(view, &ordered, key, Ordering::is_lt)?,
+    ) -> Result<(), IndexError> {
+        ordered.end = match from {
+            Bound::Unbounded => ordered.end,
+            Bound::Included(key) => self.rank(view, ordered, key, Ordering::is_le)?,
+            Bound::Excluded(key) => self.rank(view, ordered, key, Ordering::is_lt)?,
         };
-        Ok(ordered)
+        Ok(())
     }
 
     /// How many of the first keys compare so to another.
     fn rank(
         &self,
         view: &View<LINES>,
-        ordered: &Ordered,
+        ordered: &Ordered<LINES>,
         key: &K::Key,
         counts: fn(Ordering) -> bool,
     ) -> Result<usize, IndexError> {
         let word = K::word(key, view.leaf.link().skip());
-        for (number, &slot) in ordered.slots[..ordered.len].iter().enumerate() {
+        for (number, &slot) in ordered.slots().iter().enumerate() {
             if !counts(self.ground.compare(slot, word, key)?) {
                 return Ok(number);
             }
         }
-        Ok(ordered.len)
+        Ok(ordered.end)
     }
 }
 
-const _: () = assert!(Leaf::<16>::SLOTS < MANY);
+/// Puts the slots of a leaf in an order that they once had. Whether that is still their order, and
+/// those are the slots that are not free, `live`.
+#[inline]
+fn follow<const LINES: usize>(
+    leaf: &Leaf<LINES>,
+    order: Order,
+    live: u64,
+    ordered: &mut Ordered<LINES>,
+) -> bool {
+    let (mut seen, mut is_rising, mut last) = (0, true, None);
+    for place in 0..order.len() {
+        let (number, slot) = (order.number(place), leaf.slot(order.number(place)));
+        seen |= 1 << number;
+        is_rising &= last.is_none_or(|last| last < slot.word);
+        last = Some(slot.word);
+        ordered.slots.as_flattened_mut()[place] = slot;
+    }
+    (ordered.first, ordered.end) = (0, order.len());
+    is_rising && seen == live
+}

@@ -55,7 +55,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         }
         let next = leaf.link().next();
         let view = View { leaf, high: self.low_of(next)? };
-        if leaf.live(self.fence(&view)?).next().is_some() {
+        if leaf.live(self.fence(view.leaf.link(), view.high)?).next().is_some() {
             return Ok(Unlinked::Stays);
         }
         let (skip, in_common) =

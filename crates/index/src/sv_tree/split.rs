@@ -6,7 +6,7 @@ use entresol_media::Region;
 
 use super::leaf::{Leaf, Link, slot_at};
 use super::posts::Post;
-use super::{SvTree, View};
+use super::{Place, SvTree, View};
 use crate::IndexError;
 use crate::keys::{Keys, Slot};
 use crate::latch::Latched;
@@ -42,21 +42,23 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     pub(super) fn split(
         &self,
         held: Latched<'_>,
-        view: &View<LINES>,
+        place: &Place,
         key: &K::Key,
         value: u64,
     ) -> Result<bool, IndexError> {
-        let link = view.leaf.link();
+        let leaf = Leaf::<LINES>::load(self.region(), place.at);
+        let view = &View { leaf, high: place.high };
+        let link = place.link;
         let word = K::word(key, link.skip());
         let mut sorted = self.sorted(&view.leaf)?;
-        let place = self.place(&sorted, word, key)?;
+        let rank = self.rank_in(&sorted, word, key)?;
         let full = sorted.len;
         // A key behind all others is often followed by more of the kind: leave a full leaf behind.
-        let is_last = place == full && link.next() == 0;
+        let is_last = rank == full && link.next() == 0;
         let wanted = if is_last { full } else { full + 1 - Self::FILLED };
-        sorted.slots.copy_within(place..full, place + 1);
+        sorted.slots.copy_within(rank..full, rank + 1);
         // No word differs by the payload, so it can wait until it is known that there is room.
-        sorted.slots[place] = Slot { word, payload: 0 };
+        sorted.slots[rank] = Slot { word, payload: 0 };
         sorted.len += 1;
         let Some(boundary) = sorted.boundary(wanted) else {
             drop(held);
@@ -65,17 +67,17 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         };
         let at = self.ground.pool.allocate(Leaf::<LINES>::BYTES)?;
         let made = self.ground.keys.make(&self.ground.pool, key, value);
-        sorted.slots[place].payload = made.inspect_err(|_| self.ground.pool.free(at))?;
+        sorted.slots[rank].payload = made.inspect_err(|_| self.ground.pool.free(at))?;
         let new = self.new_leaf(at, view, &sorted, boundary);
         let new = new.inspect_err(|_| {
             self.ground.pool.free(at);
-            self.ground.keys.retire(&self.ground.pool, sorted.slots[place].payload);
+            self.ground.keys.retire(&self.ground.pool, sorted.slots[rank].payload);
         })?;
         new.write(self.region());
         self.drain()?;
         self.region().store_u64(view.leaf.at, Link::new(at, link.skip()).0, Release);
-        let added = sorted.slots[place];
-        if place < boundary {
+        let added = sorted.slots[rank];
+        if rank < boundary {
             self.add_left(view, new.low(), added)?
         } else {
             self.persist(view.leaf.at, 8)?
@@ -96,10 +98,10 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     }
 
     /// How many keys are below a key that is not there.
-    fn place(&self, sorted: &Sorted, word: u64, key: &K::Key) -> Result<usize, IndexError> {
-        for (place, &slot) in sorted.slots().iter().enumerate() {
+    fn rank_in(&self, sorted: &Sorted, word: u64, key: &K::Key) -> Result<usize, IndexError> {
+        for (rank, &slot) in sorted.slots().iter().enumerate() {
             if self.ground.compare(slot, word, key)?.is_gt() {
-                return Ok(place);
+                return Ok(rank);
             }
         }
         Ok(sorted.len)
@@ -178,7 +180,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         }
         let high = self.low_of(leaf.link().next())?;
         let view = View { leaf, high };
-        if leaf.dead(self.fence(&view)?).next().is_some() {
+        if leaf.dead(self.fence(view.leaf.link(), view.high)?).next().is_some() {
             return Ok(());
         }
         let [left, right] = self.two_of(&view)?;

@@ -12,6 +12,7 @@ use crate::testing::{self, pool};
 mod counts;
 mod crashes;
 mod model;
+mod threads;
 
 /// What is in a tree, forwards; backwards it must be the same.
 fn all<R: Region, K: Keys<R>, const LINES: usize>(

@@ -61,7 +61,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
                 visit(view.leaf.low());
             }
             if K::OWNS {
-                let fence = self.fence(view)?;
+                let fence = self.fence(view.leaf.link(), view.high)?;
                 view.leaf.live(fence).for_each(|(_, slot)| visit(slot.payload));
             }
             Ok(())
@@ -72,7 +72,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         let (mut nodes, mut keys, mut bytes) = (0, 0, ANCHOR_BYTES);
         self.walk(&mut |view| {
             nodes += 1;
-            keys += view.leaf.live(self.fence(view)?).count() as u64;
+            keys += view.leaf.live(self.fence(view.leaf.link(), view.high)?).count() as u64;
             Ok(())
         })?;
         self.posts.blocks(&self.ground.pool, &mut |_| bytes += super::posts::BLOCK_BYTES)?;

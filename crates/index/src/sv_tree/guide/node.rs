@@ -18,6 +18,7 @@ pub(super) const CAPACITY: usize = 30;
 
 const META_AT: u64 = 8;
 const WORDS_AT: u64 = 16;
+const WORDS_END: u64 = CHILDREN_AT;
 const CHILDREN_AT: u64 = 256;
 const LOWS_AT: u64 = 512;
 
@@ -170,19 +171,30 @@ impl NodeKind {
         side: Side,
     ) -> Result<usize, IndexError> {
         let word = K::word(key, meta.skip);
-        let lines: [[u64; 8]; 4] =
-            std::array::from_fn(|line| self.memory.load_line(node + 64 * line as u64));
-        let words = &lines.as_flattened()[WORDS_AT as usize / 8..];
-        let below = || words.iter().map(|&it| usize::from(it < word)).sum::<usize>();
-        let up_to = || words.iter().map(|&it| usize::from(it <= word)).sum::<usize>();
+        let below = || self.count(node, |it| it < word);
+        let up_to = || self.count(node, |it| it <= word).min(meta.count);
         let entries = match side {
-            _ if !K::WHOLE => {
-                self.settle(ground, node, below()..up_to().min(meta.count), key, side)?
-            }
-            Side::At => up_to().min(meta.count),
+            _ if !K::WHOLE => self.settle(ground, node, below()..up_to(), key, side)?,
+            Side::At => up_to(),
             Side::Below => below(),
         };
         Ok(entries.saturating_sub(1))
+    }
+
+    /// How many words are such. All four lines are looked at, without a branch: they come at the
+    /// same time, and no guess goes wrong.
+    #[inline(always)]
+    fn count(&self, node: u64, is_such: impl Fn(u64) -> bool) -> usize {
+        let mut found = 0;
+        for line in 0..WORDS_END / 64 {
+            let words = self.memory.line(node + 64 * line).words();
+            let header = if line == 0 { WORDS_AT as usize / 8 } else { 0 };
+            found += words[header..]
+                .iter()
+                .map(|it| usize::from(is_such(it.load(Relaxed))))
+                .sum::<usize>();
+        }
+        found
     }
 
     /// How many entries are at or below a key, or below it, those in the range having equal words.

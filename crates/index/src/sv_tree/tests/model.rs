@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::fmt::Debug;
 
 use super::*;
+use crate::keys::{Outside, Records};
 
 /// Keys of every kind that is hard for words: none, each other's beginnings, zeroes, long ones that
 /// begin alike.
@@ -151,4 +152,53 @@ fn it_is_an_index_like_the_others() {
     testing::check_reopening::<SvTree<Direct>>(&Inline);
     testing::check_refusal::<SvTree<Direct>>(&Inline);
     testing::check_refusal::<SvTree<Direct, Bytes>>(&Bytes);
+}
+
+/// Records that lie in a list outside: their numbers, from 1, are what the index is given.
+#[derive(Clone, Default)]
+struct List(Arc<std::sync::Mutex<Vec<Vec<u8>>>>);
+
+impl List {
+    fn add(&self, key: &[u8]) -> u64 {
+        let mut records = self.0.lock().expect("alive");
+        records.push(key.to_vec());
+        records.len() as u64
+    }
+}
+
+impl Records for List {
+    fn key(&self, record: u64, out: &mut Vec<u8>) -> Result<(), IndexError> {
+        out.extend_from_slice(&self.0.lock().expect("alive")[record as usize - 1]);
+        Ok(())
+    }
+
+    fn compare(&self, record: u64, key: &[u8]) -> Result<std::cmp::Ordering, IndexError> {
+        Ok(self.0.lock().expect("alive")[record as usize - 1].as_slice().cmp(key))
+    }
+}
+
+#[test]
+fn records_outside_are_found_and_left_alone() {
+    let (pool, list, mut rng) = (pool(8 << 20), List::default(), Rng::new(7));
+    let open = || {
+        SvTree::<Direct, Outside<List>>::open_with(&pool, 0, Outside(list.clone())).expect("a tree")
+    };
+    let (mut tree, mut model) = (open(), BTreeMap::new());
+    for step in 0..6_000 {
+        let key = key(&mut rng, 9_000);
+        model.entry(key).or_insert_with_key(|key| {
+            let record = list.add(key);
+            assert!(tree.insert(key, record).expect("room"));
+            record
+        });
+        if step == 3_000 {
+            drop(tree);
+            tree = open();
+        }
+    }
+    assert_eq!(all(&tree), model.clone().into_iter().collect::<Vec<_>>());
+    for (key, record) in &model {
+        assert_eq!(tree.get(key).expect("no damage"), Some(*record));
+    }
+    assert!(tree.statistics().expect("no damage").splits > 100);
 }
