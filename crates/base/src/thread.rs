@@ -198,8 +198,8 @@ pub fn sleep(time: Duration) {
     }
 }
 
-/// Lets other threads go first. Inside a world, a thread that yields while all others sleep lets
-/// virtual time pass up to the first wake-up: polling takes time.
+/// Lets other threads go first. Inside a world, a thread that yields while all others sleep, or
+/// yield as well, lets virtual time pass up to the first wake-up: polling takes time.
 #[track_caller]
 pub fn yield_now() {
     match Schedule::current() {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use entresol_base::sync::{Condvar, Mutex, RwLock, Woken};
@@ -330,6 +330,34 @@ fn a_panic_is_reported_with_thread_and_message() {
     });
     let expected = WorldFailure::Panic { thread: "unlucky".into(), message: "number 7".into() };
     assert_eq!(failure, Err::<(), _>(expected));
+}
+
+#[test]
+fn time_passes_while_all_poll_who_could_go_on() {
+    for preemption in [Preemption::Never, Preemption::OneIn(3)] {
+        let world = World::new(WorldOptions {
+            preemption,
+            steps_max: Some(100_000),
+            ..WorldOptions::seeded(3)
+        });
+        let ran = world.run(move || {
+            let is_set = Arc::new(AtomicBool::new(false));
+            let polls = |_| {
+                let is_set = Arc::clone(&is_set);
+                thread::spawn("polls", move || {
+                    while !is_set.load(Relaxed) {
+                        thread::yield_now();
+                    }
+                })
+            };
+            let polling: Vec<_> = (0..3).map(polls).collect();
+            thread::sleep(Duration::from_millis(5));
+            is_set.store(true, Relaxed);
+            polling.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        });
+        ran.expect("it ends");
+        assert_eq!(world.now(), Picos::from_millis(5));
+    }
 }
 
 #[test]

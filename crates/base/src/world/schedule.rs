@@ -262,7 +262,7 @@ impl Schedule {
     pub(crate) fn yield_now(&self, place: Place) {
         let mut state = self.state.borrow_mut();
         let me = state.me();
-        state.pass_time_if_alone();
+        state.pass_time_if_all_poll();
         if self.shall_unwind(&state, me) {
             drop(state);
             self.unwind();

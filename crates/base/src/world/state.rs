@@ -135,7 +135,12 @@ pub(super) struct State {
     /// When it stopped.
     pub(super) stopped_at: Option<Picos>,
     unwinding_turns: u64,
+    /// How often threads have yielded since one last waited or was woken.
+    yields: usize,
 }
+
+/// So often each thread that could go on has yielded, on average: all of them poll.
+const YIELDS_OF_POLLING: usize = 4;
 
 impl State {
     pub(super) fn new(shared: Arc<Shared>, random: Rng) -> State {
@@ -152,6 +157,7 @@ impl State {
             failure: None,
             stopped_at: None,
             unwinding_turns: 0,
+            yields: 0,
         }
     }
 
@@ -201,6 +207,7 @@ impl State {
 
     /// The running thread waits from now on.
     pub(super) fn begin_wait(&mut self, id: ThreadId, wait: Wait) {
+        self.yields = 0;
         let thread = self.thread(id);
         thread.wait_number = thread.wait_number.wrapping_add(1);
         thread.status = Status::Waiting(wait);
@@ -269,6 +276,7 @@ impl State {
 
     /// Ends the wait of a thread.
     fn wake(&mut self, id: ThreadId, woken: Woken) {
+        self.yields = 0;
         if let Status::Waiting(wait) = self.thread(id).status
             && wait.subject.is_listed()
         {
@@ -427,12 +435,13 @@ impl State {
         }
     }
 
-    /// The thread yields. While all others sleep, its polling takes the time up to the first
-    /// wake-up; otherwise a loop that polls would never end.
-    pub(super) fn pass_time_if_alone(&mut self) {
-        if self.ready.is_empty()
-            && let Some(at) = self.earliest_timer()
-        {
+    /// The thread yields. While all others sleep or do nothing but yield, this takes the time up to
+    /// the first wake-up; otherwise loops that poll would never end.
+    pub(super) fn pass_time_if_all_poll(&mut self) {
+        self.yields += 1;
+        let all_poll = self.ready.is_empty() || self.yields > YIELDS_OF_POLLING * self.live;
+        if all_poll && let Some(at) = self.earliest_timer() {
+            self.yields = 0;
             self.pass_to(at);
         }
     }
