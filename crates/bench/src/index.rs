@@ -4,6 +4,7 @@
 //! A run loads an index with keys and then carries out workloads, one after the other, each on
 //! some threads. All answers are held against what the workload knows must be there.
 
+mod charged;
 mod keys;
 mod modelled;
 mod real;
@@ -14,6 +15,7 @@ mod work;
 use std::path::PathBuf;
 
 use entresol_base::ByteSize;
+pub use entresol_index::Probing;
 use entresol_index::Statistics;
 use entresol_media::{MediumSpec, ModelName};
 use serde::Serialize;
@@ -25,6 +27,7 @@ use crate::statistics::Spread;
 
 pub use keys::Keys;
 pub use modelled::CPU_PER_OPERATION;
+pub(crate) use subjects::AnyIndex;
 pub use subjects::IndexName;
 pub use work::Workload;
 
@@ -47,6 +50,8 @@ pub struct IndexOptions {
     pub threads: usize,
     /// Keys that a cache in DRAM before the index holds, as a share of those loaded; 0 is no cache.
     pub cache_fraction: f64,
+    /// Whether the index is searched while that cache is probed.
+    pub probing: Probing,
     /// Which keys are looked for.
     pub popularity: Popularity,
     /// How often everything is run.
@@ -66,6 +71,7 @@ impl Default for IndexOptions {
             medium: MediumSpec::Dram,
             threads: 1,
             cache_fraction: 0.0,
+            probing: Probing::default(),
             popularity: Popularity::Uniform,
             rounds: 3,
             seed: 1,

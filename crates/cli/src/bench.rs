@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use entresol_base::ByteSize;
 use entresol_bench::BenchError;
 use entresol_bench::direct::{DirectOptions, direct_steps, run_direct};
-use entresol_bench::index::{IndexName, IndexOptions, Workload, index_steps, run_indexes};
+use entresol_bench::index::{IndexName, IndexOptions, Probing, Workload, index_steps, run_indexes};
 use entresol_bench::load::{Address, CompareOptions, Dialect, LoadOptions, compare, run_load};
 use entresol_bench::popularity::Popularity;
 use entresol_bench::progress::Progress;
@@ -164,6 +164,10 @@ struct IndexArguments {
     /// Put a cache in DRAM before it, for this share of the loaded keys.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     cache_fraction: f64,
+    /// Whether the index is searched while that cache is probed: auto (while most look-ups miss),
+    /// serial or parallel.
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = probing)]
+    probing: Probing,
     /// Which keys are looked for: uniform, zipf or zipf:THETA.
     #[arg(long, value_name = "LAW", default_value_t = Popularity::Uniform)]
     distribution: Popularity,
@@ -230,6 +234,15 @@ struct TenantArguments {
     /// merge, fifo, random or least-utilised [default: merge].
     #[arg(long, value_name = "POLICY")]
     eviction: Option<Eviction>,
+}
+
+fn probing(text: &str) -> Result<Probing, String> {
+    match text {
+        "auto" => Ok(Probing::ByMisses),
+        "serial" => Ok(Probing::Serial),
+        "parallel" => Ok(Probing::Parallel),
+        _ => Err("write auto, serial or parallel".to_owned()),
+    }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -313,6 +326,7 @@ fn indexes(arguments: &IndexArguments) -> anyhow::Result<()> {
         medium: arguments.medium.clone(),
         threads: arguments.threads,
         cache_fraction: arguments.cache_fraction,
+        probing: arguments.probing,
         popularity: arguments.distribution,
         rounds: arguments.rounds,
         seed: arguments.seed,

@@ -110,6 +110,39 @@ pub trait Index: Send + Sync {
     fn statistics(&self) -> Result<Statistics, IndexError>;
 }
 
+impl<I: Index + ?Sized> Index for Arc<I> {
+    type Key = I::Key;
+
+    fn insert(&self, key: &I::Key, value: u64) -> Result<bool, IndexError> {
+        (**self).insert(key, value)
+    }
+
+    fn upsert(&self, key: &I::Key, value: u64) -> Result<Option<u64>, IndexError> {
+        (**self).upsert(key, value)
+    }
+
+    fn get(&self, key: &I::Key) -> Result<Option<u64>, IndexError> {
+        (**self).get(key)
+    }
+
+    fn remove(&self, key: &I::Key) -> Result<Option<u64>, IndexError> {
+        (**self).remove(key)
+    }
+
+    fn range(
+        &self,
+        from: Bound<&I::Key>,
+        direction: Direction,
+        visit: &mut dyn FnMut(&I::Key, u64) -> Flow,
+    ) -> Result<(), IndexError> {
+        (**self).range(from, direction, visit)
+    }
+
+    fn statistics(&self) -> Result<Statistics, IndexError> {
+        (**self).statistics()
+    }
+}
+
 /// An index that lies in a pool.
 pub trait Persistent<R: Region>: Index + Sized {
     /// What can be chosen when one is made.

@@ -24,13 +24,25 @@ impl Keys {
         word ^ word >> 31
     }
 
-    /// The value that a key has unless it was changed.
+    /// A value of a key: which of its values, from 0, and the number of the key, so that whoever
+    /// finds it can tell whose it is.
     #[inline]
     #[must_use]
-    pub fn value(number: u64) -> u64 {
-        number + 1
+    pub fn value(number: u64, which: u64) -> u64 {
+        (which & WHICH_MASK) << NUMBER_BITS | (number + 1) & NUMBER_MASK
+    }
+
+    /// Whether this is one of the values of the key with that number.
+    #[inline]
+    #[must_use]
+    pub fn is_value(value: u64, number: u64) -> bool {
+        value & NUMBER_MASK == Keys::value(number, 0)
     }
 }
+
+const NUMBER_BITS: u32 = 40;
+const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
+const WHICH_MASK: u64 = (1 << 20) - 1;
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use entresol_media::model::memory::{MediumCounts, Parameters, SimulatedMemory};
 use entresol_media::observe::Step;
 use entresol_media::{Counters, Counts, ModelName, Observed, Observer};
 
-use super::subjects::{AnyIndex, failed};
+use super::subjects::{AnyIndex, Subject, failed, hit_ratio};
 use super::work::{Worker, Workload};
 use super::{IndexName, IndexOptions, IndexResult, PerOperation, Shape, WorkResult, region_bytes};
 use crate::error::BenchError;
@@ -73,6 +73,8 @@ struct Timed {
     p50_ns: f64,
     p99_ns: f64,
     counts: PerOperation,
+    /// Hits of the cache.
+    hits: Option<f64>,
 }
 
 /// Measures one index.
@@ -110,7 +112,7 @@ pub(super) fn run(
             p50_ns: Some(of(|timed| timed.p50_ns).median),
             p99_ns: Some(of(|timed| timed.p99_ns).median),
             counts: timed.first().map(|timed| timed.counts),
-            hit_ratio: None,
+            hit_ratio: timed.first().and_then(|timed| timed.hits),
         }
     });
     Ok(IndexResult { index: name, load_ns: None, shape, workloads: workloads.collect() })
@@ -133,12 +135,13 @@ fn one_round(
     let region = Observed::new(region_bytes(options), Arc::clone(&device));
     let region = Arc::new(region.map_err(|error| BenchError::Failed(error.to_string()))?);
     let pool = Arc::new(Pool::create(region, PoolOptions::default()).map_err(failed)?);
-    let index = name.open(&pool, options.node_bytes)?;
+    let subject = Subject::open(name, options, &pool, Some(world))?;
+    let index = &subject.index;
     let of = options.threads as u64;
     let mut workers: Vec<Worker> = (0..of).map(|part| Worker::new(seed, (part, of))).collect();
     for worker in &mut workers {
         for _ in 0..worker.share(options.keys) {
-            worker.step(Workload::Insert, &*index)?;
+            worker.step(Workload::Insert, &**index)?;
         }
     }
     progress.advance(1);
@@ -148,8 +151,9 @@ fn one_round(
         workers.iter_mut().for_each(|worker| worker.choose(options.popularity));
         device.is_timed.store(true, Relaxed);
         let before = (world.now(), device.counters.counts(), device.memory.counts());
+        let cache = subject.cache_counts();
         let mut times;
-        (workers, times) = on_threads(world, &index, workers, workload, options.operations)?;
+        (workers, times) = on_threads(world, index, workers, workload, options.operations)?;
         let passed = Picos(world.now().0 - before.0.0);
         device.is_timed.store(false, Relaxed);
         times.sort_unstable();
@@ -162,6 +166,7 @@ fn one_round(
             p50_ns: at(0.5),
             p99_ns: at(0.99),
             counts: per_operation(&counts, &medium, options.operations),
+            hits: hit_ratio(cache, subject.cache_counts()),
         });
         progress.advance(1);
     }

@@ -6,7 +6,7 @@ use entresol_base::{Clock, SystemClock};
 use entresol_index::{Pool, PoolOptions};
 use entresol_media::{Direct, PmemMode, RegionOptions, files};
 
-use super::subjects::{AnyIndex, failed};
+use super::subjects::{AnyIndex, Subject, failed, hit_ratio};
 use super::work::{Worker, Workload};
 use super::{IndexName, IndexOptions, IndexResult, Place, Shape, WorkResult, region_bytes};
 use crate::error::BenchError;
@@ -31,20 +31,23 @@ pub(super) fn run(
         progress.say(&format!("{name}: loading"));
         let region = region(options, place)?;
         let pool = Arc::new(Pool::create(region, PoolOptions::default()).map_err(failed)?);
-        let index = name.open(&pool, options.node_bytes)?;
+        let subject = Subject::open(name, options, &pool, None)?;
+        let index = &subject.index;
         let seed = options.seed.wrapping_add(round);
         let of = options.threads as u64;
         let mut workers: Vec<Worker> = (0..of).map(|part| Worker::new(seed, (part, of))).collect();
-        load.push(on_threads(&index, &mut workers, Workload::Insert, options.keys)?.cpu_ns);
+        load.push(on_threads(index, &mut workers, Workload::Insert, options.keys)?.cpu_ns);
         progress.advance(1);
         for (workload, timed) in options.workloads.iter().zip(&mut timed) {
             progress.say(&format!("{name}: {workload}"));
             workers.iter_mut().for_each(|worker| worker.choose(options.popularity));
-            timed.push(on_threads(&index, &mut workers, *workload, options.operations)?);
+            let before = subject.cache_counts();
+            let found = on_threads(index, &mut workers, *workload, options.operations)?;
+            timed.push(Timed { hits: hit_ratio(before, subject.cache_counts()), ..found });
             progress.advance(1);
         }
         shape = index.statistics().map_err(failed)?.into();
-        drop((index, pool));
+        drop((subject, pool));
         if let Some(place) = place {
             files::remove(&place.path)
                 .map_err(|source| BenchError::File { path: place.path.clone(), source })?;
@@ -60,7 +63,7 @@ pub(super) fn run(
             p50_ns: None,
             p99_ns: None,
             counts: None,
-            hit_ratio: None,
+            hit_ratio: timed.last().and_then(|timed| timed.hits),
         }
     });
     let workloads = workloads.collect();
@@ -90,6 +93,8 @@ fn region(options: &IndexOptions, place: Option<&Place>) -> Result<Arc<Direct>, 
 struct Timed {
     operations_s: f64,
     cpu_ns: f64,
+    /// Hits of the cache.
+    hits: Option<f64>,
 }
 
 /// Lets every worker do its share of the operations in a thread of its own.
@@ -113,7 +118,7 @@ fn on_threads(
     });
     let passed = clock.now().since(began).as_secs_f64();
     let cpu_ns = cpu_ns?.iter().sum::<u64>() as f64 / operations as f64;
-    Ok(Timed { operations_s: operations as f64 / passed.max(1e-9), cpu_ns })
+    Ok(Timed { operations_s: operations as f64 / passed.max(1e-9), cpu_ns, hits: None })
 }
 
 fn work(

@@ -42,7 +42,8 @@ impl IndexResults {
     }
 
     fn times(&self) -> Table {
-        let columns = ["index", "workload", "ns per operation", "operations/s", "p99 ns"];
+        let columns =
+            ["index", "workload", "ns per operation", "operations/s", "p99 ns", "cache hits"];
         let mut table = Table::new(&self.title(), &columns);
         for index in &self.indexes {
             if let Some(load) = &index.load_ns {
@@ -56,6 +57,7 @@ impl IndexResults {
                     spread(&found.ns),
                     grouped(found.operations_s.median),
                     found.p99_ns.map(number).unwrap_or_default(),
+                    found.hit_ratio.map(number).unwrap_or_default(),
                 ]);
             }
         }

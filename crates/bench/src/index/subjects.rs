@@ -9,13 +9,19 @@ use std::sync::Arc;
 use crossbeam_skiplist::SkipMap;
 use entresol_base::suggest;
 use entresol_base::sync::RwLock;
+use entresol_base::world::World;
+use entresol_index::keys::Inline;
 use entresol_index::{
-    Direction, Flow, FpTree, FpTreeOptions, Index, IndexError, Persistent, Pool, SkipList,
-    Statistics,
+    CacheCounts, CacheOptions, Cached, Direction, FastFair, FastFairOptions, Flow, FpTree,
+    FpTreeOptions, HybridIndex, HybridIndexPlus, HybridOptions, HybridPlusOptions, Index,
+    IndexError, Ods, OdsOptions, Persistent, Pool, Probing, SkipList, Statistics, SvTree, WbTree,
+    WbTreeOptions,
 };
 use entresol_media::Region;
 use serde::{Serialize, Serializer};
 
+use super::IndexOptions;
+use super::charged::{Charged, DramLines};
 use crate::error::BenchError;
 
 /// An index with keys of eight bytes, whichever.
@@ -27,10 +33,22 @@ const ROOT: usize = 0;
 /// An index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IndexName {
+    /// FAST and FAIR: sorted nodes, shifted.
+    FastFair,
+    /// The one-direction shift tree: sorted nodes with holes.
+    Ods,
+    /// Our own: self-validating leaves; inner nodes in DRAM.
+    SvTree,
+    /// The wB+-tree: unsorted nodes with bitmap and slot array.
+    WbTree,
     /// Fingerprints; inner nodes in DRAM.
     FpTree,
     /// A sorted list under towers in DRAM.
     SkipList,
+    /// A hash table on the medium, a tree in DRAM.
+    HybridIndex,
+    /// FAST and FAIR on the medium, a hash table in DRAM.
+    HybridIndexPlus,
     /// The standard library's ordered map behind a lock, for comparison: keeps nothing.
     BTreeMap,
     /// The skip list of crossbeam, for comparison: keeps nothing.
@@ -39,18 +57,43 @@ pub enum IndexName {
 
 impl IndexName {
     /// All of them.
-    pub const ALL: [IndexName; 4] =
-        [IndexName::FpTree, IndexName::SkipList, IndexName::BTreeMap, IndexName::SkipMap];
+    pub const ALL: [IndexName; 10] = [
+        IndexName::FastFair,
+        IndexName::Ods,
+        IndexName::SvTree,
+        IndexName::WbTree,
+        IndexName::FpTree,
+        IndexName::SkipList,
+        IndexName::HybridIndex,
+        IndexName::HybridIndexPlus,
+        IndexName::BTreeMap,
+        IndexName::SkipMap,
+    ];
 
     /// Those that keep what they hold.
-    pub const PERSISTENT: [IndexName; 2] = [IndexName::FpTree, IndexName::SkipList];
+    pub const PERSISTENT: [IndexName; 8] = [
+        IndexName::FastFair,
+        IndexName::Ods,
+        IndexName::SvTree,
+        IndexName::WbTree,
+        IndexName::FpTree,
+        IndexName::SkipList,
+        IndexName::HybridIndex,
+        IndexName::HybridIndexPlus,
+    ];
 
     /// Its name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            IndexName::FastFair => "fast-fair",
+            IndexName::Ods => "ods",
+            IndexName::SvTree => "sv-tree",
+            IndexName::WbTree => "wb-tree",
             IndexName::FpTree => "fp-tree",
             IndexName::SkipList => "skip-list",
+            IndexName::HybridIndex => "hybrid-index",
+            IndexName::HybridIndexPlus => "hybrid-index-plus",
             IndexName::BTreeMap => "btree-map",
             IndexName::SkipMap => "skip-map",
         }
@@ -59,7 +102,7 @@ impl IndexName {
     /// Whether it has threads of its own, so that only a world makes it repeatable.
     #[must_use]
     pub const fn has_threads(self) -> bool {
-        false
+        matches!(self, IndexName::HybridIndex | IndexName::HybridIndexPlus)
     }
 
     /// Opens or makes it in a pool.
@@ -71,28 +114,99 @@ impl IndexName {
         pool: &Arc<Pool<R>>,
         node_bytes: Option<u64>,
     ) -> Result<AnyIndex, BenchError> {
-        if node_bytes.is_some() && !self.has_nodes() {
-            let problem = format!("{self} has no nodes of a given size: leave --node-bytes out");
-            return Err(BenchError::Usage(problem));
+        match self {
+            IndexName::FastFair => {
+                let usual = FastFairOptions::default();
+                let node_bytes = node_bytes.map_or(usual.node_bytes, |bytes| bytes as u32);
+                open::<R, FastFair<R>>(pool, &FastFairOptions { node_bytes })
+            }
+            IndexName::Ods => {
+                let usual = OdsOptions::default();
+                let node_bytes = node_bytes.map_or(usual.node_bytes, |bytes| bytes as u32);
+                open::<R, Ods<R>>(pool, &OdsOptions { node_bytes, ..usual })
+            }
+            IndexName::SvTree => match node_bytes.unwrap_or(256) {
+                256 => open::<R, SvTree<R, Inline, 4>>(pool, &Inline),
+                512 => open::<R, SvTree<R, Inline, 8>>(pool, &Inline),
+                1024 => open::<R, SvTree<R, Inline, 16>>(pool, &Inline),
+                _ => {
+                    let problem = "sv-tree has nodes of 256, 512 or 1024 bytes";
+                    Err(BenchError::Usage(problem.to_owned()))
+                }
+            },
+            _ if node_bytes.is_some() => {
+                let problem = format!("{self} has nodes of one size: leave --node-bytes out");
+                Err(BenchError::Usage(problem))
+            }
+            IndexName::WbTree => open::<R, WbTree<R>>(pool, &WbTreeOptions::default()),
+            IndexName::FpTree => open::<R, FpTree<R>>(pool, &FpTreeOptions::default()),
+            IndexName::SkipList => open::<R, SkipList<R>>(pool, &()),
+            IndexName::HybridIndex => open::<R, HybridIndex<R>>(pool, &HybridOptions::default()),
+            IndexName::HybridIndexPlus => {
+                open::<R, HybridIndexPlus<FastFair<R>>>(pool, &HybridPlusOptions::default())
+            }
+            IndexName::BTreeMap => Ok(Arc::new(StandardMap::default())),
+            IndexName::SkipMap => Ok(Arc::new(CrossbeamMap::default())),
         }
-        Ok(match self {
-            IndexName::FpTree => any(FpTree::open(pool, ROOT, &FpTreeOptions::default()))?,
-            IndexName::SkipList => any(SkipList::open(pool, ROOT, &()))?,
-            IndexName::BTreeMap => Arc::new(StandardMap::default()),
-            IndexName::SkipMap => Arc::new(CrossbeamMap::default()),
-        })
-    }
-
-    /// Whether the bytes of its nodes can be chosen.
-    const fn has_nodes(self) -> bool {
-        false
     }
 }
 
-fn any<I: Index<Key = u64> + 'static>(
-    opened: Result<I, IndexError>,
-) -> Result<AnyIndex, BenchError> {
-    Ok(Arc::new(opened.map_err(failed)?))
+fn open<R, I>(pool: &Arc<Pool<R>>, options: &I::Options) -> Result<AnyIndex, BenchError>
+where
+    R: Region,
+    I: Persistent<R, Key = u64> + 'static,
+{
+    Ok(Arc::new(I::open(pool, ROOT, options).map_err(failed)?))
+}
+
+/// An index, and the cache before it if there is one.
+pub(crate) struct Subject {
+    /// What operations go to.
+    pub(crate) index: AnyIndex,
+    cache: Option<Arc<Cached<AnyIndex>>>,
+}
+
+impl Subject {
+    /// What the options say, in a pool; in a world it is charged for its work in DRAM.
+    ///
+    /// # Errors
+    /// What the index or the cache says.
+    pub(crate) fn open<R: Region + 'static>(
+        name: IndexName,
+        options: &IndexOptions,
+        pool: &Arc<Pool<R>>,
+        world: Option<&World>,
+    ) -> Result<Subject, BenchError> {
+        let charged = |index, lines| match world {
+            Some(world) => Charged::over(world, index, lines),
+            None => index,
+        };
+        let index = charged(name.open(pool, options.node_bytes)?, DramLines::of(name));
+        let entries = (options.keys as f64 * options.cache_fraction) as usize;
+        if entries == 0 {
+            return Ok(Subject { index, cache: None });
+        }
+        let probing = options.probing;
+        let cache = CacheOptions { entries, probing, ..CacheOptions::default() };
+        let cache = Arc::new(Cached::new(index, &cache).map_err(failed)?);
+        // In parallel the probe takes no time of its own: the search takes longer.
+        let lines = match probing {
+            Probing::Parallel => DramLines::default(),
+            Probing::Serial | Probing::ByMisses => DramLines::CACHE,
+        };
+        Ok(Subject { index: charged(Arc::clone(&cache) as AnyIndex, lines), cache: Some(cache) })
+    }
+
+    /// Hits and misses of the cache so far.
+    pub(crate) fn cache_counts(&self) -> CacheCounts {
+        self.cache.as_ref().map(|cache| cache.counts()).unwrap_or_default()
+    }
+}
+
+/// The hits among the look-ups between two counts; none if there were none.
+pub(crate) fn hit_ratio(before: CacheCounts, after: CacheCounts) -> Option<f64> {
+    let (hits, misses) = (after.hits - before.hits, after.misses - before.misses);
+    (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64)
 }
 
 /// What an index says went wrong.

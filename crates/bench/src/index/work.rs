@@ -102,6 +102,8 @@ pub(crate) struct Worker {
     of: u64,
     /// The numbers within the part that are in the index.
     window: Range<u64>,
+    /// How many it has done, so that each has a new value.
+    updates: u64,
     rng: Rng,
     chooser: KeyChooser,
 }
@@ -111,7 +113,7 @@ impl Worker {
     pub(crate) fn new(seed: u64, (part, of): (u64, u64)) -> Worker {
         let rng = Rng::with_seed(seed ^ part.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let chooser = KeyChooser::new(Popularity::Uniform, 1);
-        Worker { keys: Keys::new(seed), part, of, window: 0..0, rng, chooser }
+        Worker { keys: Keys::new(seed), part, of, window: 0..0, updates: 0, rng, chooser }
     }
 
     /// From now on keys that are in the index are chosen so.
@@ -158,7 +160,7 @@ impl Worker {
     fn insert(&mut self, index: &dyn Index<Key = u64>) -> Result<(), BenchError> {
         let number = self.number(self.window.end);
         self.window.end += 1;
-        let added = index.insert(&self.keys.key(number), Keys::value(number)).map_err(failed)?;
+        let added = index.insert(&self.keys.key(number), Keys::value(number, 0)).map_err(failed)?;
         right(added, || format!("key {number} was new, but not added"))
     }
 
@@ -172,7 +174,8 @@ impl Worker {
     fn read(&mut self, index: &dyn Index<Key = u64>) -> Result<(), BenchError> {
         let number = self.chosen();
         let found = index.get(&self.keys.key(number)).map_err(failed)?;
-        right(found == Some(Keys::value(number)), || format!("key {number} has {found:?}"))
+        let is_right = found.is_some_and(|value| Keys::is_value(value, number));
+        right(is_right, || format!("key {number} has {found:?}"))
     }
 
     fn absent(&mut self, index: &dyn Index<Key = u64>) -> Result<(), BenchError> {
@@ -183,9 +186,11 @@ impl Worker {
 
     fn update(&mut self, index: &dyn Index<Key = u64>) -> Result<(), BenchError> {
         let number = self.chosen();
-        let value = Keys::value(number);
+        self.updates += 1;
+        let value = Keys::value(number, self.updates);
         let before = index.upsert(&self.keys.key(number), value).map_err(failed)?;
-        right(before == Some(value), || format!("key {number} had {before:?}"))
+        let is_right = before.is_some_and(|value| Keys::is_value(value, number));
+        right(is_right, || format!("key {number} had {before:?}"))
     }
 
     fn delete(&mut self, index: &dyn Index<Key = u64>) -> Result<(), BenchError> {
@@ -196,7 +201,8 @@ impl Worker {
         let number = self.number(self.window.start);
         self.window.start += 1;
         let before = index.remove(&self.keys.key(number)).map_err(failed)?;
-        right(before == Some(Keys::value(number)), || format!("key {number} had {before:?}"))
+        let is_right = before.is_some_and(|value| Keys::is_value(value, number));
+        right(is_right, || format!("key {number} had {before:?}"))
     }
 
     fn scan(&mut self, index: &dyn Index<Key = u64>) -> Result<(), BenchError> {

@@ -3,7 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use entresol_index::keys::Inline;
 use entresol_index::trial::{self, Op, TrialOptions};
+use entresol_index::{
+    FastFair, FastFairOptions, FpTree, FpTreeOptions, HashTableOptions, HybridIndex,
+    HybridIndexPlus, HybridOptions, HybridPlusOptions, Ods, OdsOptions, SkipList, SvTree, WbTree,
+    WbTreeOptions,
+};
 use entresol_media::crash::{Nested, RecordedRegion, Report};
 
 use super::drive::{Plan, Tried, drive};
@@ -112,18 +118,36 @@ impl Tried for Trial {
 }
 
 fn run(index: IndexName, options: &TrialOptions, ops: &[Op]) -> Result<Report, String> {
-    use entresol_index as is;
     type On = RecordedRegion;
     match index {
-        IndexName::FpTree => trial::run::<is::FpTree<On>>(options, &small(), ops),
-        IndexName::SkipList => trial::run::<is::SkipList<On>>(options, &(), ops),
+        // Small nodes: more splits.
+        IndexName::FastFair => {
+            trial::run::<FastFair<On>>(options, &FastFairOptions { node_bytes: 128 }, ops)
+        }
+        IndexName::Ods => {
+            let small = OdsOptions { node_bytes: 128, ..OdsOptions::default() };
+            trial::run::<Ods<On>>(options, &small, ops)
+        }
+        IndexName::SvTree => trial::run::<SvTree<On>>(options, &Inline, ops),
+        IndexName::WbTree => {
+            trial::run::<WbTree<On>>(options, &WbTreeOptions { node_entries: 4 }, ops)
+        }
+        IndexName::FpTree => {
+            trial::run::<FpTree<On>>(options, &FpTreeOptions { leaf_records: 6 }, ops)
+        }
+        IndexName::SkipList => trial::run::<SkipList<On>>(options, &(), ops),
+        IndexName::HybridIndex => {
+            let table = HashTableOptions { segment_bytes: 256, ..HashTableOptions::default() };
+            let small = HybridOptions { table, queue_entries: 4 };
+            trial::run::<HybridIndex<On>>(options, &small, ops)
+        }
+        IndexName::HybridIndexPlus => {
+            let tree = FastFairOptions { node_bytes: 128 };
+            let small = HybridPlusOptions { tree, ..HybridPlusOptions::default() };
+            trial::run::<HybridIndexPlus<FastFair<On>>>(options, &small, ops)
+        }
         IndexName::BTreeMap | IndexName::SkipMap => Ok(Report::default()),
     }
-}
-
-/// Leaves of few records: more splits.
-fn small() -> entresol_index::FpTreeOptions {
-    entresol_index::FpTreeOptions { leaf_records: 6 }
 }
 
 #[cfg(test)]
