@@ -94,6 +94,13 @@ impl Check {
         Check::number(what, unit, paper, ours, format!("{percent}%"), pass)
     }
 
+    /// A count of ours that is better when it is lower: at most so many per cent above.
+    #[must_use]
+    pub fn count_or_fewer(what: impl Into<String>, paper: f64, ours: f64, percent: u32) -> Check {
+        let pass = ours <= paper * (1.0 + f64::from(percent) / 100.0);
+        Check::number(what, "", paper, ours, format!("{percent}%, or fewer"), pass)
+    }
+
     /// A number that must lie in a range that the text gives.
     #[must_use]
     pub fn within(

@@ -10,6 +10,7 @@ mod memory;
 mod outcome;
 mod seed000;
 mod seed002;
+mod seed003;
 mod seed004;
 
 pub use check::{Check, Figure, cells};
@@ -56,7 +57,7 @@ impl Entry {
 
 /// Every entry, in the order of the papers.
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
-    [seed000::ENTRIES, seed002::ENTRIES, seed004::ENTRIES].into_iter().flatten()
+    [seed000::ENTRIES, seed002::ENTRIES, seed003::ENTRIES, seed004::ENTRIES].into_iter().flatten()
 }
 
 /// The entries that are meant by `names`, grouped by the name under which their checks are
