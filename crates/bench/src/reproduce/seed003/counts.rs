@@ -71,7 +71,7 @@ fn mixed((tree, form): (Tree, Form), seeds: u64, settings: &Settings) -> Result<
 
 /// The trees that there are in both forms, in one of them.
 pub(super) fn all<T>(
-    of: fn((Tree, Form), u64, &Settings) -> Result<T, String>,
+    of: impl Fn((Tree, Form), u64, &Settings) -> Result<T, String>,
     form: Form,
     seeds: u64,
     settings: &Settings,
