@@ -228,6 +228,10 @@ impl Worker {
                     None => continue,
                 },
             };
+            // As memcached does: no value at all is told before a number that is not the one meant.
+            if self.scratch.is_empty() {
+                return Counted::NotNumeric;
+            }
             if arithmetic.compare.is_some_and(|given| given != old.cas) {
                 return Counted::Exists;
             }

@@ -60,7 +60,10 @@ pub struct Pool<R> {
     openings: u32,
     space: Mutex<Space>,
     is_swept: AtomicBool,
+    /// Held by the one who sweeps.
+    sweeping: Mutex<()>,
     readers: Readers,
+    /// Locked before `space`.
     retired: Mutex<Vec<Retired>>,
 }
 
@@ -106,6 +109,7 @@ impl<R: Region> Pool<R> {
             classes,
             openings,
             is_swept: AtomicBool::new(!space.has_unswept()),
+            sweeping: Mutex::new(()),
             space: Mutex::new(space),
             readers: Readers::new(),
             retired: Mutex::default(),
@@ -161,7 +165,11 @@ impl<R: Region> Pool<R> {
     /// # Errors
     /// If there is no room.
     pub fn allocate(&self, bytes: u64) -> Result<u64, IndexError> {
-        let found = self.space.lock().take(&*self.region, &self.layout, &self.classes, bytes);
+        let take = || self.space.lock().take(&*self.region, &self.layout, &self.classes, bytes);
+        let found = take().or_else(|| {
+            self.reclaim();
+            take()
+        });
         found.ok_or_else(|| IndexError::Full {
             pool: ByteSize(self.region.len()),
             bytes: ByteSize(bytes),
@@ -196,11 +204,9 @@ impl<R: Region> Pool<R> {
     pub fn reclaim(&self) -> usize {
         let oldest = self.readers.advance();
         let mut retired = self.retired.lock();
-        let free: Vec<Retired> = retired.extract_if(.., |it| it.epoch < oldest).collect();
-        let left = retired.len();
-        drop(retired);
-        free.iter().for_each(|it| self.free(it.offset));
-        left
+        // Freed before the lock is given back, so that a sweep sees each block here or free.
+        retired.extract_if(.., |it| it.epoch < oldest).for_each(|it| self.free(it.offset));
+        retired.len()
     }
 
     /// Keeps every block that is retired from now on as it is, until the guard is dropped. Whoever
@@ -232,7 +238,8 @@ impl<R: Region> Pool<R> {
 
     /// Finds out which blocks are free in the chunks that were in use when the pool was opened.
     /// `reach` must show all that the pool's indexes reach, while they go on being used. Later
-    /// calls do nothing.
+    /// calls do nothing. The caller has no guard of the pool: those that there are when `reach` has
+    /// ended are waited for.
     ///
     /// # Errors
     /// If an index is damaged; then nothing is freed.
@@ -240,6 +247,7 @@ impl<R: Region> Pool<R> {
         &self,
         reach: impl FnOnce(&mut dyn FnMut(u64)) -> Result<(), IndexError>,
     ) -> Result<Swept, IndexError> {
+        let _held = self.sweeping.lock();
         if self.is_swept() {
             return Ok(Swept::default());
         }
@@ -251,7 +259,16 @@ impl<R: Region> Pool<R> {
             }
         })?;
         damage?;
+        // What was unlinked before it could be shown has been retired once those who were at it
+        // have given their guards back; what was unlinked later has been shown.
+        let end = self.readers.epoch();
+        while self.readers.advance() <= end {
+            thread::yield_now();
+        }
+        let retired = self.retired.lock();
+        retired.iter().try_for_each(|it| marks.mark(&self.layout, it.offset))?;
         let swept = self.space.lock().sweep(&*self.region, &self.layout, marks);
+        drop(retired);
         self.is_swept.store(true, Release);
         Ok(swept)
     }

@@ -61,7 +61,7 @@ mod split;
 mod walk;
 
 use ground::Ground;
-use guide::{Guide, Side};
+use guide::{Guide, Side, Spot};
 use leaf::{LOW_AT, Leaf, Link, Looked, slot_at};
 use orders::Orders;
 use posts::Posts;
@@ -120,7 +120,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     fn view(&self, key: Option<&K::Key>, side: Side) -> Result<View<LINES>, IndexError> {
         loop {
             let spot = self.guide.find(&self.ground, key, side)?;
-            let (mut at, mut next, mut high) = (spot.leaf, spot.next, spot.high);
+            let (mut at, mut next, mut high) = Self::taken_from(&spot);
             loop {
                 let (leaf, seen) = self.read(at);
                 if leaf.link().is_dead() {
@@ -146,6 +146,14 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             }
             thread::yield_now();
         }
+    }
+
+    /// A leaf, the one after it, and that one's low, as far as the guide can be believed. Where
+    /// words leave a prefix out, a node of the guide may for a moment have left out more than the
+    /// keys that are led to it have; then they come to a leaf before theirs, and are led on by
+    /// lows, which have to be looked at.
+    fn taken_from(spot: &Spot) -> (u64, u64, u64) {
+        if K::WHOLE { (spot.leaf, spot.next, spot.high) } else { (spot.leaf, 0, 0) }
     }
 
     /// A leaf as it was durable at one time, and what its latch had counted then, if that is known.
@@ -186,7 +194,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     fn lock(&self, key: &K::Key) -> Result<(Latched<'_>, Place), IndexError> {
         loop {
             let spot = self.guide.find(&self.ground, Some(key), Side::At)?;
-            let (mut at, mut next, mut high) = (spot.leaf, spot.next, spot.high);
+            let (mut at, mut next, mut high) = Self::taken_from(&spot);
             loop {
                 self.prefetch(at);
                 let held = self.latches.lock(at);

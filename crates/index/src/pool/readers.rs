@@ -54,10 +54,14 @@ impl Readers {
         loop {
             for slot in self.slots[first..].iter().chain(&self.slots[..first]) {
                 let now = self.now.load(Relaxed);
-                // Sequentially consistent: what is read from here on is read after it is known.
                 if slot.0.load(Relaxed) == 0
                     && slot.0.compare_exchange(0, now, SeqCst, Relaxed).is_ok()
                 {
+                    // What is read from here on is read after this is known. On x86 the exchange
+                    // is such a fence already.
+                    if !cfg!(target_arch = "x86_64") {
+                        fence(SeqCst);
+                    }
                     return Guard(slot);
                 }
             }

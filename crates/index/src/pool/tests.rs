@@ -114,6 +114,42 @@ fn a_block_is_retired_as_long_as_somebody_may_look_at_it() {
 }
 
 #[test]
+fn what_is_retired_before_a_sweep_ends_is_freed_once_and_not_before() {
+    let region = region(1 << 20);
+    let pool = Pool::create(region.clone(), PoolOptions { chunk_bytes: CHUNK }).expect("a pool");
+    let blocks: Vec<u64> = (0..8).map(|_| pool.allocate(256).expect("room")).collect();
+    drop(pool);
+    let pool = Pool::open(region).expect("the pool");
+    // Unlinked before the walk, which so does not show it, and while it goes on.
+    pool.retire(blocks[0]);
+    let swept = pool.sweep(|visit| {
+        pool.retire(blocks[1]);
+        blocks[2..].iter().for_each(|&block| visit(block));
+        Ok(())
+    });
+    swept.expect("no damage");
+    let guard = pool.pin();
+    let next: Vec<u64> = (0..4).map(|_| pool.allocate(256).expect("room")).collect();
+    assert!(next.iter().all(|block| !blocks.contains(block)), "{next:?} {blocks:?}");
+    drop(guard);
+    assert_eq!(pool.reclaim(), 0);
+    let left: BTreeSet<u64> = blocks[2..].iter().chain(&next).copied().collect();
+    assert_eq!(taken(&pool), left);
+    // Nothing is left to sweep.
+    pool.sweep(|_| Ok(())).expect("no damage");
+    assert_eq!(taken(&pool), left);
+}
+
+#[test]
+fn a_full_pool_frees_what_was_retired() {
+    let pool = pool(64 << 10);
+    let first = pool.allocate(256).expect("room");
+    while pool.allocate(256).is_ok() {}
+    pool.retire(first);
+    assert_eq!(pool.allocate(256).ok(), Some(first));
+}
+
+#[test]
 fn a_link_to_where_no_block_begins_is_damage() {
     let region = region(1 << 20);
     let pool = Pool::create(region.clone(), PoolOptions { chunk_bytes: CHUNK }).expect("a pool");

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use entresol_base::thread;
 use entresol_media::Region;
 
 use super::guide::Side;
@@ -19,15 +20,22 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     ) -> Result<(), IndexError> {
         let _pin = self.ground.pool.pin();
         let mut at = self.head();
-        // The low of the last leaf that was shown.
-        let mut shown = 0;
+        // The low of the last leaf that was shown; that of the first is 0.
+        let mut shown = None;
         loop {
             let (leaf, seen) = self.read(at);
             if leaf.link().is_dead() {
                 // Whatever has its range now was shown, or is not older than this walk.
                 at = match shown {
-                    0 => self.read(self.head()).0.link().next(),
-                    low => {
+                    None => self.head(),
+                    Some(0) => loop {
+                        let link = self.read(self.head()).0.link();
+                        if !link.is_dead() {
+                            break link.next();
+                        }
+                        thread::yield_now();
+                    },
+                    Some(low) => {
                         let mut scratch = K::Scratch::default();
                         let key = self.ground.low_key(low, &mut scratch)?;
                         self.view(Some(key), Side::At)?.leaf.link().next()
@@ -37,7 +45,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
                 let next = leaf.link().next();
                 let view = View { leaf, high: self.low_of(next)? };
                 each(&view)?;
-                shown = leaf.low();
+                shown = Some(leaf.low());
                 if next != 0
                     && let Some(_held) = seen.and_then(|it| self.latches.lock_unchanged(at, it))
                 {

@@ -98,6 +98,11 @@ fn text_commands_as_memcached_answers_them() {
              NOT_FOUND\n",
         ),
         ("set n 0 0 20\n18446744073709551615\nincr n 2\n", "STORED\n1\n"),
+        (
+            "set n 0 0 0\n\nma n C1\nset n 0 0 1\n7\nma n C1\n",
+            "STORED\nCLIENT_ERROR cannot increment or decrement non-numeric value\nSTORED\nEX\n",
+        ),
+        ("set n 0 0 20\n18446744073709551615\n", "STORED\n"),
         ("touch a 100\ntouch zz 1\n", "TOUCHED\nNOT_FOUND\n"),
         ("gat 10 a zz\n", "VALUE a 5 5\n_abcd\nEND\n"),
         ("delete a\ndelete a\n", "DELETED\nNOT_FOUND\n"),

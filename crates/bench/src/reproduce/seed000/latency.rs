@@ -37,8 +37,10 @@ fn never_falls(what: &str, points: &[Point]) -> Check {
         format!("{what}: latency never falls with threads"),
         "each step at least 1",
         format!("the smallest step is {worst:.4}"),
-        worst >= 1.0,
+        worst >= 0.999,
     )
+    // Runs of other thread counts draw other offsets.
+    .with_slack("0.1%")
 }
 
 fn reads(pattern: Pattern, seed: u64) -> Vec<Point> {

@@ -12,8 +12,7 @@ use super::{Further, Interleave, Module, Parameters, Prefetch, Processor};
 const XEON_5215: Processor = Processor {
     // Fitted: table 3, sequential, 8 to 32 B.
     cached_word: Picos(19_000),
-    // Chosen: no table shows it. The second-level cache gives a line in some six cycles of 2.5 GHz
-    // by the vendor's optimisation manual.
+    // Chosen: no table shows it. Some six cycles of 2.5 GHz for a line of the second-level cache.
     cached_line: Picos(2_500),
     // Table 2: the second-level cache, 1,024 KB.
     cache_bytes: 1 << 20,
