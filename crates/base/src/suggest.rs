@@ -12,6 +12,15 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
+/// What to say of a name that is none of those that there are: `no such KIND; there are A, B; did
+/// you mean A?`
+#[must_use]
+pub fn unknown(kind: &str, name: &str, candidates: &[&str]) -> String {
+    let near = nearest(name, candidates.iter().copied());
+    let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+    format!("no such {kind}; there are {}{near}", candidates.join(", "))
+}
+
 /// Levenshtein's distance.
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
@@ -37,5 +46,15 @@ mod tests {
         assert_eq!(nearest("medum", ["medium", "eviction"]), Some("medium"));
         assert_eq!(nearest("dram_qouta", ["dram_quota", "medium_quota"]), Some("dram_quota"));
         assert_eq!(nearest("xyzzy", ["medium", "eviction"]), None);
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_all_and_the_nearest() {
+        let names = ["tree", "log"];
+        assert_eq!(
+            unknown("toy", "tee", &names),
+            "no such toy; there are tree, log; did you mean tree?"
+        );
+        assert_eq!(unknown("toy", "xyzzy", &names), "no such toy; there are tree, log");
     }
 }

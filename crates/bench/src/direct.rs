@@ -15,7 +15,7 @@ use fastrand::Rng;
 use serde::Serialize;
 
 use crate::error::BenchError;
-use crate::process::resident_bytes;
+use crate::process::{self, resident_bytes};
 use crate::progress::Progress;
 use crate::statistics::Spread;
 use crate::values::KeyMaker;
@@ -310,16 +310,9 @@ fn on_threads<S: Subject + Send>(
 ) -> Result<(f64, f64), BenchError> {
     let threads = subjects.len();
     let began = clock.now();
-    let timed: Result<Vec<Timed>, BenchError> = std::thread::scope(|scope| {
-        let running: Vec<_> = subjects
-            .into_iter()
-            .map(|mut subject| scope.spawn(move || run(Workload::Mixed, objects, &mut subject)))
-            .collect();
-        running
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    });
+    let work = |mut subject: S| run(Workload::Mixed, objects, &mut subject);
+    let timed: Result<Vec<Timed>, BenchError> =
+        process::on_threads(subjects, work).into_iter().collect();
     let passed = clock.now().since(began).as_secs_f64();
     let cpu: Vec<f64> = timed?.iter().map(|timed| timed.cpu_ns_per_operation).collect();
     let operations = (objects.operations() * threads) as f64;

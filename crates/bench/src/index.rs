@@ -9,6 +9,7 @@ mod keys;
 mod modelled;
 mod real;
 mod report;
+mod rounds;
 mod subjects;
 mod work;
 
@@ -29,6 +30,7 @@ pub use keys::Keys;
 pub use modelled::CPU_PER_OPERATION;
 pub(crate) use subjects::AnyIndex;
 pub use subjects::IndexName;
+pub(crate) use work::Worker;
 pub use work::Workload;
 
 /// What is measured.

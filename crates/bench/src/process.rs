@@ -9,6 +9,23 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::BenchError;
 
+/// Does the work for each item in a thread of its own; the answers, in the items' order. A panic
+/// in one of them goes on here.
+pub(crate) fn on_threads<T: Send, A: Send>(
+    items: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> A + Sync,
+) -> Vec<A> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            items.into_iter().map(|item| scope.spawn(move || work(item))).collect();
+        let answers = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        answers.collect()
+    })
+}
+
 /// Processor time of the calling thread, in nanoseconds: what a shared machine's other work does
 /// not add to.
 #[must_use]

@@ -1,7 +1,11 @@
 //! Medians with their spread, and ratios of interleaved pairs with their confidence.
 
+use std::fmt;
+
 use fastrand::Rng;
 use serde::Serialize;
+
+use crate::report::table::number;
 
 /// How often the pairs are drawn anew for a confidence interval.
 pub const RESAMPLES: u32 = 5_000;
@@ -30,6 +34,13 @@ impl Spread {
             return Spread { median: 0.0, min: 0.0, max: 0.0 };
         };
         Spread { median: median_of_sorted(&sorted), min: *min, max: *max }
+    }
+}
+
+/// `median (lowest to highest)`.
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} to {})", number(self.median), number(self.min), number(self.max))
     }
 }
 

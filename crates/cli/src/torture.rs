@@ -10,8 +10,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use entresol_bench::BenchError;
 use entresol_bench::index::IndexName;
 use entresol_bench::progress::Progress;
-use entresol_bench::torture::media::{Settings, torture};
-use entresol_bench::torture::{Outcome, Plant, Structure, index};
+use entresol_bench::torture::{Outcome, Plan, Plant, Structure, index, media};
 use entresol_media::files;
 
 #[derive(Debug, Args)]
@@ -39,6 +38,30 @@ enum Domain {
 
 #[derive(Debug, Args)]
 struct Media {
+    #[command(flatten)]
+    histories: Histories,
+    /// Only this structure: tree, log, cells or files; may be given more than once.
+    #[arg(long, value_name = "NAME")]
+    structure: Vec<Structure>,
+    /// Plant a bug, which must be found: missing-flush, missing-fence, wrong-order,
+    /// missing-flush-at-border, missing-last-flush, visible-before-durable, missing-file-sync or
+    /// missing-directory-sync.
+    #[arg(long, value_name = "BUG")]
+    plant: Option<Plant>,
+}
+
+#[derive(Debug, Args)]
+struct Index {
+    #[command(flatten)]
+    histories: Histories,
+    /// Only this index; may be given more than once. Each has a history of each seed.
+    #[arg(long, value_name = "NAME")]
+    index: Vec<IndexName>,
+}
+
+/// What every subject is told.
+#[derive(Debug, Args)]
+struct Histories {
     /// Seed of the first history; each next one has the next.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -48,43 +71,6 @@ struct Media {
     /// Try so many histories.
     #[arg(long, value_name = "N")]
     histories: Option<u64>,
-    /// Only this structure: tree, log, cells or files; may be given more than once.
-    #[arg(long, value_name = "NAME")]
-    structure: Vec<Structure>,
-    /// Only under this model; otherwise under both.
-    #[arg(long)]
-    domain: Option<Domain>,
-    /// Cut off one recovery in so many by crashes as well, and recoveries from these; 0 is none.
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    nested: u32,
-    /// Plant a bug, which must be found: missing-flush, missing-fence, wrong-order,
-    /// missing-flush-at-border, missing-last-flush, visible-before-durable, missing-file-sync or
-    /// missing-directory-sync.
-    #[arg(long, value_name = "BUG")]
-    plant: Option<Plant>,
-    /// Name the places of this file that were not reached: the JSON of an earlier run, or a place
-    /// a line.
-    #[arg(long, value_name = "FILE")]
-    known: Option<PathBuf>,
-    /// Print one JSON object instead of a table.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, Args)]
-struct Index {
-    /// Seed of the first history of each index; the next ones have the next.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Try for so long; 10 if neither this nor --histories is given.
-    #[arg(long, value_name = "N")]
-    seconds: Option<u64>,
-    /// Try so many histories, the indexes in turn.
-    #[arg(long, value_name = "N")]
-    histories: Option<u64>,
-    /// Only this index; may be given more than once.
-    #[arg(long, value_name = "NAME")]
-    index: Vec<IndexName>,
     /// Only under this model; otherwise under both.
     #[arg(long)]
     domain: Option<Domain>,
@@ -102,57 +88,53 @@ struct Index {
 
 const SECONDS: u64 = 10;
 
-/// How long to try if nothing says so.
-fn seconds(seconds: Option<u64>, histories: Option<u64>) -> Option<u64> {
-    if histories.is_none() { seconds.or(Some(SECONDS)) } else { seconds }
+impl Histories {
+    fn seconds(&self) -> Option<u64> {
+        if self.histories.is_none() { self.seconds.or(Some(SECONDS)) } else { self.seconds }
+    }
+
+    fn plan(&self) -> anyhow::Result<Plan> {
+        Ok(Plan {
+            seed: self.seed,
+            time: self.seconds().map(Duration::from_secs),
+            histories: self.histories,
+            caches_survive: self.domain.map(|domain| domain == Domain::Caches),
+            nested_one_in: self.nested,
+            known_places: self.known.as_deref().map(known_places).transpose()?.unwrap_or_default(),
+        })
+    }
+
+    /// Tries, and prints what came of it; fails if it did.
+    fn carry_out(
+        &self,
+        name: &str,
+        torture: impl FnOnce(Plan, &Progress) -> Result<Outcome, BenchError>,
+    ) -> anyhow::Result<()> {
+        let plan = self.plan()?;
+        let progress = Progress::counter(name, self.seconds());
+        let outcome = torture(plan, &progress);
+        progress.finish();
+        put(&outcome?, self.json)
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.subject {
-        Subject::Media(media) => run_media(media),
-        Subject::Index(index) => run_index(index),
+        Subject::Media(media) => media.histories.carry_out("torture media", |plan, progress| {
+            let structures = media.structure.clone();
+            let settings = media::Settings { plan, structures, plant: media.plant };
+            media::torture(&settings, progress)
+        }),
+        Subject::Index(given) => given.histories.carry_out("torture index", |plan, progress| {
+            let mut settings = index::Settings { plan, ..index::Settings::default() };
+            if !given.index.is_empty() {
+                settings.indexes.clone_from(&given.index);
+            }
+            index::torture(&settings, progress)
+        }),
     }
 }
 
-fn run_media(arguments: &Media) -> anyhow::Result<()> {
-    let seconds = seconds(arguments.seconds, arguments.histories);
-    let settings = Settings {
-        seed: arguments.seed,
-        time: seconds.map(Duration::from_secs),
-        histories: arguments.histories,
-        structures: arguments.structure.clone(),
-        caches_survive: arguments.domain.map(|domain| domain == Domain::Caches),
-        nested_one_in: arguments.nested,
-        plant: arguments.plant,
-        known_places: arguments.known.as_deref().map(known_places).transpose()?.unwrap_or_default(),
-    };
-    let progress = Progress::counter("torture media", seconds);
-    let outcome = torture(&settings, &progress);
-    progress.finish();
-    put(&outcome?, arguments.json)
-}
-
-fn run_index(arguments: &Index) -> anyhow::Result<()> {
-    let seconds = seconds(arguments.seconds, arguments.histories);
-    let settings = index::Settings {
-        seed: arguments.seed,
-        time: seconds.map(Duration::from_secs),
-        histories: arguments.histories,
-        indexes: match arguments.index.as_slice() {
-            [] => IndexName::PERSISTENT.to_vec(),
-            given => given.to_vec(),
-        },
-        caches_survive: arguments.domain.map(|domain| domain == Domain::Caches),
-        nested_one_in: arguments.nested,
-        known_places: arguments.known.as_deref().map(known_places).transpose()?.unwrap_or_default(),
-    };
-    let progress = Progress::counter("torture index", seconds);
-    let outcome = index::torture(&settings, &progress);
-    progress.finish();
-    put(&outcome?, arguments.json)
-}
-
-/// Prints what came of it; fails if it did.
 fn put(outcome: &Outcome, as_json: bool) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if as_json {

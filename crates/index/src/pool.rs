@@ -32,6 +32,9 @@ use layout::Layout;
 use readers::Readers;
 use space::Space;
 
+/// The first eight bytes of a pool, and so of its file.
+pub const MAGIC: [u8; 8] = *b"ENTRPOOL";
+
 /// How many roots a pool has.
 pub const ROOTS: usize = 8;
 

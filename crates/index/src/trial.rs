@@ -97,6 +97,16 @@ pub enum Op {
     Reopen,
 }
 
+impl Op {
+    /// The number of the key that it is about.
+    fn key(self) -> Option<u64> {
+        match self {
+            Op::Insert { key, .. } | Op::Upsert { key, .. } | Op::Remove { key } => Some(key),
+            Op::Reopen => None,
+        }
+    }
+}
+
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -207,15 +217,18 @@ where
     explorer.watch(&power);
     let mut opened = Opened::<I>::open(&region, index)?;
     for &op in ops {
-        lock(&subject.expected).in_flight = Some(op);
-        let records = lock(&subject.expected).records.clone();
+        let before = {
+            let expected = &mut *lock(&subject.expected);
+            expected.in_flight = Some(op);
+            value_before(&expected.records, op)
+        };
         if op == Op::Reopen {
             opened.check_blocks()?;
             drop(opened);
             opened = Opened::open(&region, index)?;
             opened.sweep()?;
         } else {
-            opened.act(op, &records)?;
+            opened.act(op, before)?;
         }
         let expected = &mut *lock(&subject.expected);
         expected.in_flight = None;
@@ -236,6 +249,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Values by the numbers of their keys.
 type Records = BTreeMap<u64, u64>;
 
+/// The value that an operation's key has.
+fn value_before(records: &Records, op: Op) -> Option<u64> {
+    op.key().and_then(|key| records.get(&key).copied())
+}
+
 fn act(records: &mut Records, op: Op) {
     match op {
         Op::Insert { key, value } => drop(records.entry(key).or_insert(value)),
@@ -254,6 +272,31 @@ struct Expected {
     in_flight: Option<Op>,
 }
 
+impl Expected {
+    fn check(&self, found: &Records) -> Result<(), String> {
+        if *found == self.records {
+            return Ok(());
+        }
+        let mut after = self.records.clone();
+        self.in_flight.iter().for_each(|op| act(&mut after, *op));
+        if *found == after { Ok(()) } else { Err(self.complaint(found)) }
+    }
+
+    fn complaint(&self, found: &Records) -> String {
+        let keys: BTreeSet<u64> = found.keys().chain(self.records.keys()).copied().collect();
+        let name = |value: Option<&u64>| value.map_or("nothing".into(), u64::to_string);
+        let odd = keys.iter().filter(|key| found.get(key) != self.records.get(key)).map(|key| {
+            let (is, was) = (name(found.get(key)), name(self.records.get(key)));
+            format!("key {key} has {is}, acknowledged was {was}")
+        });
+        let in_flight = match self.in_flight {
+            Some(op) => format!("in flight was: {op}"),
+            None => "nothing was in flight".to_owned(),
+        };
+        odd.chain([in_flight]).collect::<Vec<_>>().join("; ")
+    }
+}
+
 /// An index, opened.
 struct Opened<I: Persistent<RecordedRegion>> {
     pool: Arc<Pool<RecordedRegion>>,
@@ -269,22 +312,21 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey>> Opened<I> {
         opened.map_err(|error| format!("opening: {error}"))
     }
 
-    /// Does it, and holds the answer against what was there.
-    fn act(&self, op: Op, records: &Records) -> Result<(), String> {
+    /// Does it, and holds the answer against the value that the key had.
+    fn act(&self, op: Op, before: Option<u64>) -> Result<(), String> {
         let at = |key: u64| I::Key::nth(key);
         let (answer, right) = match op {
             Op::Insert { key, value } => {
                 let added = self.index.insert(at(key).borrow(), value);
-                let was = records.get(&key).copied();
-                (added.map(|added| (added, None)), (was.is_none(), None))
+                (added.map(|added| (added, None)), (before.is_none(), None))
             }
             Op::Upsert { key, value } => {
-                let before = self.index.upsert(at(key).borrow(), value);
-                (before.map(|before| (true, before)), (true, records.get(&key).copied()))
+                let found = self.index.upsert(at(key).borrow(), value);
+                (found.map(|found| (true, found)), (true, before))
             }
             Op::Remove { key } => {
-                let before = self.index.remove(at(key).borrow());
-                (before.map(|before| (true, before)), (true, records.get(&key).copied()))
+                let found = self.index.remove(at(key).borrow());
+                (found.map(|found| (true, found)), (true, before))
             }
             Op::Reopen => return Ok(()),
         };
@@ -309,14 +351,18 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey>> Opened<I> {
         strange.map_or(Ok(found), Err)
     }
 
-    /// What a crash left must be these records, whichever way one looks.
-    fn check_same(&self, records: &Records, keys: u64) -> Result<(), String> {
+    /// What is in it, which must be the same whichever way one looks.
+    fn contents(&self, keys: u64) -> Result<Records, String> {
+        let forward = self.records(Direction::Forward)?;
+        if !forward.is_sorted_by(|one, next| I::Key::nth(one.0) < I::Key::nth(next.0)) {
+            return Err(format!("not in the order of keys, or twice: {forward:?}"));
+        }
         let mut backward = self.records(Direction::Backward)?;
         backward.reverse();
-        let forward = self.records(Direction::Forward)?;
         if forward != backward {
             return Err(format!("forwards {forward:?}, backwards {backward:?}"));
         }
+        let records: Records = forward.into_iter().collect();
         for key in 0..keys {
             let got = self.index.get(I::Key::nth(key).borrow());
             let got = got.map_err(|error| format!("get {key}: {error}"))?;
@@ -324,7 +370,7 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey>> Opened<I> {
                 return Err(format!("get {key} has {got:?}, range {:?}", records.get(&key)));
             }
         }
-        Ok(())
+        Ok(records)
     }
 
     fn sweep(&self) -> Result<(), String> {
@@ -373,20 +419,8 @@ where
 
     fn check(&self, opened: Self::Opened, crash: &Crash<'_>) -> Result<(), String> {
         let (opened, mut rng) = opened;
-        let forward = opened.records(Direction::Forward)?;
-        let found: Records = forward.iter().copied().collect();
-        if !forward.is_sorted_by(|one, next| I::Key::nth(one.0) < I::Key::nth(next.0)) {
-            return Err(format!("not in the order of keys, or twice: {forward:?}"));
-        }
-        {
-            let expected = lock(&self.expected);
-            let mut after = expected.records.clone();
-            expected.in_flight.iter().for_each(|op| act(&mut after, *op));
-            if found != expected.records && found != after {
-                return Err(complaint(&found, &expected));
-            }
-        }
-        opened.check_same(&found, self.options.keys)?;
+        let found = opened.contents(self.options.keys)?;
+        lock(&self.expected).check(&found)?;
         opened.check_blocks()?;
         let keys = opened.index.statistics().map_err(|error| format!("statistics: {error}"))?.keys;
         if keys != found.len() as u64 {
@@ -411,7 +445,7 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey> + 'static> Trial<I> {
         let written = |what: String| format!("recovered and written on: {what}");
         for _ in 0..24 {
             let op = Phase::new(rng, self.options.keys).op(rng, 0);
-            match opened.act(op, &records) {
+            match opened.act(op, value_before(&records, op)) {
                 // Small regions fill up.
                 Err(what) if what.contains("is full") => break,
                 acted => acted.map_err(written)?,
@@ -421,28 +455,10 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey> + 'static> Trial<I> {
         opened.check_blocks().map_err(written)?;
         drop(opened);
         let opened = Opened::<I>::open(crash.region(0), &self.index).map_err(written)?;
-        let found: Records = opened.records(Direction::Forward)?.into_iter().collect();
-        if found != records {
-            let expected = Expected { records, in_flight: None };
-            return Err(written(complaint(&found, &expected)));
-        }
-        opened.check_same(&found, self.options.keys).map_err(written)?;
+        let found = opened.contents(self.options.keys).map_err(written)?;
+        Expected { records, in_flight: None }.check(&found).map_err(written)?;
         opened.check_blocks().map_err(written)
     }
-}
-
-fn complaint(found: &Records, expected: &Expected) -> String {
-    let keys: BTreeSet<u64> = found.keys().chain(expected.records.keys()).copied().collect();
-    let name = |value: Option<&u64>| value.map_or("nothing".into(), u64::to_string);
-    let odd = keys.iter().filter(|key| found.get(key) != expected.records.get(key)).map(|key| {
-        let (is, was) = (name(found.get(key)), name(expected.records.get(key)));
-        format!("key {key} has {is}, acknowledged was {was}")
-    });
-    let in_flight = match expected.in_flight {
-        Some(op) => format!("in flight was: {op}"),
-        None => "nothing was in flight".to_owned(),
-    };
-    odd.chain([in_flight]).collect::<Vec<_>>().join("; ")
 }
 
 /// Tries an index with the histories of some seeds, in both domains: for test suites.

@@ -28,7 +28,7 @@ pub(crate) fn in_batches(
 }
 
 /// The first key that a walk may show.
-fn first(from: Bound<&u64>, direction: Direction) -> Option<u64> {
+pub(crate) fn first(from: Bound<&u64>, direction: Direction) -> Option<u64> {
     match (from, direction) {
         (Bound::Included(&key), _) => Some(key),
         (Bound::Excluded(key), Direction::Forward) => key.checked_add(1),

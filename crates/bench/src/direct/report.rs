@@ -4,12 +4,6 @@ use super::{DirectResult, Workload};
 use crate::report::svg::{Bar, bars};
 use crate::report::table::{grouped, number};
 use crate::report::{Page, Table};
-use crate::statistics::Spread;
-
-/// `median (lowest to highest)`.
-fn spread(spread: &Spread) -> String {
-    format!("{} ({} to {})", number(spread.median), number(spread.min), number(spread.max))
-}
 
 impl DirectResult {
     /// Tables for a terminal.
@@ -34,8 +28,8 @@ impl DirectResult {
         for found in &self.workloads {
             table.row(vec![
                 found.workload.label().to_owned(),
-                spread(&found.cache_cpu_ns),
-                spread(&found.map_cpu_ns),
+                found.cache_cpu_ns.to_string(),
+                found.map_cpu_ns.to_string(),
                 number(found.ratio),
             ]);
         }
@@ -66,9 +60,9 @@ impl DirectResult {
         for found in &self.mixed {
             table.row(vec![
                 found.threads.to_string(),
-                spread(&found.cache_ops_s),
-                spread(&found.cache_cpu_ns),
-                spread(&found.map_ops_s),
+                found.cache_ops_s.to_string(),
+                found.cache_cpu_ns.to_string(),
+                found.map_ops_s.to_string(),
             ]);
         }
         table
@@ -80,10 +74,10 @@ impl DirectResult {
         for found in &self.accounts {
             table.row(vec![
                 found.value_bytes.to_string(),
-                spread(&found.get_cpu_ns),
-                spread(&found.get_twice_accounted_cpu_ns),
-                spread(&found.difference_cpu_ns),
-                spread(&found.account_alone_cpu_ns),
+                found.get_cpu_ns.to_string(),
+                found.get_twice_accounted_cpu_ns.to_string(),
+                found.difference_cpu_ns.to_string(),
+                found.account_alone_cpu_ns.to_string(),
             ]);
         }
         table

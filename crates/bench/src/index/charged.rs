@@ -18,11 +18,11 @@ const DRAM_LINE: Picos = Picos(40_000);
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DramLines {
     /// A look-up.
-    pub(crate) get: u64,
+    get: u64,
     /// A change.
-    pub(crate) change: u64,
+    change: u64,
     /// Finding where a range begins.
-    pub(crate) range: u64,
+    range: u64,
 }
 
 impl DramLines {
@@ -49,9 +49,9 @@ impl DramLines {
 
 /// An index in a world, charged for its work in DRAM.
 pub(crate) struct Charged {
-    pub(crate) world: World,
-    pub(crate) index: AnyIndex,
-    pub(crate) lines: DramLines,
+    world: World,
+    index: AnyIndex,
+    lines: DramLines,
 }
 
 impl Charged {

@@ -12,12 +12,12 @@ use entresol_media::model::memory::{MediumCounts, Parameters, SimulatedMemory};
 use entresol_media::observe::Step;
 use entresol_media::{Counters, Counts, ModelName, Observed, Observer};
 
+use super::rounds::{Modelled, Round, results};
 use super::subjects::{AnyIndex, Subject, failed, hit_ratio};
 use super::work::{Worker, Workload};
-use super::{IndexName, IndexOptions, IndexResult, PerOperation, Shape, WorkResult, region_bytes};
+use super::{IndexName, IndexOptions, IndexResult, PerOperation, Shape, region_bytes};
 use crate::error::BenchError;
 use crate::progress::Progress;
-use crate::statistics::Spread;
 
 /// The processor's own work for an operation, whatever the index: an assumption, the same for all.
 pub const CPU_PER_OPERATION: Picos = Picos(50_000);
@@ -26,7 +26,6 @@ pub const CPU_PER_OPERATION: Picos = Picos(50_000);
 struct Device {
     is_timed: AtomicBool,
     memory: SimulatedMemory,
-    counters: Counters,
 }
 
 impl Observer for Device {
@@ -35,46 +34,6 @@ impl Observer for Device {
             self.memory.wait(step);
         }
     }
-
-    fn load(&self, offset: u64, len: usize, place: entresol_media::crash::Place) {
-        self.counters.load(offset, len, place);
-    }
-
-    fn store(
-        &self,
-        offset: u64,
-        bytes: &[u8],
-        kind: entresol_media::observe::StoreKind,
-        place: entresol_media::crash::Place,
-    ) {
-        self.counters.store(offset, bytes, kind, place);
-    }
-
-    fn flush(
-        &self,
-        offset: u64,
-        len: usize,
-        kind: entresol_media::FlushKind,
-        place: entresol_media::crash::Place,
-    ) {
-        self.counters.flush(offset, len, kind, place);
-    }
-
-    fn fence(&self, kind: entresol_media::observe::FenceKind, place: entresol_media::crash::Place) {
-        self.counters.fence(kind, place);
-    }
-}
-
-/// What one round of one workload came to.
-#[derive(Debug, Clone)]
-struct Timed {
-    operations_s: f64,
-    mean_ns: f64,
-    p50_ns: f64,
-    p99_ns: f64,
-    counts: PerOperation,
-    /// Hits of the cache.
-    hits: Option<f64>,
 }
 
 /// Measures one index.
@@ -87,7 +46,7 @@ pub(super) fn run(
     let parameters = Parameters::of(model).ok_or_else(|| {
         BenchError::Usage(format!("model:{model} is no model of memory in this version"))
     })?;
-    let mut timed = vec![Vec::new(); options.workloads.len()];
+    let mut rounds = vec![Vec::new(); options.workloads.len()];
     let mut shape = Shape::default();
     for round in 0..options.rounds as u64 {
         let seed = options.seed.wrapping_add(round);
@@ -98,24 +57,12 @@ pub(super) fn run(
         let (found, of_workloads) =
             ran.map_err(|failure| BenchError::Failed(failure.to_string()))??;
         shape = found;
-        for (timed, found) in timed.iter_mut().zip(of_workloads) {
-            timed.push(found);
+        for (rounds, found) in rounds.iter_mut().zip(of_workloads) {
+            rounds.push(found);
         }
     }
-    let workloads = options.workloads.iter().zip(timed).map(|(&workload, timed)| {
-        let of = |what: fn(&Timed) -> f64| Spread::of(&timed.iter().map(what).collect::<Vec<_>>());
-        WorkResult {
-            workload,
-            operations: options.operations,
-            operations_s: of(|timed| timed.operations_s),
-            ns: of(|timed| timed.mean_ns),
-            p50_ns: Some(of(|timed| timed.p50_ns).median),
-            p99_ns: Some(of(|timed| timed.p99_ns).median),
-            counts: timed.first().map(|timed| timed.counts),
-            hit_ratio: timed.first().and_then(|timed| timed.hits),
-        }
-    });
-    Ok(IndexResult { index: name, load_ns: None, shape, workloads: workloads.collect() })
+    let workloads = results(options, rounds);
+    Ok(IndexResult { index: name, load_ns: None, shape, workloads })
 }
 
 fn one_round(
@@ -125,14 +72,15 @@ fn one_round(
     parameters: Parameters,
     seed: u64,
     progress: &Progress,
-) -> Result<(Shape, Vec<Timed>), BenchError> {
+) -> Result<(Shape, Vec<Round>), BenchError> {
     progress.say(&format!("{name}: loading"));
     let device = Arc::new(Device {
         is_timed: AtomicBool::new(false),
         memory: SimulatedMemory::new(world, parameters),
-        counters: Counters::default(),
     });
-    let region = Observed::new(region_bytes(options), Arc::clone(&device));
+    let counters = Arc::new(Counters::default());
+    let observers = (Arc::clone(&device), Arc::clone(&counters));
+    let region = Observed::new(region_bytes(options), observers);
     let region = Arc::new(region.map_err(|error| BenchError::Failed(error.to_string()))?);
     let pool = Arc::new(Pool::create(region, PoolOptions::default()).map_err(failed)?);
     let subject = Subject::open(name, options, &pool, Some(world))?;
@@ -145,32 +93,34 @@ fn one_round(
         }
     }
     progress.advance(1);
-    let mut timed = Vec::new();
+    let mut rounds = Vec::new();
     for &workload in &options.workloads {
         progress.say(&format!("{name}: {workload}"));
         workers.iter_mut().for_each(|worker| worker.choose(options.popularity));
         device.is_timed.store(true, Relaxed);
-        let before = (world.now(), device.counters.counts(), device.memory.counts());
+        let before = (world.now(), counters.counts(), device.memory.counts());
         let cache = subject.cache_counts();
         let mut times;
         (workers, times) = on_threads(world, index, workers, workload, options.operations)?;
         let passed = Picos(world.now().0 - before.0.0);
         device.is_timed.store(false, Relaxed);
         times.sort_unstable();
-        let counts = device.counters.counts().since(&before.1);
+        let counts = counters.counts().since(&before.1);
         let medium = device.memory.counts().since(before.2);
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize] as f64 / 1e3;
-        timed.push(Timed {
+        rounds.push(Round {
             operations_s: options.operations as f64 / (passed.0 as f64 / 1e12),
-            mean_ns: times.iter().sum::<u64>() as f64 / times.len() as f64 / 1e3,
-            p50_ns: at(0.5),
-            p99_ns: at(0.99),
-            counts: per_operation(&counts, &medium, options.operations),
-            hits: hit_ratio(cache, subject.cache_counts()),
+            ns: times.iter().sum::<u64>() as f64 / times.len() as f64 / 1e3,
+            modelled: Some(Modelled {
+                p50_ns: at(0.5),
+                p99_ns: at(0.99),
+                counts: per_operation(&counts, &medium, options.operations),
+            }),
+            hit_ratio: hit_ratio(cache, subject.cache_counts()),
         });
         progress.advance(1);
     }
-    Ok((index.statistics().map_err(failed)?.into(), timed))
+    Ok((index.statistics().map_err(failed)?.into(), rounds))
 }
 
 /// What became of a worker, and how long each of its operations took, in picoseconds.

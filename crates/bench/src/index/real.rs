@@ -3,19 +3,17 @@
 use std::sync::Arc;
 
 use entresol_base::{Clock, SystemClock};
-use entresol_index::{Pool, PoolOptions};
-use entresol_media::{Direct, PmemMode, RegionOptions, files};
+use entresol_index::{Index, Pool, PoolOptions, pool};
+use entresol_media::{Direct, PmemMode, RegionError, RegionOptions, files};
 
+use super::rounds::{Round, results};
 use super::subjects::{AnyIndex, Subject, failed, hit_ratio};
 use super::work::{Worker, Workload};
-use super::{IndexName, IndexOptions, IndexResult, Place, Shape, WorkResult, region_bytes};
+use super::{IndexName, IndexOptions, IndexResult, Place, Shape, region_bytes};
 use crate::error::BenchError;
-use crate::process::thread_cpu_ns;
+use crate::process::{self, thread_cpu_ns};
 use crate::progress::Progress;
 use crate::statistics::Spread;
-
-/// The first bytes of a pool's file.
-const MAGIC: [u8; 8] = *b"ENTRPOOL";
 
 /// Measures one index.
 pub(super) fn run(
@@ -25,7 +23,7 @@ pub(super) fn run(
     progress: &Progress,
 ) -> Result<IndexResult, BenchError> {
     let mut load = Vec::new();
-    let mut timed = vec![Vec::new(); options.workloads.len()];
+    let mut rounds = vec![Vec::new(); options.workloads.len()];
     let mut shape = Shape::default();
     for round in 0..options.rounds as u64 {
         progress.say(&format!("{name}: loading"));
@@ -36,14 +34,15 @@ pub(super) fn run(
         let seed = options.seed.wrapping_add(round);
         let of = options.threads as u64;
         let mut workers: Vec<Worker> = (0..of).map(|part| Worker::new(seed, (part, of))).collect();
-        load.push(on_threads(index, &mut workers, Workload::Insert, options.keys)?.cpu_ns);
+        load.push(on_threads(index, &mut workers, Workload::Insert, options.keys)?.ns);
         progress.advance(1);
-        for (workload, timed) in options.workloads.iter().zip(&mut timed) {
+        for (workload, rounds) in options.workloads.iter().zip(&mut rounds) {
             progress.say(&format!("{name}: {workload}"));
             workers.iter_mut().for_each(|worker| worker.choose(options.popularity));
             let before = subject.cache_counts();
             let found = on_threads(index, &mut workers, *workload, options.operations)?;
-            timed.push(Timed { hits: hit_ratio(before, subject.cache_counts()), ..found });
+            let hit_ratio = hit_ratio(before, subject.cache_counts());
+            rounds.push(Round { hit_ratio, ..found });
             progress.advance(1);
         }
         shape = index.statistics().map_err(failed)?.into();
@@ -53,26 +52,13 @@ pub(super) fn run(
                 .map_err(|source| BenchError::File { path: place.path.clone(), source })?;
         }
     }
-    let workloads = options.workloads.iter().zip(timed).map(|(&workload, timed)| {
-        let of = |what: fn(&Timed) -> f64| Spread::of(&timed.iter().map(what).collect::<Vec<_>>());
-        WorkResult {
-            workload,
-            operations: options.operations,
-            operations_s: of(|timed| timed.operations_s),
-            ns: of(|timed| timed.cpu_ns),
-            p50_ns: None,
-            p99_ns: None,
-            counts: None,
-            hit_ratio: timed.last().and_then(|timed| timed.hits),
-        }
-    });
-    let workloads = workloads.collect();
+    let workloads = results(options, rounds);
     Ok(IndexResult { index: name, load_ns: Some(Spread::of(&load)), shape, workloads })
 }
 
 fn region(options: &IndexOptions, place: Option<&Place>) -> Result<Arc<Direct>, BenchError> {
     let bytes = region_bytes(options);
-    let had = |error: entresol_media::RegionError| BenchError::Failed(error.to_string());
+    let had = |error: RegionError| BenchError::Failed(error.to_string());
     let Some(place) = place else {
         return Ok(Arc::new(Direct::anonymous(bytes, true).map_err(had)?));
     };
@@ -82,19 +68,11 @@ fn region(options: &IndexOptions, place: Option<&Place>) -> Result<Arc<Direct>, 
     }
     let options = RegionOptions {
         create: Some(bytes),
-        magic: Some(MAGIC),
+        magic: Some(pool::MAGIC),
         pmem: Some(PmemMode { assume_dax: place.assume_dax }),
         ..RegionOptions::default()
     };
     Ok(Arc::new(Direct::open(&place.path, &options).map_err(had)?))
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Timed {
-    operations_s: f64,
-    cpu_ns: f64,
-    /// Hits of the cache.
-    hits: Option<f64>,
 }
 
 /// Lets every worker do its share of the operations in a thread of its own.
@@ -103,26 +81,23 @@ fn on_threads(
     workers: &mut [Worker],
     workload: Workload,
     operations: u64,
-) -> Result<Timed, BenchError> {
+) -> Result<Round, BenchError> {
     let clock = SystemClock::new();
     let began = clock.now();
-    let cpu_ns: Result<Vec<u64>, BenchError> = std::thread::scope(|scope| {
-        let running: Vec<_> = workers
-            .iter_mut()
-            .map(|worker| scope.spawn(|| work(&**index, worker, workload, operations)))
-            .collect();
-        running
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    });
+    let work = |worker: &mut Worker| work(&**index, worker, workload, operations);
+    let cpu_ns: Result<Vec<u64>, BenchError> =
+        process::on_threads(workers, work).into_iter().collect();
     let passed = clock.now().since(began).as_secs_f64();
-    let cpu_ns = cpu_ns?.iter().sum::<u64>() as f64 / operations as f64;
-    Ok(Timed { operations_s: operations as f64 / passed.max(1e-9), cpu_ns, hits: None })
+    Ok(Round {
+        operations_s: operations as f64 / passed.max(1e-9),
+        ns: cpu_ns?.iter().sum::<u64>() as f64 / operations as f64,
+        modelled: None,
+        hit_ratio: None,
+    })
 }
 
 fn work(
-    index: &dyn entresol_index::Index<Key = u64>,
+    index: &dyn Index<Key = u64>,
     worker: &mut Worker,
     workload: Workload,
     operations: u64,

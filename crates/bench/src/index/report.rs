@@ -4,11 +4,6 @@ use super::{CPU_PER_OPERATION, IndexResults, WorkResult};
 use crate::report::svg::{Bar, bars};
 use crate::report::table::{grouped, number};
 use crate::report::{Page, Table};
-use crate::statistics::Spread;
-
-fn spread(spread: &Spread) -> String {
-    format!("{} ({} to {})", number(spread.median), number(spread.min), number(spread.max))
-}
 
 impl IndexResults {
     /// Tables for a terminal.
@@ -47,14 +42,14 @@ impl IndexResults {
         let mut table = Table::new(&self.title(), &columns);
         for index in &self.indexes {
             if let Some(load) = &index.load_ns {
-                let load = ["loading".to_owned(), spread(load)];
+                let load = ["loading".to_owned(), load.to_string()];
                 table.row([index.index.to_string()].into_iter().chain(load).collect());
             }
             for found in &index.workloads {
                 table.row(vec![
                     index.index.to_string(),
                     found.workload.to_string(),
-                    spread(&found.ns),
+                    found.ns.to_string(),
                     grouped(found.operations_s.median),
                     found.p99_ns.map(number).unwrap_or_default(),
                     found.hit_ratio.map(number).unwrap_or_default(),

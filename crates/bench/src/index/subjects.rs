@@ -116,14 +116,14 @@ impl IndexName {
     ) -> Result<AnyIndex, BenchError> {
         match self {
             IndexName::FastFair => {
-                let usual = FastFairOptions::default();
-                let node_bytes = node_bytes.map_or(usual.node_bytes, |bytes| bytes as u32);
-                open::<R, FastFair<R>>(pool, &FastFairOptions { node_bytes })
+                let mut options = FastFairOptions::default();
+                choose(&mut options.node_bytes, node_bytes);
+                open::<R, FastFair<R>>(pool, &options)
             }
             IndexName::Ods => {
-                let usual = OdsOptions::default();
-                let node_bytes = node_bytes.map_or(usual.node_bytes, |bytes| bytes as u32);
-                open::<R, Ods<R>>(pool, &OdsOptions { node_bytes, ..usual })
+                let mut options = OdsOptions::default();
+                choose(&mut options.node_bytes, node_bytes);
+                open::<R, Ods<R>>(pool, &options)
             }
             IndexName::SvTree => match node_bytes.unwrap_or(256) {
                 256 => open::<R, SvTree<R, Inline, 4>>(pool, &Inline),
@@ -148,6 +148,13 @@ impl IndexName {
             IndexName::BTreeMap => Ok(Arc::new(StandardMap::default())),
             IndexName::SkipMap => Ok(Arc::new(CrossbeamMap::default())),
         }
+    }
+}
+
+/// Sets the bytes of a node if they are given; more than there can be stay too many.
+fn choose(node_bytes: &mut u32, given: Option<u64>) {
+    if let Some(given) = given {
+        *node_bytes = u32::try_from(given).unwrap_or(u32::MAX);
     }
 }
 
@@ -231,12 +238,7 @@ impl FromStr for IndexName {
 
     fn from_str(text: &str) -> Result<IndexName, String> {
         let found = IndexName::ALL.into_iter().find(|index| index.name() == text);
-        found.ok_or_else(|| {
-            let names = IndexName::ALL.map(IndexName::name);
-            let near = suggest::nearest(text, names);
-            let near = near.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-            format!("no such index; there are {}{near}", names.join(", "))
-        })
+        found.ok_or_else(|| suggest::unknown("index", text, &IndexName::ALL.map(IndexName::name)))
     }
 }
 

@@ -84,12 +84,7 @@ impl FromStr for Workload {
 
     fn from_str(text: &str) -> Result<Workload, String> {
         let found = Workload::ALL.into_iter().find(|workload| workload.name() == text);
-        found.ok_or_else(|| {
-            let names = Workload::ALL.map(Workload::name);
-            let near = suggest::nearest(text, names);
-            let near = near.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-            format!("no such workload; there are {}{near}", names.join(", "))
-        })
+        found.ok_or_else(|| suggest::unknown("workload", text, &Workload::ALL.map(Workload::name)))
     }
 }
 

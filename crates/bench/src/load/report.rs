@@ -5,14 +5,10 @@ use super::result::{LatencySummary, LoadResult};
 use crate::report::svg::{Bar, bars, latency_curve};
 use crate::report::table::{grouped, number};
 use crate::report::{Page, Table};
-use crate::statistics::{PAIRS_MIN, PairedRatio, Spread};
+use crate::statistics::{PAIRS_MIN, PairedRatio};
 
 fn optional(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), number)
-}
-
-fn spread(spread: &Spread) -> String {
-    format!("{} ({} to {})", number(spread.median), number(spread.min), number(spread.max))
 }
 
 impl LoadResult {
@@ -93,14 +89,14 @@ impl Comparison {
         let mut row = |what: &str, of: &dyn Fn(&Side) -> String| {
             sides.row(vec![what.to_owned(), of(first), of(second)]);
         };
-        row("throughput, requests/s", &|side| spread(&side.throughput_ops_s));
+        row("throughput, requests/s", &|side| side.throughput_ops_s.to_string());
         row("server CPU, us a request", &|side| {
-            side.server_cpu_us_per_request.as_ref().map_or("-".to_owned(), spread)
+            side.server_cpu_us_per_request.as_ref().map_or("-".to_owned(), ToString::to_string)
         });
-        row("response time p50, us", &|side| spread(&side.p50_us));
-        row("response time p99, us", &|side| spread(&side.p99_us));
+        row("response time p50, us", &|side| side.p50_us.to_string());
+        row("response time p99, us", &|side| side.p99_us.to_string());
         row("hit ratio, lowest run", &|side| format!("{:.4}", side.hit_ratio_min));
-        row("generator CPU, us a request", &|side| spread(&side.client_cpu_us_per_request));
+        row("generator CPU, us a request", &|side| side.client_cpu_us_per_request.to_string());
         vec![sides, self.ratio_table()]
     }
 

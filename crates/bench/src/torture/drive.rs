@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use entresol_base::clock::{Clock, SystemClock};
 use entresol_base::shrink::{ShrinkLimits, shrink};
-use entresol_media::crash::Report;
+use entresol_media::crash::{Nested, Report};
 
 use super::outcome::{FailureFound, Outcome};
 use crate::error::BenchError;
@@ -28,34 +28,70 @@ pub(super) trait Tried {
     /// Does these operations and tries crashes all the way.
     ///
     /// # Errors
-    /// What is wrong without any crash.
-    fn run(&self, ops: &[Self::Op]) -> Result<Report, String>;
+    /// If they cannot be done at all.
+    fn run(&self, ops: &[Self::Op]) -> Result<Ran, BenchError>;
 
     /// The command that tries it again.
     fn command(&self) -> String;
+}
 
-    /// What went wrong; none if nothing did.
-    fn fails(&self, ops: &[Self::Op]) -> Option<String> {
-        match self.run(ops) {
-            Ok(report) => Some(report.failure?.to_string()),
-            Err(what) => Some(what),
+/// What came of a history.
+pub(super) struct Ran {
+    /// What was looked at.
+    pub(super) report: Report,
+    /// What is wrong, if anything is.
+    pub(super) wrong: Option<String>,
+}
+
+impl From<Report> for Ran {
+    fn from(report: Report) -> Ran {
+        let wrong = report.failure.as_ref().map(ToString::to_string);
+        Ran { report, wrong }
+    }
+}
+
+/// Which histories, for how long, and what ought to be seen.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The seed of the first history; each next one has the next.
+    pub seed: u64,
+    /// For so long, if given.
+    pub time: Option<Duration>,
+    /// So many histories, if given.
+    pub histories: Option<u64>,
+    /// Whether caches keep their contents when the power fails; both if not given.
+    pub caches_survive: Option<bool>,
+    /// One recovery in so many is cut off by crashes itself; 0 is none.
+    pub nested_one_in: u32,
+    /// Places that ought to be reached.
+    pub known_places: BTreeSet<String>,
+}
+
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            seed: 1,
+            time: None,
+            histories: None,
+            caches_survive: None,
+            nested_one_in: Nested::default().one_in,
+            known_places: BTreeSet::new(),
         }
     }
 }
 
-/// For how long, and what is expected.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Plan {
-    pub(super) subject: &'static str,
-    pub(super) seed: u64,
-    pub(super) planted: bool,
-    pub(super) time: Option<Duration>,
-    pub(super) histories: Option<u64>,
-    pub(super) known_places: BTreeSet<String>,
+impl Plan {
+    /// Whether caches survive, in each of the ways in which a history is tried.
+    pub(super) fn domains(&self) -> impl Iterator<Item = bool> {
+        let wanted = self.caches_survive;
+        [false, true].into_iter().filter(move |it| wanted.is_none_or(|wanted| wanted == *it))
+    }
 }
 
-/// Tries what `trials` says for each history number in turn.
+/// Tries what `trials` says for each history number in turn, and adds what comes of it to what is
+/// known of the run from the outset.
 pub(super) fn drive<T: Tried>(
+    mut outcome: Outcome,
     plan: &Plan,
     trials: impl Fn(u64) -> Vec<T>,
     progress: &Progress,
@@ -67,15 +103,14 @@ pub(super) fn drive<T: Tried>(
     let clock = SystemClock::new();
     let (start, start_cpu) = (clock.now(), thread_cpu_ns());
     let elapsed = || clock.now().since(start);
-    let Plan { subject, seed, planted, .. } = *plan;
-    let mut outcome = Outcome { subject, seed, planted, ..Outcome::default() };
+    outcome.seed = plan.seed;
     let mut seconds = 0;
     for number in 0..plan.histories.unwrap_or(u64::MAX) {
         if plan.time.is_some_and(|time| elapsed() >= time) {
             break;
         }
         for trial in trials(number) {
-            outcome.failure = try_one(&trial, &mut outcome);
+            outcome.failure = try_one(&trial, &mut outcome)?;
             if outcome.failure.is_some() {
                 break;
             }
@@ -92,18 +127,15 @@ pub(super) fn drive<T: Tried>(
     Ok(outcome)
 }
 
-fn try_one<T: Tried>(trial: &T, outcome: &mut Outcome) -> Option<FailureFound> {
+fn try_one<T: Tried>(trial: &T, outcome: &mut Outcome) -> Result<Option<FailureFound>, BenchError> {
     let history = trial.history();
-    let what = match trial.run(&history) {
-        Ok(report) => {
-            outcome.add(&report);
-            report.failure?.to_string()
-        }
-        Err(what) => what,
-    };
+    let Ran { report, wrong } = trial.run(&history)?;
+    outcome.add(&report);
+    let Some(what) = wrong else { return Ok(None) };
+    let fails = |ops: &[T::Op]| trial.run(ops).ok()?.wrong;
     let limits = ShrinkLimits { runs_max: SHRINK_RUNS_MAX };
-    let shortest = shrink(history, |ops: &[T::Op]| trial.fails(ops).is_some(), limits);
-    let shortest_what = trial.fails(&shortest).unwrap_or_default();
+    let shortest = shrink(history, |ops: &[T::Op]| fails(ops).is_some(), limits);
+    let shortest_what = fails(&shortest).unwrap_or_default();
     let shortest = shortest.iter().map(T::Op::to_string).collect();
-    Some(FailureFound { what, command: trial.command(), shortest, shortest_what })
+    Ok(Some(FailureFound { what, command: trial.command(), shortest, shortest_what }))
 }

@@ -149,6 +149,10 @@ struct Expected {
 }
 
 impl Expected {
+    fn check(&self, found: &[(u64, u64)]) -> Result<(), String> {
+        if self.allows(found) { Ok(()) } else { Err(self.complaint(found)) }
+    }
+
     fn allows(&self, found: &[(u64, u64)]) -> bool {
         let before = self.records.iter().map(|(&key, &value)| (key, value));
         if found.iter().copied().eq(before) {
@@ -185,6 +189,26 @@ fn act(records: &mut BTreeMap<u64, u64>, action: Action) {
     }
 }
 
+/// Does the operations, and keeps what is expected in step, until a crash shows a failure.
+fn carry_out<S: Subject>(
+    ops: &[Op],
+    expected: &Mutex<Expected>,
+    explorer: &Explorer<S>,
+    mut change: impl FnMut(Action) -> Result<(), String>,
+) -> Result<(), String> {
+    for op in ops {
+        lock(expected).in_flight = Some(op.action);
+        change(op.action)?;
+        let expected = &mut *lock(expected);
+        expected.in_flight = None;
+        act(&mut expected.records, op.action);
+        if explorer.has_failed() {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// A map under trial.
 struct Maps<M> {
     expected: Mutex<Expected>,
@@ -205,8 +229,7 @@ impl<M: Map<RecordedRegion> + 'static> Subject for Maps<M> {
         let found = &mut *lock(&self.found);
         found.clear();
         opened.each(&mut |key, value| found.push((key, value)));
-        let expected = lock(&self.expected);
-        if expected.allows(found) { Ok(()) } else { Err(expected.complaint(found)) }
+        lock(&self.expected).check(found)
     }
 }
 
@@ -222,20 +245,11 @@ fn run_map<M: Map<RecordedRegion> + 'static>(trial: &Trial, ops: &[Op]) -> Resul
     let explorer = trial.explorer(&subject);
     explorer.watch(&power);
     let mut map = M::open(region, trial.plant)?;
-    for op in ops {
-        lock(&subject.expected).in_flight = Some(op.action);
-        match op.action {
-            Action::Put { key, value } => map.put(key, value)?,
-            Action::Remove { key } => map.remove(key)?,
-            Action::Get { .. } => {}
-        }
-        let expected = &mut *lock(&subject.expected);
-        expected.in_flight = None;
-        act(&mut expected.records, op.action);
-        if explorer.has_failed() {
-            break;
-        }
-    }
+    carry_out(ops, &subject.expected, &explorer, |action| match action {
+        Action::Put { key, value } => map.put(key, value),
+        Action::Remove { key } => map.remove(key),
+        Action::Get { .. } => Ok(()),
+    })?;
     Ok(explorer.finish(&power))
 }
 
@@ -257,8 +271,7 @@ impl Subject for Joint {
     fn check(&self, opened: Self::Opened, _crash: &Crash<'_>) -> Result<(), String> {
         let mut found = Vec::new();
         opened.each(&mut |key, value| found.push((key, value)));
-        let expected = lock(&self.expected);
-        if expected.allows(&found) { Ok(()) } else { Err(expected.complaint(&found)) }
+        lock(&self.expected).check(&found)
     }
 }
 
@@ -273,20 +286,11 @@ fn run_files(trial: &Trial, ops: &[Op]) -> Result<Report, String> {
     let explorer = trial.explorer(&subject);
     explorer.watch(&power);
     let mut files = Files::open(region, disk.root(), FILE_KEYS, trial.plant)?;
-    for op in ops {
-        lock(&subject.expected).in_flight = Some(op.action);
-        match op.action {
-            Action::Put { key, value } => files.put(key, value)?,
-            Action::Remove { key } => files.remove(key)?,
-            Action::Get { .. } => {}
-        }
-        let expected = &mut *lock(&subject.expected);
-        expected.in_flight = None;
-        act(&mut expected.records, op.action);
-        if explorer.has_failed() {
-            break;
-        }
-    }
+    carry_out(ops, &subject.expected, &explorer, |action| match action {
+        Action::Put { key, value } => files.put(key, value),
+        Action::Remove { key } => files.remove(key),
+        Action::Get { .. } => Ok(()),
+    })?;
     Ok(explorer.finish(&power))
 }
 

@@ -1,8 +1,5 @@
 //! Indexes under crashes: the histories of [`entresol_index::trial`], until time is up.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use entresol_index::keys::Inline;
 use entresol_index::trial::{self, Op, TrialOptions};
 use entresol_index::{
@@ -10,44 +7,26 @@ use entresol_index::{
     HybridIndexPlus, HybridOptions, HybridPlusOptions, Ods, OdsOptions, SkipList, SvTree, WbTree,
     WbTreeOptions,
 };
-use entresol_media::crash::{Nested, RecordedRegion, Report};
+use entresol_media::crash::{RecordedRegion, Report};
 
-use super::drive::{Plan, Tried, drive};
+use super::drive::{Plan, Ran, Tried, drive};
 use super::outcome::Outcome;
 use crate::error::BenchError;
 use crate::index::IndexName;
 use crate::progress::Progress;
 
-/// What is tried, and for how long.
+/// What is tried.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The seed of the first history; each next one has the next.
-    pub seed: u64,
-    /// For so long, if given.
-    pub time: Option<Duration>,
-    /// So many histories, if given.
-    pub histories: Option<u64>,
+    /// For how long, and which histories: each index in turn has one of each seed.
+    pub plan: Plan,
     /// These, in turn.
     pub indexes: Vec<IndexName>,
-    /// Whether caches keep their contents when the power fails; both if not given.
-    pub caches_survive: Option<bool>,
-    /// One recovery in so many is cut off by crashes itself; 0 is none.
-    pub nested_one_in: u32,
-    /// Places that ought to be reached.
-    pub known_places: BTreeSet<String>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings {
-            seed: 1,
-            time: None,
-            histories: None,
-            indexes: IndexName::PERSISTENT.to_vec(),
-            caches_survive: None,
-            nested_one_in: Nested::default().one_in,
-            known_places: BTreeSet::new(),
-        }
+        Settings { plan: Plan::default(), indexes: IndexName::PERSISTENT.to_vec() }
     }
 }
 
@@ -60,15 +39,8 @@ pub fn torture(settings: &Settings, progress: &Progress) -> Result<Outcome, Benc
         let problem = format!("{none} keeps nothing, so no crash can be survived");
         return Err(BenchError::Usage(problem));
     }
-    let plan = Plan {
-        subject: "index",
-        seed: settings.seed,
-        planted: false,
-        time: settings.time,
-        histories: settings.histories,
-        known_places: settings.known_places.clone(),
-    };
-    drive(&plan, |number| trials(settings, number), progress)
+    let outcome = Outcome { subject: "index", ..Outcome::default() };
+    drive(outcome, &settings.plan, |number| trials(settings, number), progress)
 }
 
 /// One history of one index.
@@ -80,18 +52,17 @@ struct Trial {
 /// Each index in turn has its history of each seed, once with volatile and once with durable
 /// caches.
 fn trials(settings: &Settings, number: u64) -> Vec<Trial> {
-    let of = settings.indexes.len().max(1) as u64;
-    let Some(&index) = settings.indexes.get((number % of) as usize) else { return Vec::new() };
-    let seed = settings.seed.wrapping_add(number / of);
-    let domains = [false, true].into_iter();
-    let domains = domains.filter(|it| settings.caches_survive.is_none_or(|wanted| wanted == *it));
+    let Settings { plan, indexes } = settings;
+    let of = indexes.len().max(1) as u64;
+    let Some(&index) = indexes.get((number % of) as usize) else { return Vec::new() };
+    let seed = plan.seed.wrapping_add(number / of);
     let trial = |caches_survive| {
         let mut options = TrialOptions { caches_survive, ..TrialOptions::seeded(seed) };
-        options.explore.nested.one_in = settings.nested_one_in;
+        options.explore.nested.one_in = plan.nested_one_in;
         options.in_world = index.has_threads();
         Trial { index, options }
     };
-    domains.map(trial).collect()
+    plan.domains().map(trial).collect()
 }
 
 impl Tried for Trial {
@@ -101,9 +72,15 @@ impl Tried for Trial {
         trial::history(&self.options)
     }
 
-    fn run(&self, ops: &[Op]) -> Result<Report, String> {
-        let report = run(self.index, &self.options, ops);
-        report.map_err(|what| format!("{}: {what}", self.index))
+    /// A wrong answer without any crash is a failure as well.
+    fn run(&self, ops: &[Op]) -> Result<Ran, BenchError> {
+        Ok(match run(self.index, &self.options, ops) {
+            Ok(report) => report.into(),
+            Err(what) => {
+                let wrong = Some(format!("{}: {what}", self.index));
+                Ran { report: Report::default(), wrong }
+            }
+        })
     }
 
     fn command(&self) -> String {
@@ -157,7 +134,8 @@ mod tests {
     #[test]
     fn every_index_survives_some_histories() {
         let histories = Some(2 * IndexName::PERSISTENT.len() as u64);
-        let settings = Settings { histories, ..Settings::default() };
+        let plan = Plan { histories, ..Plan::default() };
+        let settings = Settings { plan, ..Settings::default() };
         let outcome = torture(&settings, &Progress::hidden()).expect("histories");
         assert!(outcome.pass, "{outcome}");
         assert!(outcome.images > 1_000 * IndexName::PERSISTENT.len() as u64, "{outcome}");

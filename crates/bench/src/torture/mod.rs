@@ -16,6 +16,7 @@ use std::str::FromStr;
 
 use entresol_base::suggest;
 
+pub use drive::Plan;
 pub use outcome::{FailureFound, Outcome, PlaceSeen};
 pub use toys::Plant;
 
@@ -61,10 +62,7 @@ impl FromStr for Structure {
     fn from_str(text: &str) -> Result<Structure, String> {
         let found = Structure::ALL.into_iter().find(|structure| structure.name() == text);
         found.ok_or_else(|| {
-            let names = Structure::ALL.map(Structure::name);
-            let near = suggest::nearest(text, names);
-            let near = near.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-            format!("no such structure; there are {}{near}", names.join(", "))
+            suggest::unknown("structure", text, &Structure::ALL.map(Structure::name))
         })
     }
 }

@@ -14,7 +14,8 @@ const BUGS_OF_TREES: [Plant; 5] = [
 ];
 
 fn settings(structure: Structure, seed: u64, plant: Option<Plant>) -> Settings {
-    Settings { seed, histories: Some(4), structures: vec![structure], plant, ..Settings::default() }
+    let plan = Plan { seed, histories: Some(4), ..Plan::default() };
+    Settings { plan, structures: vec![structure], plant }
 }
 
 fn run(settings: &Settings) -> Outcome {
@@ -52,7 +53,7 @@ fn every_bug_between_files_and_a_region_is_found_with_every_seed() {
         for caches_survive in [false, true] {
             for seed in 0..4 {
                 let mut settings = settings(Structure::Files, seed * 1000, Some(plant));
-                settings.caches_survive = Some(caches_survive);
+                settings.plan.caches_survive = Some(caches_survive);
                 let outcome = run(&settings);
                 // Nothing needs to be flushed there, but the store may still be under way.
                 let harmless = caches_survive && plant == Plant::MissingFlush;
@@ -80,7 +81,7 @@ fn what_is_visible_before_it_is_durable_is_found_among_threads() {
 fn where_caches_survive_order_is_the_only_bug_left() {
     for (plant, harmless) in [(Plant::MissingFlush, true), (Plant::WrongOrder, false)] {
         let mut settings = settings(Structure::Tree, 7, Some(plant));
-        settings.caches_survive = Some(true);
+        settings.plan.caches_survive = Some(true);
         let outcome = run(&settings);
         assert_eq!(outcome.failure.is_none(), harmless, "{plant}");
         assert!(!outcome.pass, "a planted bug that is not found is no success");
@@ -103,7 +104,7 @@ fn a_failure_comes_with_its_command_and_a_short_history() {
 fn places_that_are_known_and_not_reached_are_named() {
     let mut settings = settings(Structure::Log, 1, None);
     let known = run(&settings).places.into_iter().map(|place| place.place);
-    settings.known_places = known.chain(["Drain nowhere.rs:1:1".to_owned()]).collect();
+    settings.plan.known_places = known.chain(["Drain nowhere.rs:1:1".to_owned()]).collect();
     assert_eq!(run(&settings).places_missing, ["Drain nowhere.rs:1:1"]);
 }
 

@@ -9,11 +9,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use entresol_base::{ByteSize, checksum};
 use entresol_media::Region;
 
-use super::{PoolOptions, ROOTS};
+use super::{MAGIC, PoolOptions, ROOTS};
 use crate::IndexError;
 
-/// The first eight bytes.
-const MAGIC: u64 = u64::from_le_bytes(*b"ENTRPOOL");
 const FORMAT: u32 = 1;
 const FORMAT_AT: u64 = 8;
 const CHUNK_BYTES_AT: u64 = 16;
@@ -100,7 +98,7 @@ impl Layout {
         region.store_u64(FORMAT_AT, 0, Release);
         region.persist(FORMAT_AT, 8);
         region.zero(OPENINGS_AT, layout.begin - OPENINGS_AT);
-        region.store_u64(0, MAGIC, Release);
+        region.store_u64(0, u64::from_le_bytes(MAGIC), Release);
         region.store_u64(CHUNK_BYTES_AT, chunk_bytes, Release);
         region.store_u64(CHUNKS_AT, chunks, Release);
         region.persist(0, layout.begin as usize);
@@ -125,7 +123,7 @@ impl Layout {
         if Layout::is_absent(region) {
             return none("holds no pool; make one");
         }
-        if region.load_u64(0, Relaxed) != MAGIC {
+        if region.load_u64(0, Relaxed).to_le_bytes() != MAGIC {
             return none("holds something that is no pool; give another one");
         }
         let format = region.load_u64(FORMAT_AT, Acquire);

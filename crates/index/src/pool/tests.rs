@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use entresol_base::rng::Rng;
+use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_media::Direct;
 
 use super::*;
+use crate::{Index, SkipList};
 
 const CHUNK: u64 = 4096;
 
@@ -138,6 +140,39 @@ fn what_is_retired_before_a_sweep_ends_is_freed_once_and_not_before() {
     // Nothing is left to sweep.
     pool.sweep(|_| Ok(())).expect("no damage");
     assert_eq!(taken(&pool), left);
+}
+
+#[test]
+fn an_index_answers_and_grows_while_its_pool_is_swept_behind_its_back() {
+    for seed in 0..8 {
+        let preemption = Preemption::OneIn(3);
+        let world = World::new(WorldOptions { preemption, ..WorldOptions::seeded(seed) });
+        let ran = world.run(|| {
+            let region = region(1 << 20);
+            let options = PoolOptions { chunk_bytes: CHUNK };
+            let pool = Arc::new(Pool::create(region.clone(), options).expect("a pool"));
+            let list = SkipList::open(&pool, 0, &()).expect("a list");
+            for key in 0..200 {
+                list.insert(&key, key + 1).expect("room");
+                pool.allocate(256).expect("room, which nothing leads to");
+            }
+            drop((list, pool));
+            let pool = Arc::new(Pool::open(region).expect("the pool"));
+            let list = Arc::new(SkipList::open(&pool, 0, &()).expect("the list"));
+            let sweep = sweep_behind(&pool, &list);
+            for key in 0..200 {
+                assert_eq!(list.get(&key).expect("no damage"), Some(key + 1));
+                assert!(list.insert(&(key + 1000), 1).expect("room"));
+                assert_eq!(list.remove(&(key + 1000)).expect("no damage"), Some(1));
+            }
+            let swept = sweep.join().expect("no panic").expect("no damage");
+            assert!(swept.reached > 0);
+            let mut reached = BTreeSet::new();
+            list.blocks(&mut |offset| reached.extend([offset])).expect("no damage");
+            assert_eq!(taken(&pool), reached);
+        });
+        ran.expect("the world ends");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use entresol_media::Region;
 
 use super::node::{Link, Node, SLOTS_MAX};
 use super::{Style, Tree};
+use crate::walk::first;
 use crate::{Direction, Flow, IndexError, Statistics};
 
 /// What a leaf had at one time.
@@ -32,23 +33,10 @@ impl<R: Region, S: Style> Tree<R, S> {
         visit: Visit<'_>,
     ) -> Result<(), IndexError> {
         let _guard = self.pool.pin();
-        match direction {
-            Direction::Forward => {
-                let first = match from {
-                    Bound::Included(&key) => Some(key),
-                    Bound::Excluded(&key) => key.checked_add(1),
-                    Bound::Unbounded => Some(0),
-                };
-                first.map_or(Ok(()), |first| self.forward(first, visit))
-            }
-            Direction::Backward => {
-                let last = match from {
-                    Bound::Included(&key) => Some(key),
-                    Bound::Excluded(&key) => key.checked_sub(1),
-                    Bound::Unbounded => Some(u64::MAX),
-                };
-                last.map_or(Ok(()), |last| self.backward(last, visit))
-            }
+        match (first(from, direction), direction) {
+            (None, _) => Ok(()),
+            (Some(first), Direction::Forward) => self.forward(first, visit),
+            (Some(last), Direction::Backward) => self.backward(last, visit),
         }
     }
 

@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use entresol_base::rng::Rng;
 use entresol_index::published::{PublishedFastFair, PublishedOds};
-use entresol_index::{Index, IndexError, Persistent, Pool, PoolOptions, Statistics};
+use entresol_index::{IndexError, Persistent, Pool, PoolOptions, Statistics};
 use entresol_media::crash::Place;
 use entresol_media::observe::{FenceKind, LINE_BYTES, StoreKind};
 use entresol_media::{FlushKind, Observed, Observer, Region};
 
-use crate::index::{AnyIndex, IndexName, Keys};
+use crate::index::{AnyIndex, IndexName, Worker, Workload};
+use crate::popularity::Popularity;
 
 /// A tree of the paper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -205,14 +206,12 @@ impl Observer for Emulated {
     fn fence(&self, _kind: FenceKind, _place: Place) {}
 }
 
-/// A tree, and which of the keys are in it: those with numbers in this range.
+/// A tree, and who works on it.
 pub(super) struct Run {
     index: AnyIndex,
     memory: Arc<Emulated>,
-    keys: Keys,
+    worker: Worker,
     rng: Rng,
-    first: u64,
-    end: u64,
 }
 
 impl Run {
@@ -233,43 +232,18 @@ impl Run {
         let pool = Pool::create(Arc::new(region), PoolOptions::default());
         let pool = Arc::new(pool.map_err(|error| error.to_string())?);
         let index = tree.open(form, &pool)?;
-        let rng = Rng::named(seed, "003");
-        let mut run = Run { index, memory, keys: Keys::new(seed), rng, first: 0, end: 0 };
-        run.inserts(keys + extra)?;
-        run.deletes(extra)?;
+        let (worker, rng) = (Worker::new(seed, (0, 1)), Rng::named(seed, "003"));
+        let mut run = Run { index, memory, worker, rng };
+        run.counted(Workload::Insert, keys + extra)?;
+        run.counted(Workload::Delete, extra)?;
+        run.worker.choose(Popularity::Uniform);
         Ok(run)
     }
 
-    fn counted(
-        &mut self,
-        operations: u64,
-        mut one: impl FnMut(&mut Run) -> Result<(), String>,
-    ) -> Result<Counts, String> {
-        let before = self.memory.counts();
-        (0..operations).try_for_each(|_| one(self))?;
-        let after = self.memory.counts();
-        Ok(Counts {
-            operations: operations as f64,
-            lines_flushed: after.lines_flushed - before.lines_flushed,
-            accesses: after.accesses - before.accesses,
-            fetched: after.fetched - before.fetched,
-            misses: after.misses - before.misses,
-        })
-    }
-
-    /// Adds new keys, uniform.
-    pub(super) fn inserts(&mut self, count: u64) -> Result<Counts, String> {
-        self.counted(count, Run::insert)
-    }
-
-    /// Removes the oldest keys.
-    pub(super) fn deletes(&mut self, count: u64) -> Result<Counts, String> {
-        self.counted(count, Run::delete)
-    }
-
-    /// Looks for keys that are there, uniform.
-    pub(super) fn finds(&mut self, count: u64) -> Result<Counts, String> {
-        self.counted(count, Run::find)
+    /// So many operations of one kind: new keys are uniform, the oldest are removed, any are looked
+    /// for.
+    pub(super) fn counted(&mut self, kind: Workload, count: u64) -> Result<Counts, String> {
+        self.in_order((0..count).map(|_| kind))
     }
 
     /// So many of each, in random order.
@@ -279,47 +253,33 @@ impl Run {
         deletes: u64,
         finds: u64,
     ) -> Result<Counts, String> {
-        let kinds = [(inserts, 0u8), (deletes, 1), (finds, 2)];
+        let kinds =
+            [(inserts, Workload::Insert), (deletes, Workload::Delete), (finds, Workload::Read)];
         let kinds = kinds.into_iter().flat_map(|(count, kind)| (0..count).map(move |_| kind));
-        let mut order: Vec<u8> = kinds.collect();
+        let mut order: Vec<Workload> = kinds.collect();
         self.rng.shuffle(&mut order);
-        let mut order = order.into_iter();
-        self.counted(inserts + deletes + finds, |run| match order.next() {
-            Some(0) => run.insert(),
-            Some(1) => run.delete(),
-            _ => run.find(),
+        self.in_order(order.into_iter())
+    }
+
+    fn in_order(&mut self, mut kinds: impl Iterator<Item = Workload>) -> Result<Counts, String> {
+        let before = self.memory.counts();
+        let mut operations = 0.0;
+        kinds.try_for_each(|kind| {
+            operations += 1.0;
+            self.worker.step(kind, &*self.index).map_err(|error| error.to_string())
+        })?;
+        let after = self.memory.counts();
+        Ok(Counts {
+            operations,
+            lines_flushed: after.lines_flushed - before.lines_flushed,
+            accesses: after.accesses - before.accesses,
+            fetched: after.fetched - before.fetched,
+            misses: after.misses - before.misses,
         })
     }
 
     /// What the tree consists of.
     pub(super) fn statistics(&self) -> Result<Statistics, String> {
         self.index.statistics().map_err(|error| error.to_string())
-    }
-
-    fn insert(&mut self) -> Result<(), String> {
-        let number = self.end;
-        self.end += 1;
-        let index: &dyn Index<Key = u64> = &*self.index;
-        match index.insert(&self.keys.key(number), Keys::value(number, 0)) {
-            Ok(true) => Ok(()),
-            other => Err(format!("key {number} was new: {other:?}")),
-        }
-    }
-
-    fn delete(&mut self) -> Result<(), String> {
-        let number = self.first;
-        self.first += 1;
-        match self.index.remove(&self.keys.key(number)) {
-            Ok(Some(value)) if value == Keys::value(number, 0) => Ok(()),
-            other => Err(format!("key {number} was there: {other:?}")),
-        }
-    }
-
-    fn find(&mut self) -> Result<(), String> {
-        let number = self.rng.range(self.first..self.end);
-        match self.index.get(&self.keys.key(number)) {
-            Ok(Some(value)) if value == Keys::value(number, 0) => Ok(()),
-            other => Err(format!("key {number} was there: {other:?}")),
-        }
     }
 }

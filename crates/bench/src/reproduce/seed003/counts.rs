@@ -1,6 +1,7 @@
 //! Tables 2 and 3: how many lines are flushed.
 
 use super::core::{Counts, Form, Run, Tree, mean};
+use crate::index::Workload;
 use crate::reproduce::{Check, Outcome, Settings};
 
 /// Runs with seeds of their own, of which the mean counts.
@@ -45,11 +46,11 @@ pub(super) fn single(
         let extra = if let Tree::Ods(percent) = tree { KEYS * percent / 100 } else { 0 };
         let seed = settings.seed.wrapping_mul(SEEDS).wrapping_add(seed);
         let mut run = Run::warmed((tree, form), KEYS, extra, seed)?;
-        inserts.push(run.inserts(KEYS)?);
+        inserts.push(run.counted(Workload::Insert, KEYS)?);
         let before = run.statistics()?;
         nodes += before.nodes as f64 / seeds as f64;
-        finds.push(run.finds(KEYS)?);
-        deletes.push(run.deletes(KEYS)?);
+        finds.push(run.counted(Workload::Read, KEYS)?);
+        deletes.push(run.counted(Workload::Delete, KEYS)?);
         given_back += (run.statistics()?.merges - before.merges) as f64 / seeds as f64;
     }
     let (inserts, finds, deletes) = (mean(&inserts), mean(&finds), mean(&deletes));

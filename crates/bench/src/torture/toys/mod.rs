@@ -79,12 +79,7 @@ impl FromStr for Plant {
 
     fn from_str(text: &str) -> Result<Plant, String> {
         let found = Plant::ALL.into_iter().find(|plant| plant.name() == text);
-        found.ok_or_else(|| {
-            let names = Plant::ALL.map(Plant::name);
-            let near = suggest::nearest(text, names);
-            let near = near.map(|name| format!("; did you mean {name}?")).unwrap_or_default();
-            format!("no such bug; there are {}{near}", names.join(", "))
-        })
+        found.ok_or_else(|| suggest::unknown("bug", text, &Plant::ALL.map(Plant::name)))
     }
 }
 
