@@ -27,6 +27,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let text = read_file(file)?;
     let settings = entresol_server::config::parse(&file.to_string_lossy(), &text, &machine())?;
     let tenants = settings.tenants.len();
-    println!("{}: right; {tenants} tenant{}", file.display(), if tenants == 1 { "" } else { "s" });
+    let several = if tenants == 1 { "" } else { "s" };
+    let policy = settings.sharing.policy.name();
+    println!("{}: right; {tenants} tenant{several}, sharing policy {policy}", file.display());
     Ok(())
 }

@@ -211,6 +211,8 @@ impl TenantFlags {
             segment_size: size(&self.segment_size),
             value_limit: size(&self.value_limit),
             eviction: self.eviction.clone().map(spanned),
+            // Sharing needs more tenants than the one that flags describe.
+            ..RawTenant::default()
         }
     }
 }

@@ -146,7 +146,8 @@ pub struct BlockOptions {
     pub magic: Option<[u8; 8]>,
     /// Which kind of queue serves it.
     pub backend: BackendChoice,
-    /// The drive that it is slowed to, in real time. A simulated disk has one of its own.
+    /// The drive that it is slowed to, in real time; slowed files of one folder share one. A
+    /// simulated disk has one of its own.
     pub model: Option<ModelName>,
 }
 
@@ -375,7 +376,7 @@ pub fn open_block_file(
     options: &BlockOptions,
 ) -> Result<Arc<dyn BlockFile>, FileError> {
     let slow = |cause| FileError::Io { doing: "slow down", path: path.into(), cause };
-    let drive = options.model.map(Drive::new).transpose().map_err(slow)?;
+    let drive = options.model.map(|model| Drive::of(path, model)).transpose().map_err(slow)?;
     open_on(path, options, drive.as_ref())
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use entresol_base::suggest;
@@ -81,6 +81,36 @@ impl MediumSpec {
             MediumSpec::Model(name) if name.is_memory() => MediumKind::Pmem,
             MediumSpec::Model(_) => MediumKind::File,
         }
+    }
+
+    /// The device that this lies on, as far as the name tells: everything in the process's memory
+    /// is on one, and so are files of one folder, slowed to one model. What lies below `/dev` is a
+    /// device of its own. Those who share a device share its time.
+    #[must_use]
+    pub fn device(&self) -> String {
+        let kind = self.kind();
+        match self {
+            MediumSpec::Dram => kind.to_string(),
+            MediumSpec::Pmem { path, .. } | MediumSpec::File { path, model: None } => {
+                format!("{kind}:{}", whereabouts(path).display())
+            }
+            MediumSpec::File { path, model: Some(model) } => {
+                format!("{kind}:{},model={model}", whereabouts(path).display())
+            }
+            MediumSpec::Model(name) => format!("model:{name}"),
+        }
+    }
+}
+
+/// The folder of a file, or a device's own path.
+fn whereabouts(path: &Path) -> &Path {
+    if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
+        return path;
+    }
+    match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => path,
     }
 }
 
@@ -222,6 +252,22 @@ mod tests {
 
     fn file(path: &str, model: Option<ModelName>) -> MediumSpec {
         MediumSpec::File { path: path.into(), model }
+    }
+
+    #[test]
+    fn files_of_one_folder_lie_on_one_device() {
+        let check = |medium: &str, device: &str| {
+            let medium: MediumSpec = medium.parse().expect("a medium");
+            assert_eq!(medium.device(), device, "{medium}");
+        };
+        check("dram", "dram");
+        check("pmem:/mnt/pmem0/a", "pmem:/mnt/pmem0");
+        check("pmem:/mnt/pmem0/a,assume-dax", "pmem:/mnt/pmem0");
+        check("file:/mnt/ssd/a", "file:/mnt/ssd");
+        check("file:a", "file:.");
+        check("file:/mnt/ssd/a,model=qlc-5210", "file:/mnt/ssd,model=qlc-5210");
+        check("file:/dev/nvme0n1", "file:/dev/nvme0n1");
+        check("file:/dev/shm/a", "file:/dev/shm");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The admin listener: metrics, health and statistics over HTTP, on a thread of its own that no
-//! request of a tenant ever waits for.
+//! The admin listener: metrics, health, statistics and a page that shows how tenants share, over
+//! HTTP, on a thread of its own that no request of a tenant ever waits for.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -12,8 +12,14 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::oneshot;
 
-use crate::metrics;
 use crate::registry::Registry;
+use crate::{metrics, view};
+
+/// The page at `/`. It asks for `/sharing.json` and for nothing else.
+const DASHBOARD: &str = include_str!("dashboard.html");
+/// So that a browser loads nothing from elsewhere, whatever the page says.
+const DASHBOARD_MAY: &str = "default-src 'none'; connect-src 'self'; \
+                             style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
 /// The running listener; stops when dropped.
 pub(crate) struct Admin {
@@ -62,9 +68,14 @@ impl Drop for Admin {
 }
 
 fn routes(registry: Arc<Registry>) -> Router {
-    let (for_metrics, for_health, for_json) =
-        (Arc::clone(&registry), Arc::clone(&registry), registry);
+    let (for_metrics, for_health, for_json, for_sharing) =
+        (Arc::clone(&registry), Arc::clone(&registry), Arc::clone(&registry), registry);
     Router::new()
+        .route("/", get(|| async { page(DASHBOARD) }))
+        .route(
+            "/sharing.json",
+            get(move || async move { typed("application/json", view::json(&for_sharing)) }),
+        )
         .route(
             "/metrics",
             get(move || async move {
@@ -84,6 +95,11 @@ fn routes(registry: Arc<Registry>) -> Router {
                 }
             }),
         )
+}
+
+fn page(text: &'static str) -> impl IntoResponse {
+    let kind = (header::CONTENT_TYPE, "text/html; charset=utf-8");
+    ([kind, (header::CONTENT_SECURITY_POLICY, DASHBOARD_MAY)], text)
 }
 
 fn typed(kind: &'static str, text: String) -> impl IntoResponse {

@@ -119,10 +119,16 @@ pub(crate) struct Connection {
     pub(crate) queued: bool,
     /// Since when a request has been incomplete or a reply not taken.
     pub(crate) stalled_since: Option<Nanos>,
-    /// When the requests now being answered arrived, if the slow log is on.
-    pub(crate) begun: Option<Nanos>,
-    /// Requests since `begun`.
-    pub(crate) begun_requests: usize,
+    /// When what the socket holds can first have been there.
+    pub(crate) readable_since: Nanos,
+    /// When what was received last can first have been there.
+    pub(crate) arrived: Nanos,
+    /// Requests that were executed and not answered yet.
+    pub(crate) unanswered: usize,
+    /// Stands in the queue of those that wait for their tenant's account.
+    pub(crate) waiting: bool,
+    /// Has been called from that queue, and is being served.
+    pub(crate) called: bool,
     /// Counts the connection out of its tenant when dropped.
     pub(crate) guard: ConnectionGuard,
 }
@@ -146,8 +152,11 @@ impl Connection {
             closing: false,
             queued: false,
             stalled_since: None,
-            begun: None,
-            begun_requests: 0,
+            readable_since: Nanos(0),
+            arrived: Nanos(0),
+            unanswered: 0,
+            waiting: false,
+            called: false,
             guard,
         }
     }
@@ -159,7 +168,7 @@ impl Connection {
 
     /// Whether something other than the client must happen first.
     pub(crate) fn is_held(&self) -> bool {
-        self.reads > 0 || self.parked_until.is_some()
+        self.reads > 0 || self.parked_until.is_some() || self.waiting
     }
 
     /// Bytes of buffers that it holds, those of reads under way included.

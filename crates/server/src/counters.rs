@@ -121,8 +121,10 @@ counters! {
     buffer_kicks,
     /// Times that a connection had to let others go first.
     conn_yields,
-    /// Times that a connection was parked because its tenant's account was empty.
+    /// Times that a connection had to wait because its tenant's account was empty or stopped.
     throttled,
+    /// Times that the account was asked and had nothing.
+    account_refusals,
     /// Times that a connection was parked because all write buffers were in flight.
     write_waits,
     /// Values read from a block file.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use entresol_cache::{OpenError, ResizeError};
 use entresol_media::cost::CostTableError;
+use entresol_sharing::SettingsErrors;
 
 use crate::listener::ListenError;
 
@@ -55,6 +56,9 @@ pub enum StartError {
         /// How many can be had.
         limit: u64,
     },
+    /// The tenants cannot share so.
+    #[error(transparent)]
+    Sharing(#[from] SettingsErrors),
     /// A thread or its means of waiting cannot be had.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] io::Error),
@@ -72,6 +76,9 @@ pub enum ReloadError {
         /// Whose, if it is a tenant's.
         tenant: Option<String>,
     },
+    /// The tenants cannot share so.
+    #[error(transparent)]
+    Sharing(#[from] SettingsErrors),
     /// A new tenant cannot be had.
     #[error(transparent)]
     Start(#[from] StartError),

@@ -22,11 +22,13 @@ mod metrics;
 mod registry;
 mod reload;
 mod server;
+mod sharing;
 pub mod signals;
 mod slab;
 mod slow_log;
 pub mod stats;
 pub mod tenant;
+pub mod view;
 
 pub use error::{ReloadError, StartError};
 pub use listener::ListenError;

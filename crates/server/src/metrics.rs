@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::executor::VERSION;
 use crate::registry::Registry;
+use crate::view::{self, View};
 
 /// One family of samples, one sample a tenant.
 struct Family {
@@ -55,7 +56,37 @@ pub(crate) fn prometheus(registry: &Registry) -> String {
             }
         }
     }
+    sharing(&view::view(registry), &mut sample);
     render(&families)
+}
+
+/// What the policy does and what comes of it, in each tenant's last second.
+fn sharing(view: &View, sample: &mut dyn FnMut(String, &'static str, String, f64)) {
+    let name = |metric: &str| format!("entresol_{metric}");
+    let policy = format!("{{policy=\"{}\"}}", view.policy);
+    sample(name("sharing_policy_info"), "gauge", policy, 1.0);
+    let decisions = view.decisions_total as f64;
+    sample(name("sharing_decisions_total"), "counter", String::new(), decisions);
+    for tenant in &view.tenants {
+        let labels = format!("{{tenant=\"{}\"}}", tenant.name);
+        sample(name("requests_per_second"), "gauge", labels.clone(), tenant.throughput_ops_s);
+        let times = [("0.5", tenant.p50_us), ("0.99", tenant.p99_us), ("0.999", tenant.p999_us)];
+        for (quantile, us) in times {
+            let labels = format!("{{tenant=\"{}\",quantile=\"{quantile}\"}}", tenant.name);
+            if let Some(us) = us {
+                sample(name("response_time_seconds"), "gauge", labels, us / 1e6);
+            }
+        }
+        if let Some(slowdown) = tenant.slowdown {
+            sample(name("slowdown"), "gauge", labels, slowdown);
+        }
+        for medium in &tenant.media {
+            let device = medium.medium.replace('\\', "\\\\").replace('"', "\\\"");
+            let labels = format!("{{tenant=\"{}\",device=\"{device}\"}}", tenant.name);
+            sample(name("device_share"), "gauge", labels.clone(), medium.share);
+            sample(name("device_share_allowed"), "gauge", labels, medium.share_allowed);
+        }
+    }
 }
 
 fn render(families: &[Family]) -> String {

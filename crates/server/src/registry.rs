@@ -1,11 +1,12 @@
-//! Who is there: what the admin listener and the maintenance thread see of a running server.
+//! Who is there: what the admin listener and the threads in the background see of a running server.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use entresol_base::Clock;
 use parking_lot::Mutex;
 
+use crate::sharing::Sharing;
 use crate::tenant::{ServerFacts, Tenant};
 
 /// The running server's tenants and threads.
@@ -13,6 +14,8 @@ pub(crate) struct Registry {
     pub(crate) facts: ServerFacts,
     pub(crate) clock: Arc<dyn Clock>,
     tenants: Mutex<Vec<Arc<Tenant>>>,
+    /// Belongs to its thread, which holds this registry.
+    sharing: Mutex<Weak<Sharing>>,
     failed: AtomicBool,
 }
 
@@ -22,6 +25,7 @@ impl Registry {
             facts,
             clock,
             tenants: Mutex::default(),
+            sharing: Mutex::default(),
             failed: AtomicBool::new(false),
         })
     }
@@ -32,6 +36,15 @@ impl Registry {
 
     pub(crate) fn set_tenants(&self, tenants: Vec<Arc<Tenant>>) {
         *self.tenants.lock() = tenants;
+    }
+
+    /// The controller, while it runs.
+    pub(crate) fn sharing(&self) -> Option<Arc<Sharing>> {
+        self.sharing.lock().upgrade()
+    }
+
+    pub(crate) fn set_sharing(&self, sharing: &Arc<Sharing>) {
+        *self.sharing.lock() = Arc::downgrade(sharing);
     }
 
     /// Notes that a thread that should run for ever has ended.

@@ -18,6 +18,7 @@ struct Plan<'a> {
 
 pub(crate) fn reload(running: &mut Running, settings: Settings) -> Result<(), ReloadError> {
     check_process(&running.settings, &settings)?;
+    settings.sharing.check()?;
     let plan = plan(running, &settings)?;
     // What can fail comes first: listeners and media of new tenants, then quotas.
     let prepared = prepare(&plan.added, &settings, &running.registry.clock)?;
@@ -46,7 +47,11 @@ pub(crate) fn reload(running: &mut Running, settings: Settings) -> Result<(), Re
         running.admit(prepared)?;
     }
     running.publish();
-    tracing::info!(tenants = settings.tenants.len(), "configuration reloaded");
+    if let Some(thread) = &running.sharing {
+        thread.sharing().replace(&settings.sharing)?;
+    }
+    let policy = settings.sharing.policy.name();
+    tracing::info!(tenants = settings.tenants.len(), policy, "configuration reloaded");
     Ok(())
 }
 

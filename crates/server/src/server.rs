@@ -16,6 +16,7 @@ use crate::event_loop::{self, LoopHandle, Order};
 use crate::listener::{self, Bound, SocketFile};
 use crate::maintenance::Maintenance;
 use crate::registry::Registry;
+use crate::sharing::{Sharing, SharingThread};
 use crate::tenant::{ServerFacts, Tenant};
 use crate::{ReloadError, StartError, descriptors};
 
@@ -28,6 +29,7 @@ pub struct Running {
     pub(crate) members: Vec<Option<Member>>,
     admin: Option<Admin>,
     maintenance: Option<Maintenance>,
+    pub(crate) sharing: Option<SharingThread>,
 }
 
 /// A tenant that is being served.
@@ -63,6 +65,7 @@ pub fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running, Start
         members: Vec::new(),
         admin: None,
         maintenance: None,
+        sharing: None,
         registry: Arc::clone(&registry),
         settings,
     };
@@ -76,6 +79,12 @@ pub fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running, Start
     }
     running.publish();
     running.maintenance = Some(Maintenance::start(Arc::clone(&registry))?);
+    let bells = running.loops.iter().map(LoopHandle::bell).collect();
+    let sharing = Sharing::new(&running.settings.sharing, Arc::clone(&registry), bells)?;
+    registry.set_sharing(&sharing);
+    running.sharing = Some(SharingThread::start(sharing)?);
+    let policy = running.settings.sharing.policy.name();
+    tracing::info!(policy, "sharing");
     if let Some(listener) = admin_listener {
         let admin = Admin::start(listener, registry)?;
         tracing::info!(address = %admin.address, "admin listener");
@@ -284,6 +293,7 @@ impl Running {
         for handle in &mut self.loops {
             handle.join();
         }
+        self.sharing = None;
         self.maintenance = None;
         self.admin = None;
         let mut result = Ok(());

@@ -21,11 +21,6 @@ impl SlowLog {
         SlowLog { threshold, ..SlowLog::default() }
     }
 
-    #[inline]
-    pub(crate) fn is_on(&self) -> bool {
-        self.threshold.is_some()
-    }
-
     pub(crate) fn is_slow(&self, took: Duration) -> bool {
         self.threshold.is_some_and(|threshold| took >= threshold)
     }

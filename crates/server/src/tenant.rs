@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use entresol_base::{Clock, Nanos, Seconds};
 use entresol_cache::{Cache, KeyHash, Worker};
+use entresol_sharing::LiveSketch;
 use parking_lot::Mutex;
 
 use crate::config::{ConnectionLimits, TenantSettings};
@@ -29,6 +30,7 @@ pub struct Tenant {
     limits: Mutex<ConnectionLimits>,
     cache: Arc<Cache>,
     threads: Vec<Arc<Counters>>,
+    latencies: Vec<Arc<LiveSketch>>,
     baseline: Mutex<Counts>,
     connections: AtomicUsize,
     connections_max: AtomicUsize,
@@ -81,6 +83,7 @@ impl Tenant {
             limits: Mutex::new(limits),
             cache,
             threads: (0..server.threads).map(|_| Arc::default()).collect(),
+            latencies: (0..server.threads).map(|_| Arc::default()).collect(),
             baseline: Mutex::default(),
             connections: AtomicUsize::new(0),
             addresses: Mutex::default(),
@@ -167,6 +170,11 @@ impl Tenant {
         counts
     }
 
+    /// Each thread's response times since the start.
+    pub(crate) fn latencies(&self) -> &[Arc<LiveSketch>] {
+        &self.latencies
+    }
+
     /// Sets what `stats` shows back to zero.
     pub fn reset_statistics(&self) {
         *self.baseline.lock() = self.counts_since_start();
@@ -218,6 +226,8 @@ pub struct Seat {
     pub worker: Worker,
     /// This thread's counters; no other thread may add to them.
     pub counters: Arc<Counters>,
+    /// This thread's response times; no other thread may record any.
+    pub latency: Arc<LiveSketch>,
     /// What stands in for the cache when its cost is to be left out of a measurement.
     pub null_store: Option<NullStore>,
 }
@@ -245,6 +255,7 @@ impl Seat {
             worker,
             null_store,
             counters: tenant.threads.get(thread).cloned().unwrap_or_default(),
+            latency: tenant.latencies.get(thread).cloned().unwrap_or_default(),
         }
     }
 }

@@ -104,8 +104,12 @@ impl Controller {
         self.now = self.now.max(now);
         let mut windows = self.meters.read(self.now, readings);
         windows.retain(|tenant, _| self.is_known(*tenant));
-        let mut tick =
-            Tick { now: self.now, media: self.settings.media.len(), tenants: BTreeMap::new() };
+        let mut tick = Tick {
+            now: self.now,
+            media: self.settings.media.len(),
+            media_names: &self.settings.media,
+            tenants: BTreeMap::new(),
+        };
         for (tenant, window) in windows {
             if let Some(settings) = self.by_id.get(&tenant) {
                 self.recent.entry(tenant).or_default().add(&window);

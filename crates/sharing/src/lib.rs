@@ -10,7 +10,7 @@
 //!   them.
 //! - [`scene`]: a simulated world to try policies in.
 //! - [`Sketch`]: response times in a form that merges, so that tails are judged within
-//!   milliseconds.
+//!   milliseconds; [`LiveSketch`] is how one thread records them while another follows.
 //! - The policies are 002's four (limits, quality of service, fair slow-down, proportional shares),
 //!   each beside its form as published, and those that they are compared with.
 #![forbid(unsafe_code)]
@@ -19,6 +19,7 @@ mod controller;
 mod decision;
 mod error;
 mod estimate;
+mod live;
 mod policy;
 mod reading;
 pub mod scene;
@@ -32,6 +33,7 @@ mod window;
 pub use controller::{Controller, Turn};
 pub use decision::{Decision, Decisions};
 pub use error::{SettingsError, SettingsErrors};
+pub use live::{Follower, LiveSketch};
 pub use reading::Reading;
 pub use settings::{GroupSettings, PolicySettings, Settings};
 pub use sketch::Sketch;

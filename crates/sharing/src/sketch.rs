@@ -12,7 +12,10 @@ const SPLIT_BITS: u32 = 5;
 const SPLIT: u64 = 1 << SPLIT_BITS;
 /// Longer times count as this: 68 s.
 const HIGHEST_NS: u64 = (1 << 36) - 1;
-const BUCKETS: usize = ((36 - SPLIT_BITS + 1) as usize) << SPLIT_BITS;
+/// Buckets of one power of two, and how many such rows there are.
+pub(crate) const ROW: usize = SPLIT as usize;
+pub(crate) const ROWS: usize = (36 - SPLIT_BITS + 1) as usize;
+const BUCKETS: usize = ROWS * ROW;
 
 /// Response times, mergeable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -37,6 +40,18 @@ impl Sketch {
         }
         self.counts[bucket(ns)] += 1;
         self.count += 1;
+    }
+
+    /// Adds so many records to one bucket.
+    pub(crate) fn add_to_bucket(&mut self, bucket: usize, records: u64) {
+        if records == 0 {
+            return;
+        }
+        if self.counts.is_empty() {
+            self.counts.resize(BUCKETS, 0);
+        }
+        self.counts[bucket] = self.counts[bucket].saturating_add(records);
+        self.count = self.count.saturating_add(records);
     }
 
     /// Adds everything that `other` recorded.
@@ -93,7 +108,9 @@ impl Sketch {
     }
 }
 
-fn bucket(ns: u64) -> usize {
+/// The bucket that a time in nanoseconds falls into.
+#[inline]
+pub(crate) fn bucket(ns: u64) -> usize {
     let ns = ns.min(HIGHEST_NS);
     if ns < SPLIT {
         return ns as usize;

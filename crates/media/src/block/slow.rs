@@ -5,12 +5,12 @@
 //! completions are held back.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use entresol_base::clock::{Clock, Nanos, Picos, SystemClock};
@@ -21,6 +21,7 @@ use super::{
 use crate::cost::Access;
 use crate::crash::Place;
 use crate::event::Alarm;
+use crate::medium::MediumSpec;
 use crate::model::ModelName;
 use crate::model::block::BlockModel;
 use crate::placement::FileError;
@@ -29,6 +30,10 @@ use crate::placement::FileError;
 const MODEL_LIFE: Duration = Duration::from_secs(100 * 24 * 3600);
 /// How far apart files begin on the drive.
 const FILE_STEP: u64 = 1 << 30;
+
+/// The drives that files opened by their paths are slowed to, by device: see
+/// [`MediumSpec::device`]. Nobody but their files keeps them.
+static DRIVES: Mutex<BTreeMap<String, Weak<Drive>>> = Mutex::new(BTreeMap::new());
 
 /// A drive that files are slowed to; all of them share it.
 pub(crate) struct Drive {
@@ -58,6 +63,19 @@ impl Drive {
         let epoch = clock.now();
         let state = State { model, epoch, busy_until: epoch, end: 0 };
         Ok(Arc::new(Drive { name, clock, state: Mutex::new(state) }))
+    }
+
+    /// The drive that a file of this path shares with the others of its folder, in this process.
+    pub(crate) fn of(path: &Path, name: ModelName) -> io::Result<Arc<Drive>> {
+        let medium = MediumSpec::File { path: path.into(), model: Some(name) };
+        let mut drives = DRIVES.lock().unwrap_or_else(PoisonError::into_inner);
+        drives.retain(|_, drive| drive.strong_count() > 0);
+        if let Some(drive) = drives.get(&medium.device()).and_then(Weak::upgrade) {
+            return Ok(drive);
+        }
+        let drive = Drive::new(name)?;
+        drives.insert(medium.device(), Arc::downgrade(&drive));
+        Ok(drive)
     }
 
     fn place(&self, bytes: u64) -> u64 {

@@ -10,6 +10,7 @@ use entresol_base::{ByteSize, duration};
 use entresol_cache::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN};
 use entresol_media::model::ModelName;
 use entresol_media::{BackendChoice, MediumSpec};
+use entresol_sharing::PolicySettings;
 use toml::Spanned;
 
 use super::file::SizeText;
@@ -47,7 +48,7 @@ pub(super) fn check(
 ) -> Result<Settings, ConfigError> {
     let mut checker = Checker { origin, problems: Vec::new() };
     let allow_remote = raw.allow_remote.as_ref().is_some_and(|allow| *allow.get_ref());
-    let settings = Settings {
+    let mut settings = Settings {
         threads: checker.count("threads", &raw.threads, machine.processors as i64, 1..=THREADS_MAX)
             as usize,
         admin: checker.admin(&raw.admin, allow_remote),
@@ -58,8 +59,10 @@ pub(super) fn check(
         io_backend: checker.io_backend(&raw.io_backend),
         limits: checker.limits(&raw.limits),
         tenants: raw.tenant.iter().map(|raw| checker.tenant(raw, allow_remote)).collect(),
+        sharing: entresol_sharing::Settings::new("", PolicySettings::None, Vec::new()),
     };
     checker.tenants_together(&settings, raw, machine);
+    settings.sharing = checker.sharing(raw, &settings.tenants);
     if checker.problems.is_empty() {
         Ok(settings)
     } else {
@@ -68,17 +71,17 @@ pub(super) fn check(
 }
 
 /// Collects problems, so that a user sees all of them at once.
-struct Checker<'a> {
-    origin: &'a Origin,
-    problems: Vec<Problem>,
+pub(super) struct Checker<'a> {
+    pub(super) origin: &'a Origin,
+    pub(super) problems: Vec<Problem>,
 }
 
 impl Checker<'_> {
-    fn problem(&mut self, key: &str, span: &Range<usize>, message: String) {
+    pub(super) fn problem(&mut self, key: &str, span: &Range<usize>, message: String) {
         self.problems.push(Problem { place: self.origin.place(key, span), message });
     }
 
-    fn count(
+    pub(super) fn count(
         &mut self,
         key: &str,
         written: &Option<Spanned<i64>>,
@@ -97,7 +100,7 @@ impl Checker<'_> {
         number
     }
 
-    fn duration(
+    pub(super) fn duration(
         &mut self,
         key: &str,
         written: &Option<Spanned<String>>,
@@ -271,6 +274,7 @@ impl Checker<'_> {
             value_limit,
             eviction: self.eviction(raw),
             cost_table: raw.cost_table.as_ref().map(|path| PathBuf::from(path.get_ref())),
+            device: raw.device.as_ref().map(|device| device.get_ref().clone()),
             null_store_bytes: None,
         }
     }
@@ -575,7 +579,7 @@ fn medium_path(medium: &MediumSpec) -> Option<&PathBuf> {
     }
 }
 
-fn span_of<T>(written: &Option<Spanned<T>>) -> Range<usize> {
+pub(super) fn span_of<T>(written: &Option<Spanned<T>>) -> Range<usize> {
     written.as_ref().map(Spanned::span).unwrap_or_default()
 }
 

@@ -89,6 +89,10 @@ pub struct RawConfig {
     pub allow_remote: Option<Spanned<bool>>,
     /// What one connection may hold.
     pub limits: RawLimits,
+    /// How tenants share what they lie on.
+    pub sharing: RawSharing,
+    /// Groups of tenants.
+    pub group: Vec<Spanned<RawGroup>>,
     /// The tenants.
     pub tenant: Vec<Spanned<RawTenant>>,
 }
@@ -143,6 +147,116 @@ pub struct RawTenant {
     pub value_limit: Option<Spanned<SizeText>>,
     /// Which segment goes when room is short.
     pub eviction: Option<Spanned<String>>,
+    /// The device that the medium lies on, if its path does not tell.
+    pub device: Option<Spanned<String>>,
+    /// The group that the tenant is in.
+    pub group: Option<Spanned<String>>,
+    /// `latency-critical` or `best-effort`.
+    pub class: Option<Spanned<String>>,
+    /// The promised response time, as `p99 2ms`.
+    pub target: Option<Spanned<String>>,
+    /// Importance beside others.
+    pub weight: Option<Spanned<f64>>,
+    /// The most of its medium's time that it may use.
+    pub share_max: Option<Spanned<String>>,
+    /// The most bytes a second that it may move.
+    pub bytes_s_max: Option<Spanned<SizeText>>,
+    /// The most that it may be slowed, compared with being alone.
+    pub slowdown_max: Option<Spanned<f64>>,
+}
+
+/// `[sharing]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawSharing {
+    /// Which promise is kept.
+    pub policy: Option<Spanned<String>>,
+    /// The policy's parameters.
+    pub parameters: RawParameters,
+    /// How many decisions the log keeps.
+    pub decisions_max: Option<Spanned<i64>>,
+}
+
+/// `[[group]]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawGroup {
+    /// The group's name.
+    pub name: Option<Spanned<String>>,
+    /// Which promise is kept among its tenants.
+    pub policy: Option<Spanned<String>>,
+    /// That policy's parameters.
+    pub parameters: RawParameters,
+    /// `latency-critical` or `best-effort`.
+    pub class: Option<Spanned<String>>,
+    /// The promised response time, as `p99 2ms`.
+    pub target: Option<Spanned<String>>,
+    /// Importance beside others.
+    pub weight: Option<Spanned<f64>>,
+    /// The most of its medium's time that it may use.
+    pub share_max: Option<Spanned<String>>,
+    /// The most bytes a second that it may move.
+    pub bytes_s_max: Option<Spanned<SizeText>>,
+    /// The most that it may be slowed, compared with being alone.
+    pub slowdown_max: Option<Spanned<f64>>,
+}
+
+/// `[sharing.parameters]` and `[group.parameters]`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawParameters {
+    /// How often counters are read.
+    pub tick: Option<Spanned<String>>,
+    /// `bucket` or `epochs`.
+    pub enforcement: Option<Spanned<String>>,
+    /// How often use is looked at in an epoch.
+    pub epoch_tick: Option<Spanned<String>>,
+    /// How many ticks make an epoch.
+    pub epoch_ticks: Option<Spanned<i64>>,
+    /// Response times are watched at least so long.
+    pub watch_shortest: Option<Spanned<String>>,
+    /// And at most so long.
+    pub watch_longest: Option<Spanned<String>>,
+    /// In between, until so many requests lie beyond the percentile.
+    pub watch_tail_min: Option<Spanned<i64>>,
+    /// `adaptive` or `published`.
+    pub pace: Option<Spanned<String>>,
+    /// What an experiment costs each candidate.
+    pub expense: Option<Spanned<SizeText>>,
+    /// `throughput`, `mean` or a percentile as `p99`.
+    pub metric: Option<Spanned<String>>,
+    /// How many candidates are tried.
+    pub candidates_max: Option<Spanned<i64>>,
+    /// Who has more slack than this may be slowed.
+    pub slack_min: Option<Spanned<String>>,
+    /// Nobody is slowed below this share.
+    pub share_min: Option<Spanned<String>>,
+    /// What had to be taken back is tried again after at most this.
+    pub patience_max: Option<Spanned<String>>,
+    /// How often slow-downs are compared.
+    pub interval: Option<Spanned<String>>,
+    /// The largest slow-down over the smallest, up to which it is fair.
+    pub unfairness_max: Option<Spanned<f64>>,
+    /// After so many fair rounds all are released a step.
+    pub rounds: Option<Spanned<i64>>,
+    /// Whether slow-downs are made equal at all.
+    pub equalise: Option<Spanned<bool>>,
+    /// The distance that is kept from a limit or a guarantee.
+    pub margin: Option<Spanned<String>>,
+    /// How often shares are assigned anew.
+    pub period: Option<Spanned<String>>,
+    /// `adaptive`, `never`, `naive` or a step as `10%`.
+    pub donation: Option<Spanned<String>>,
+    /// How often performance alone is learnt.
+    pub alone_period: Option<Spanned<String>>,
+    /// For how long the others are paused.
+    pub pause: Option<Spanned<String>>,
+    /// A pause in which fewer requests were answered goes on.
+    pub pause_requests_min: Option<Spanned<i64>>,
+    /// But not for longer than this.
+    pub pause_max: Option<Spanned<String>>,
+    /// A change by more than this is another load.
+    pub load_change: Option<Spanned<String>>,
 }
 
 /// A size as a number of bytes or as a text with a unit.

@@ -6,7 +6,7 @@ use toml::de::{DeTable, DeValue};
 use super::{Origin, Problem};
 
 /// Keys at the top of the file.
-pub(super) const TOP_KEYS: [&str; 10] = [
+pub(super) const TOP_KEYS: [&str; 12] = [
     "threads",
     "admin",
     "slow_log",
@@ -16,6 +16,8 @@ pub(super) const TOP_KEYS: [&str; 10] = [
     "io_backend",
     "allow_remote",
     "limits",
+    "sharing",
+    "group",
     "tenant",
 ];
 
@@ -32,7 +34,7 @@ pub(super) const LIMITS_KEYS: [&str; 8] = [
 ];
 
 /// Keys of `[[tenant]]`.
-pub(super) const TENANT_KEYS: [&str; 12] = [
+pub(super) const TENANT_KEYS: [&str; 20] = [
     "name",
     "listen",
     "unix_socket",
@@ -45,6 +47,60 @@ pub(super) const TENANT_KEYS: [&str; 12] = [
     "segment_size",
     "value_limit",
     "eviction",
+    "device",
+    "group",
+    "class",
+    "target",
+    "weight",
+    "share_max",
+    "bytes_s_max",
+    "slowdown_max",
+];
+
+/// Keys of `[sharing]`.
+pub(super) const SHARING_KEYS: [&str; 3] = ["policy", "parameters", "decisions_max"];
+
+/// Keys of `[[group]]`.
+pub(super) const GROUP_KEYS: [&str; 9] = [
+    "name",
+    "policy",
+    "parameters",
+    "class",
+    "target",
+    "weight",
+    "share_max",
+    "bytes_s_max",
+    "slowdown_max",
+];
+
+/// Keys of `[sharing.parameters]` and `[group.parameters]`.
+pub(super) const PARAMETER_KEYS: [&str; 26] = [
+    "tick",
+    "enforcement",
+    "epoch_tick",
+    "epoch_ticks",
+    "watch_shortest",
+    "watch_longest",
+    "watch_tail_min",
+    "pace",
+    "expense",
+    "metric",
+    "candidates_max",
+    "slack_min",
+    "share_min",
+    "patience_max",
+    "interval",
+    "unfairness_max",
+    "rounds",
+    "equalise",
+    "margin",
+    "period",
+    "donation",
+    "alone_period",
+    "pause",
+    "pause_requests_min",
+    "pause_max",
+    "load_change",
 ];
 
 /// Every unknown key of the document.
@@ -56,15 +112,37 @@ pub(super) fn unknown_keys(document: &DeTable<'_>, origin: &Origin) -> Vec<Probl
             ("limits", DeValue::Table(table)) => {
                 check_table(table, "in [limits]", &LIMITS_KEYS, origin, &mut problems);
             }
+            ("sharing", DeValue::Table(table)) => {
+                check_table(table, "in [sharing]", &SHARING_KEYS, origin, &mut problems);
+                check_parameters(table, "in [sharing.parameters]", origin, &mut problems);
+            }
             ("tenant", DeValue::Array(tenants)) => {
                 for tenant in tenants.iter().filter_map(|tenant| tenant.get_ref().as_table()) {
                     check_table(tenant, "in [[tenant]]", &TENANT_KEYS, origin, &mut problems);
+                }
+            }
+            ("group", DeValue::Array(groups)) => {
+                for group in groups.iter().filter_map(|group| group.get_ref().as_table()) {
+                    check_table(group, "in [[group]]", &GROUP_KEYS, origin, &mut problems);
+                    check_parameters(group, "in [group.parameters]", origin, &mut problems);
                 }
             }
             _ => {}
         }
     }
     problems
+}
+
+fn check_parameters(
+    scope: &DeTable<'_>,
+    whereabouts: &str,
+    origin: &Origin,
+    problems: &mut Vec<Problem>,
+) {
+    let parameters = scope.iter().find(|(name, _)| name.get_ref().as_ref() == "parameters");
+    if let Some(table) = parameters.and_then(|(_, value)| value.get_ref().as_table()) {
+        check_table(table, whereabouts, &PARAMETER_KEYS, origin, problems);
+    }
 }
 
 fn check_table(

@@ -7,10 +7,15 @@
 mod check;
 mod file;
 mod locate;
+mod parameters;
 mod settings;
+mod sharing;
 
 pub use check::Machine;
-pub use file::{Origin, RawConfig, RawLimits, RawTenant, SizeText, TextOrList};
+pub use file::{
+    Origin, RawConfig, RawGroup, RawLimits, RawParameters, RawSharing, RawTenant, SizeText,
+    TextOrList,
+};
 pub use settings::{AdminAddress, ConnectionLimits, Settings, TenantSettings};
 pub use toml::Spanned;
 

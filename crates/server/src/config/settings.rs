@@ -9,7 +9,7 @@ use entresol_cache::{Config as CacheConfig, Eviction};
 use entresol_media::{BackendChoice, MediumSpec};
 
 /// Everything a server runs with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Event loops, one thread each.
     pub threads: usize,
@@ -27,6 +27,8 @@ pub struct Settings {
     pub io_backend: BackendChoice,
     /// What one connection may hold.
     pub limits: ConnectionLimits,
+    /// How tenants share what they lie on. Its tenants are those below, numbered by their place.
+    pub sharing: entresol_sharing::Settings,
     /// The tenants, in the order of the file.
     pub tenants: Vec<TenantSettings>,
 }
@@ -83,12 +85,20 @@ pub struct TenantSettings {
     pub eviction: Eviction,
     /// The medium's cost table; looked for beside the medium if absent.
     pub cost_table: Option<PathBuf>,
+    /// The device that the medium lies on, if its path does not tell.
+    pub device: Option<String>,
     /// For measuring only: every get is answered with this many bytes, every store with success,
     /// and the cache is never asked. What is left is the cost of the connection.
     pub null_store_bytes: Option<usize>,
 }
 
 impl TenantSettings {
+    /// The device whose time the tenant shares with all others on it.
+    #[must_use]
+    pub fn device(&self) -> String {
+        self.device.clone().unwrap_or_else(|| self.medium.device())
+    }
+
     /// What the tenant's cache is made from, in a server with these `settings`.
     #[must_use]
     pub fn cache(&self, settings: &Settings) -> CacheConfig {

@@ -7,12 +7,15 @@ use entresol_base::ByteSize;
 use entresol_cache::Eviction;
 use entresol_media::MediumSpec;
 
-use super::locate::{LIMITS_KEYS, TENANT_KEYS, TOP_KEYS};
+use super::locate::{GROUP_KEYS, LIMITS_KEYS, PARAMETER_KEYS, SHARING_KEYS, TENANT_KEYS, TOP_KEYS};
 use super::*;
 
 const MACHINE: Machine = Machine { memory: ByteSize::gib(16), processors: 2 };
 
 const SMALLEST: &str = "[[tenant]]\nname = \"a\"\nlisten = \"127.0.0.1:11211\"\n";
+
+/// Keys that the tests of sharing are about.
+const SHARED: [&str; 2] = ["sharing", "group"];
 
 /// The text is refused with exactly one problem, which reads so.
 fn refused(text: &str, problem: &str) {
@@ -73,6 +76,7 @@ segment_size = "2MiB"
 value_limit = "1MiB"
 eviction = "fifo"
 cost_table = "/mnt/ssd/alpha.costs.json"
+device = "ssd0"
 "#;
     let settings = parse("server.toml", text, &MACHINE).unwrap();
     assert_eq!((settings.threads, settings.admin, settings.huge_pages), (3, None, false));
@@ -85,10 +89,12 @@ cost_table = "/mnt/ssd/alpha.costs.json"
     assert_eq!(tenant.eviction, Eviction::Fifo);
     assert_eq!(tenant.medium_quota, ByteSize::gib(1));
     assert_eq!(tenant.cost_table, Some(PathBuf::from("/mnt/ssd/alpha.costs.json")));
+    assert_eq!(settings.sharing.media, ["ssd0"]);
     let cache = tenant.cache(&settings);
     assert_eq!(cache.restart_dir, Some(PathBuf::from("/var/lib/entresol/alpha")));
     for key in TOP_KEYS.iter().chain(&LIMITS_KEYS).chain(&TENANT_KEYS) {
-        assert!(text.contains(key), "{key} is known but not in this test");
+        let elsewhere = SHARED.contains(key) || GROUP_KEYS.contains(key);
+        assert!(elsewhere || text.contains(key), "{key} is known but not in this test");
     }
 }
 
@@ -235,4 +241,234 @@ fn all_problems_are_told_at_once() {
     let text = format!("{SMALLEST}connections = 0\neviction = \"none\"\n");
     let error = parse("server.toml", &text, &MACHINE).unwrap_err();
     assert_eq!(error.problems.len(), 2, "{error}");
+}
+
+mod sharing {
+    use super::*;
+    use entresol_sharing::settings::{
+        Donation, Enforcement, EpochSettings, Expense, LimitSettings, Metric, Pace,
+    };
+    use entresol_sharing::{Class, PolicySettings, Target};
+
+    /// Two tenants in DRAM at lines 1 and 5, with `more` in the first one's table at line 4, and
+    /// `end` behind both.
+    fn two(more: &str, end: &str) -> String {
+        format!("{SMALLEST}{more}\n[[tenant]]\nname = \"b\"\nlisten = \"127.0.0.1:1\"\n{end}\n")
+    }
+
+    fn of(text: &str) -> entresol_sharing::Settings {
+        parse("server.toml", text, &MACHINE).expect(text).sharing
+    }
+
+    #[test]
+    fn nothing_said_is_no_policy() {
+        let sharing = of(&two("", ""));
+        assert_eq!(sharing.policy, PolicySettings::None);
+        assert_eq!((sharing.media, sharing.tenants.len()), (vec!["dram".to_owned()], 2));
+    }
+
+    #[test]
+    fn a_share_is_of_the_medium_that_its_tenant_is_on() {
+        let text = two(
+            "share_max = \"12.5%\"\nmedium = \"file:/ssd/a,model=nand-p3700\"\nmedium_quota = \"1GiB\"",
+            "[sharing]\npolicy = \"limit\"",
+        );
+        let sharing = of(&text);
+        assert_eq!(sharing.media, ["dram", "file:/ssd,model=nand-p3700"]);
+        assert_eq!(sharing.tenants[0].share_max, [None, Some(0.125)]);
+        assert_eq!(sharing.tenants[1].share_max, [None, None]);
+        assert_eq!(sharing.policy, PolicySettings::Limit(LimitSettings::default()));
+    }
+
+    #[test]
+    fn files_of_one_device_share_one_medium() {
+        let on = |name: &str, port: u32, medium: &str, device: &str| {
+            format!(
+                "[[tenant]]\nname = \"{name}\"\nlisten = \"127.0.0.1:{port}\"\nmedium = \
+                 \"file:{medium}\"\nmedium_quota = \"1GiB\"\n{device}\n"
+            )
+        };
+        let media = |text: String| of(&text).media;
+        let same = on("a", 1, "/ssd/a", "") + &on("b", 2, "/ssd/b", "");
+        assert_eq!(media(same), ["file:/ssd"]);
+        let two = on("a", 1, "/ssd/a", "") + &on("b", 2, "/ssd2/b", "");
+        assert_eq!(media(two), ["file:/ssd", "file:/ssd2"]);
+        let device = "device = \"nvme0\"";
+        let told = on("a", 1, "/ssd/a", device) + &on("b", 2, "/ssd2/b", device);
+        assert_eq!(media(told), ["nvme0"]);
+    }
+
+    #[test]
+    fn promises_and_groups_are_read() {
+        let text = two(
+            "class = \"latency-critical\"\ntarget = \"p99.9 1500us\"\nweight = 2\ngroup = \"front\"",
+            "group = \"back\"\nbytes_s_max = \"64MiB\"\n[sharing]\npolicy = \"fair\"\ndecisions_max = 9\n\
+             [[group]]\nname = \"front\"\npolicy = \"qos\"\nweight = 1.5\nslowdown_max = 1.2\n\
+             [[group]]\nname = \"back\"\npolicy = \"bandwidth\"\n[group.parameters]\ntick = \"5ms\"",
+        );
+        let sharing = of(&text);
+        let (first, second) = (&sharing.tenants[0], &sharing.tenants[1]);
+        assert_eq!(first.class, Class::LatencyCritical);
+        let target = Target { percent: 99.9, latency: Duration::from_micros(1500) };
+        assert_eq!((first.target, first.weight), (Some(target), 2.0));
+        assert_eq!(
+            (first.group.as_deref(), second.group.as_deref()),
+            (Some("front"), Some("back"))
+        );
+        assert_eq!(second.bytes_s_max, Some(64.0 * 1024.0 * 1024.0));
+        assert_eq!((sharing.policy.name(), sharing.decisions_max), ("fair", 9));
+        assert_eq!(sharing.groups[0].whole.slowdown_max, Some(1.2));
+        assert_eq!(sharing.groups[0].whole.weight, 1.5);
+        let PolicySettings::Bandwidth(bandwidth) = &sharing.groups[1].policy else {
+            panic!("{:?}", sharing.groups[1].policy)
+        };
+        assert_eq!(bandwidth.tick, Duration::from_millis(5));
+    }
+
+    fn with(policy: &str, parameters: &str) -> String {
+        let target = "class = \"latency-critical\"\ntarget = \"p99 1ms\"";
+        let promise = if policy == "qos" || policy == "caladan" { target } else { "" };
+        let end = format!("[sharing]\npolicy = \"{policy}\"\n[sharing.parameters]\n{parameters}");
+        two(promise, &end)
+    }
+
+    #[test]
+    fn every_parameter_is_read() {
+        let epochs = "enforcement = \"epochs\"\nepoch_tick = \"20ms\"\nepoch_ticks = 50";
+        let alone = "alone_period = \"2s\"\npause = \"2ms\"\npause_requests_min = 16\n\
+                     pause_max = \"4ms\"\nload_change = \"50%\"";
+        let qos = "tick = \"5ms\"\nwatch_shortest = \"50ms\"\nwatch_longest = \"1s\"\n\
+                   watch_tail_min = 200\npace = \"published\"\nexpense = \"64MiB\"\n\
+                   metric = \"p99.9\"\ncandidates_max = 5\nslack_min = \"30%\"\n\
+                   share_min = \"1%\"\npatience_max = \"60s\"";
+        let fair = "tick = \"5ms\"\ninterval = \"200ms\"\nmetric = \"mean\"\n\
+                    unfairness_max = 1.1\nrounds = 20\nequalise = false\nmargin = \"10%\"\n\
+                    share_min = \"1%\"\npatience_max = \"60s\"";
+        let shares = "tick = \"5ms\"\nperiod = \"100ms\"\ndonation = \"15%\"\n\
+                      metric = \"throughput\"\nmargin = \"10%\"";
+        let (fair, shares) = (format!("{fair}\n{alone}"), format!("{shares}\n{epochs}\n{alone}"));
+        let all = [qos, &fair, &shares].concat();
+        for key in PARAMETER_KEYS {
+            let written = all.contains(&format!("{key} ="));
+            assert!(written, "{key} is known but not in this test");
+        }
+        for key in SHARING_KEYS {
+            assert!(["policy", "parameters", "decisions_max"].contains(&key), "{key}");
+        }
+        let held =
+            Enforcement::Epochs(EpochSettings { tick: Duration::from_millis(20), ticks: 50 });
+        let PolicySettings::Limit(limit) = of(&with("limit", epochs)).policy else { panic!() };
+        assert_eq!(limit.enforcement, held);
+        let PolicySettings::Qos(qos) = of(&with("qos", qos)).policy else { panic!() };
+        assert_eq!((qos.pace, qos.expense), (Pace::Published, Expense::Bytes(67_108_864.0)));
+        assert_eq!((qos.metric, qos.candidates_max), (Some(Metric::Percentile(99.9)), 5));
+        assert_eq!((qos.slack_min, qos.share_min), (0.3, 0.01));
+        assert_eq!((qos.watch.shortest.as_millis(), qos.watch.tail_min), (50, 200));
+        assert_eq!((qos.watch.longest.as_secs(), qos.patience_max.as_secs()), (1, 60));
+        let PolicySettings::Fair(fair) = of(&with("fair", &fair)).policy else { panic!() };
+        assert_eq!((fair.metric, fair.rounds, fair.equalise), (Metric::Mean, 20, false));
+        assert_eq!((fair.unfairness_max, fair.margin, fair.share_min), (1.1, 0.1, 0.01));
+        assert_eq!((fair.alone.operations_min, fair.alone.change), (16, 0.5));
+        let PolicySettings::Proportional(shares) = of(&with("proportional", &shares)).policy else {
+            panic!()
+        };
+        assert_eq!((shares.enforcement, shares.donation), (held, Donation::Steps(0.15)));
+        assert_eq!((shares.alone.pause.as_millis(), shares.alone.pause_max.as_millis()), (2, 4));
+        assert_eq!((shares.period.as_millis(), shares.alone.period.as_secs()), (100, 2));
+        let PolicySettings::Qos(qos) = of(&with("qos", "expense = \"5%\"")).policy else {
+            panic!()
+        };
+        assert_eq!(qos.expense, Expense::Share(0.05));
+    }
+
+    #[test]
+    fn what_cannot_be_shared_so_is_refused_with_its_line() {
+        let limit = "[sharing]\npolicy = \"limit\"";
+        refused(
+            &two("share_max = \"70%\"", &format!("share_max = \"40%\"\n{limit}")),
+            "server.toml:8: the shares of dram add up to 110.0%; lower them to 100% in all",
+        );
+        refused(
+            &two("share_max = \"120%\"", limit),
+            "server.toml:4: tenant 'a': a share of 120.0% is none; write 0% to 100%\n\
+             server.toml:4: the shares of dram add up to 120.0%; lower them to 100% in all",
+        );
+        let best_effort = two("target = \"p99 1ms\"", "[sharing]\npolicy = \"qos\"");
+        refused(
+            &best_effort,
+            "server.toml:4: tenant 'a': a best-effort tenant has no target; make it \
+             latency-critical, or remove the target\n\
+             server.toml:9: policy 'qos': no tenant has a target to keep; give a latency-critical \
+             tenant a target, or choose another policy",
+        );
+        refused(
+            &two("", "[sharing]\npolicy = \"limt\""),
+            "server.toml:9: there is no policy 'limt': did you mean 'limit'?",
+        );
+        refused(
+            &two("share_max = \"10%\"", ""),
+            "server.toml:4: tenant 'a': has a share_max, which policy 'none' does not read; choose \
+             policy 'limit', or remove it",
+        );
+        refused(
+            &two("group = \"frnt\"", "group = \"front\"\n[[group]]\nname = \"front\""),
+            "server.toml:4: tenant 'a': there is no group 'frnt'; did you mean 'front'?",
+        );
+    }
+
+    #[test]
+    fn words_and_numbers_that_make_no_sense_are_refused_with_their_line() {
+        for (line, problem) in [
+            ("share_max = \"10\"", "share_max is '10'; write a part of the whole as \"10%\""),
+            (
+                "class = \"critical\"",
+                "class is 'critical'; it must be one of latency-critical, best-effort",
+            ),
+            (
+                "target = \"2ms\"",
+                "target is '2ms'; write a percentile and a time, such as \"p99 2ms\" or \"p99.9 10ms\"",
+            ),
+        ] {
+            refused(&two(line, ""), &format!("server.toml:4: {problem}"));
+        }
+        for (policy, line, problem) in [
+            ("limit", "tick = \"1ms\"", "policy 'limit' does not read tick; remove it"),
+            (
+                "limit",
+                "epoch_ticks = 5",
+                "a bucket has no epochs; add enforcement = \"epochs\", or remove this",
+            ),
+            (
+                "fair",
+                "metric = \"men\"",
+                "metric is 'men'; it must be one of throughput, mean, p99; did you mean 'mean'?",
+            ),
+            (
+                "fair",
+                "unfairness_max = 0.5",
+                "policy 'fair': unfairness_max is 0.5; write a number above 1; 1.05 is usual",
+            ),
+            (
+                "fair",
+                "pause = \"6ms\"",
+                "policy 'fair': a pause lasts from pause to pause_max; write 1ms and 5ms",
+            ),
+            ("fair", "rounds = 0", "rounds is 0; it must be from 1 to 1000000000"),
+            (
+                "proportional",
+                "donation = \"200%\"",
+                "policy 'proportional': a step of 2; write 0.1 or so",
+            ),
+        ] {
+            refused(&with(policy, line), &format!("server.toml:11: {problem}"));
+        }
+        refused(
+            &two("", "[sharing]\npolcy = \"limit\""),
+            "server.toml:9: unknown key 'polcy' in [sharing]; did you mean 'policy'?",
+        );
+        refused(
+            &with("limit", "enforcment = \"bucket\""),
+            "server.toml:11: unknown key 'enforcment' in [sharing.parameters]; did you mean 'enforcement'?",
+        );
+    }
 }

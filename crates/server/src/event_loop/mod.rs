@@ -1,14 +1,17 @@
 //! One event loop: a thread that waits for its sockets, its block files and its timers, and never
 //! for anything else.
 //!
-//! Each wake-up reads the clock once, gives every ready connection one turn (one read, the whole
+//! Each wake-up reads the clock, gives every ready connection one turn (one read, the whole
 //! requests in it, one write), then hands all reads of block files that the turns asked for to
-//! the system together. Who has more to do than a turn allows stands in a queue behind the others.
+//! the system together, and reads the clock again, to know how long the answers took. Who has more
+//! to do than a turn allows stands in a queue behind the others.
 
+mod answers;
 mod buffers;
 mod orders;
 mod reads;
 mod seats;
+mod throttled;
 mod timers;
 mod turn;
 
@@ -19,7 +22,7 @@ use std::sync::Arc;
 use entresol_base::{Clock, Nanos};
 use mio::{Events, Poll, Token, Waker};
 
-pub(crate) use orders::{LoopHandle, Order, start};
+pub(crate) use orders::{LoopBell, LoopHandle, Order, start};
 
 use crate::buffer::BufferPool;
 use crate::config::ConnectionLimits;
@@ -27,6 +30,7 @@ use crate::connection::Connection;
 use crate::executor::{Executor, Now, Output};
 use crate::slab::{Key, Slab};
 use crate::slow_log::SlowLog;
+use answers::Answered;
 use orders::Mailbox;
 use seats::{LoopSeat, Source};
 use timers::Timers;
@@ -55,6 +59,13 @@ pub(crate) struct EventLoop {
     /// Listeners that may have more to accept.
     accepting: VecDeque<Key>,
     timers: Timers,
+    /// Places of the tenants that have connections waiting for their account.
+    throttled: Vec<usize>,
+    /// When what this round finds can first have arrived.
+    arrival: Nanos,
+    round_ended: Nanos,
+    /// What was answered in this round.
+    answered: Vec<Answered>,
     executor: Executor,
     output: Output,
     buffers: BufferPool,
@@ -75,23 +86,20 @@ impl EventLoop {
                 tracing::error!(thread, %error, "cannot wait for events; this event loop ends");
                 return false;
             }
-            self.read_clock();
+            self.begin_round();
             for event in &events {
                 self.dispatch(event);
             }
             self.accept_more();
             self.wake_parked();
+            self.serve_throttled();
             self.serve_ready();
             self.submit_reads();
+            self.end_round();
             self.sweep();
             self.end_if_drained();
         }
         true
-    }
-
-    fn read_clock(&mut self) {
-        let nanos = self.clock.now();
-        self.now = Now { nanos, seconds: self.timers.seconds(nanos, self.clock.as_ref()) };
     }
 
     fn dispatch(&mut self, event: &mio::event::Event) {
@@ -101,7 +109,10 @@ impl EventLoop {
             let Some(connection) = self.connections.get_mut(key) else { return };
             let over = event.is_read_closed() || event.is_error();
             connection.half_closed |= over;
-            connection.readable |= over || event.is_readable();
+            if !connection.readable && (over || event.is_readable()) {
+                connection.readable = true;
+                connection.readable_since = self.arrival;
+            }
             self.enqueue(key);
         } else if event.token() == MAILBOX {
             self.read_mailbox();
@@ -143,7 +154,8 @@ impl EventLoop {
             return Some(std::time::Duration::ZERO);
         }
         let accept_at = (!self.accepting.is_empty()).then_some(self.timers.accept_at());
-        let next = [self.timers.next(), accept_at, self.draining].into_iter().flatten().min()?;
+        let next = [self.timers.next(), self.next_question(), accept_at, self.draining];
+        let next = next.into_iter().flatten().min()?;
         Some(next.since(self.now.nanos))
     }
 
@@ -158,6 +170,9 @@ impl EventLoop {
     fn close(&mut self, key: Key) {
         if let Some(mut connection) = self.connections.remove(key) {
             connection.stream.deregister(self.poll.registry());
+            if connection.waiting {
+                self.leave_waiting(connection.seat, key);
+            }
             if let Some(Some(seat)) = self.seats.get_mut(connection.seat) {
                 seat.buffers.change(connection.counted_bytes, 0);
             }

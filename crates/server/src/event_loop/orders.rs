@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -34,24 +35,49 @@ pub(crate) enum Order {
 #[derive(Default)]
 pub(super) struct Mailbox {
     orders: Mutex<Vec<(Order, Sender<io::Result<()>>)>>,
+    /// Some tenant's limit was changed.
+    limits_changed: AtomicBool,
 }
 
 /// The controlling thread's hold of a loop.
 pub(crate) struct LoopHandle {
-    mailbox: Arc<Mailbox>,
-    waker: Waker,
+    bell: LoopBell,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What wakes a loop; anybody may hold one.
+#[derive(Clone)]
+pub(crate) struct LoopBell {
+    mailbox: Arc<Mailbox>,
+    waker: Arc<Waker>,
+}
+
+impl LoopBell {
+    /// Tells the loop that a tenant may be allowed more than before.
+    pub(crate) fn limits_changed(&self) {
+        self.mailbox.limits_changed.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        if let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "cannot wake an event loop");
+        }
+    }
 }
 
 impl LoopHandle {
     /// Gives an order; the answer arrives once it is carried out.
     pub(crate) fn order(&self, order: Order) -> Receiver<io::Result<()>> {
         let (answer, answered) = channel();
-        self.mailbox.orders.lock().push((order, answer));
-        if let Err(error) = self.waker.wake() {
-            tracing::error!(%error, "cannot wake an event loop");
-        }
+        self.bell.mailbox.orders.lock().push((order, answer));
+        self.bell.ring();
         answered
+    }
+
+    /// What wakes this loop.
+    pub(crate) fn bell(&self) -> LoopBell {
+        self.bell.clone()
     }
 
     /// Waits until the loop has ended.
@@ -73,7 +99,7 @@ pub(crate) fn start(
 ) -> io::Result<LoopHandle> {
     let clock = Arc::clone(&registry.clock);
     let poll = Poll::new()?;
-    let waker = new_waker(&poll)?;
+    let waker = Arc::new(new_waker(&poll)?);
     let mailbox = Arc::new(Mailbox::default());
     let (nanos, seconds) = (clock.now(), clock.seconds());
     let own_mailbox = Arc::clone(&mailbox);
@@ -92,6 +118,10 @@ pub(crate) fn start(
             ready: Default::default(),
             accepting: Default::default(),
             timers: Timers::default(),
+            throttled: Vec::new(),
+            arrival: nanos,
+            round_ended: nanos,
+            answered: Vec::new(),
             executor: Default::default(),
             output: Default::default(),
             buffers: Default::default(),
@@ -102,7 +132,7 @@ pub(crate) fn start(
         alarm.armed = !event_loop.run();
     };
     let thread = std::thread::Builder::new().name(format!("loop-{number}")).spawn(run)?;
-    Ok(LoopHandle { mailbox, waker, thread: Some(thread) })
+    Ok(LoopHandle { bell: LoopBell { mailbox, waker }, thread: Some(thread) })
 }
 
 /// Reports a loop that ends without having been told to, be it by panic.
@@ -121,6 +151,9 @@ impl Drop for Alarm {
 
 impl EventLoop {
     pub(super) fn read_mailbox(&mut self) {
+        if self.mailbox.limits_changed.swap(false, Ordering::Acquire) {
+            self.ask_again();
+        }
         let orders = std::mem::take(&mut *self.mailbox.orders.lock());
         for (order, answer) in orders {
             let done = self.obey(order);

@@ -140,6 +140,7 @@ impl EventLoop {
         }
         reads.completions = completions;
         for key in finished {
+            self.count_answered(key);
             self.finish_after_reads(key);
         }
     }

@@ -9,6 +9,7 @@ use mio::{Interest, Token};
 
 use super::buffers::BufferQuota;
 use super::reads::Reads;
+use super::throttled::Waiting;
 use super::{EventLoop, connection_token, source_token};
 use crate::config::ConnectionLimits;
 use crate::connection::{Connection, Stream};
@@ -30,6 +31,8 @@ pub(super) struct LoopSeat {
     pub(super) reads: Reads,
     /// What its connections' buffers may hold in this loop, and what they hold.
     pub(super) buffers: BufferQuota,
+    /// Connections that wait for the tenant's account.
+    pub(super) waiting: Waiting,
     sources: Vec<Key>,
 }
 
@@ -85,7 +88,9 @@ impl EventLoop {
         if self.seats.len() <= place {
             self.seats.resize_with(place + 1, || None);
         }
-        self.seats[place] = Some(LoopSeat { seat, name, limits, reads, buffers, sources });
+        let waiting = Waiting::default();
+        let seat = LoopSeat { seat, name, limits, reads, buffers, waiting, sources };
+        self.seats[place] = Some(seat);
         Ok(())
     }
 
@@ -119,6 +124,7 @@ impl EventLoop {
         for key in theirs {
             self.close(key);
         }
+        self.throttled.retain(|throttled| *throttled != place);
         if let Some(seat) = self.seats.get_mut(place) {
             *seat = None;
         }

@@ -1,6 +1,9 @@
 //! A connection's turn: what is due is sent, one read, the whole requests in it, one write.
 
+use entresol_base::Nanos;
+
 use super::EventLoop;
+use super::answers::Answered;
 use super::seats::LoopSeat;
 use crate::connection::{Connection, Transfer};
 use crate::executor::{Then, Turn};
@@ -44,12 +47,14 @@ impl EventLoop {
         if seat.buffers.is_full() {
             return self.wait_for_buffers(key);
         }
-        if !connection.runnable && !receive(connection, seat, &mut self.buffers) {
+        let has_work = connection.runnable || connection.readable;
+        if has_work && !connection.called && seat.waiting.is_any() {
+            self.join_waiting(key);
+            return After::Wait;
+        }
+        if !connection.runnable && !receive(connection, seat, &mut self.buffers, now.nanos) {
             let ended = connection.half_closed && !connection.readable;
             return if ended { After::Close } else { self.finish(key) };
-        }
-        if self.slow_log.is_on() && connection.begun.is_none() {
-            connection.begun = Some(now.nanos);
         }
         self.output.bytes.clear();
         let turn = self.executor.run(
@@ -69,14 +74,13 @@ impl EventLoop {
         let now = self.now.nanos;
         let Some(connection) = self.connections.get_mut(key) else { return After::Wait };
         let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return After::Close };
-        if connection.begun.is_some() {
-            connection.begun_requests += turn.requests;
-        }
+        connection.unanswered += turn.requests;
         if turn.consumed > 0 {
             connection.guard.client.is_active(now);
             connection.stalled_since = None;
         }
         connection.runnable = !matches!(turn.then, Then::Read { .. } | Then::Close);
+        let mut throttled_until = None;
         match turn.then {
             Then::Read { needed } => {
                 connection.needed = needed;
@@ -89,17 +93,32 @@ impl EventLoop {
                 connection.parked_until = Some(until);
                 self.timers.park(key, until);
             }
+            Then::Throttle { until } => throttled_until = Some(until),
             Then::Fetch(read) => seat.reads.fetch(key, connection, read),
             Then::Close => connection.closing = true,
         }
         self.buffers.settle(&mut connection.input);
         if self.output.holes.is_empty() {
             send(connection, seat, &self.output.bytes, now);
+            self.count_answered(key);
         } else {
             std::mem::swap(&mut connection.output, &mut self.output);
             seat.reads.fill_holes(key, connection);
         }
+        if let Some(until) = throttled_until {
+            self.wait_for_account(key, until, turn.requests > 0);
+        }
         self.finish(key)
+    }
+
+    /// Notes that a connection's requests have been answered.
+    pub(super) fn count_answered(&mut self, key: Key) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        let requests = std::mem::take(&mut connection.unanswered);
+        if requests > 0 {
+            let (seat, arrived) = (connection.seat, connection.arrived);
+            self.answered.push(Answered { seat, arrived, requests });
+        }
     }
 
     /// Whether the connection waits, comes again or goes.
@@ -127,33 +146,12 @@ impl EventLoop {
         if connection.runnable || connection.readable {
             return After::Again;
         }
-        self.rest(key);
         if self.draining.is_some() { After::Close } else { After::Wait }
-    }
-
-    /// A connection that has nothing to do: everything it asked for is answered.
-    fn rest(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        if let Some(begun) = connection.begun.take() {
-            let took = self.clock.now().since(begun);
-            let requests = std::mem::take(&mut connection.begun_requests);
-            if requests > 0
-                && self.slow_log.is_slow(took)
-                && let Some(Some(seat)) = self.seats.get(connection.seat)
-            {
-                seat.seat.counters.slow_requests.add(requests as u64);
-                self.slow_log.log(&seat.name, requests, took, self.now.nanos);
-            }
-        }
     }
 }
 
 /// Sends what earlier turns have left; `None` if nothing is left now.
-fn send_backlog(
-    connection: &mut Connection,
-    seat: &mut LoopSeat,
-    now: entresol_base::Nanos,
-) -> Option<After> {
+fn send_backlog(connection: &mut Connection, seat: &mut LoopSeat, now: Nanos) -> Option<After> {
     if !connection.has_backlog() {
         return None;
     }
@@ -176,7 +174,7 @@ fn send_backlog(
 }
 
 /// Sends the turn's replies; what the client does not take becomes its backlog.
-fn send(connection: &mut Connection, seat: &mut LoopSeat, bytes: &[u8], now: entresol_base::Nanos) {
+fn send(connection: &mut Connection, seat: &mut LoopSeat, bytes: &[u8], now: Nanos) {
     if bytes.is_empty() {
         return;
     }
@@ -203,6 +201,7 @@ fn receive(
     connection: &mut Connection,
     seat: &mut LoopSeat,
     buffers: &mut crate::buffer::BufferPool,
+    now: Nanos,
 ) -> bool {
     if !connection.readable {
         return false;
@@ -216,6 +215,11 @@ fn receive(
             seat.seat.counters.bytes_read.add(count as u64);
             // Less than was offered: the socket is empty, and more will come with a new event.
             connection.readable = count == offered || connection.half_closed || count == 0;
+            if count > 0 {
+                connection.arrived = connection.readable_since;
+                // What is left may have been there by now, and not been seen before.
+                connection.readable_since = now;
+            }
             count > 0
         }
         Transfer::Blocked => {

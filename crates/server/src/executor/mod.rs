@@ -85,6 +85,11 @@ pub enum Then {
         /// When to come again.
         until: Nanos,
     },
+    /// The tenant's account lets nothing more happen before this moment.
+    Throttle {
+        /// When to ask again.
+        until: Nanos,
+    },
     /// The next request needs an old value: read it, [`Session::provide`] it, come again.
     Fetch(PendingRead),
     /// The client asked for the end or broke the protocol: send what is due and close.
@@ -113,8 +118,6 @@ enum Flow {
 const TURN_BYTES: usize = 256 * 1024;
 /// How long a connection waits for a write buffer to come back.
 const WRITE_WAIT: std::time::Duration = std::time::Duration::from_micros(500);
-/// How long a connection of a stopped tenant waits before it asks again.
-const STOPPED_WAIT: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// One thread's executor: scratch memory that all its connections share.
 #[derive(Debug, Default)]
@@ -259,17 +262,13 @@ impl<'c> Call<'c> {
         {
             return Some(Then::Yield);
         }
-        match self.seat.worker.admit(self.now.nanos) {
-            Admission::Go => None,
-            Admission::Wait { until } => {
-                self.seat.counters.throttled.count();
-                Some(Then::Park { until })
-            }
-            Admission::Stopped => {
-                self.seat.counters.throttled.count();
-                Some(Then::Park { until: self.now.nanos.after(STOPPED_WAIT) })
-            }
-        }
+        let until = match self.seat.worker.admit(self.now.nanos) {
+            Admission::Go => return None,
+            Admission::Wait { until } => until,
+            Admission::Stopped => Nanos(u64::MAX),
+        };
+        self.seat.counters.account_refusals.count();
+        Some(Then::Throttle { until })
     }
 
     #[inline]

@@ -262,7 +262,7 @@ fn a_stopped_tenant_is_parked_and_later_served() {
     let account = Arc::clone(client.seat.tenant.cache().account());
     account.set_limit(Limit::Stopped);
     client.input.extend_from_slice(b"get a\r\n");
-    let Then::Park { until } = client.turn() else { panic!("not parked") };
+    let Then::Throttle { until } = client.turn() else { panic!("not parked") };
     assert!(until > client.clock.now());
     assert_eq!(client.output.bytes, b"");
     account.set_limit(Limit::Unlimited);

@@ -39,3 +39,61 @@ fn metrics_health_and_statistics() {
     assert!(fetch(&running, "/nothing").starts_with("HTTP/1.1 404 "));
     running.stop().unwrap();
 }
+
+#[test]
+fn sharing_is_shown_as_metrics_as_json_and_as_a_page() {
+    let text = format!(
+        "admin = \"127.0.0.1:0\"\n{}{}[sharing]\npolicy = \"limit\"\n",
+        tenant("a", "share_max = \"10%\""),
+        tenant("b", "")
+    );
+    let running = start(&text);
+    let mut client = Client::of(&running, "a");
+    for _ in 0..100 {
+        client.ask("set k 0 0 1\nv\nget k\n", "STORED\nVALUE k 0 1\nv\nEND\n");
+    }
+    let address = running.admin_address().unwrap();
+    crate::support::eventually("what was answered is seen", || {
+        entresol_server::view::fetch(address).unwrap().tenants[0].p99_us.is_some()
+    });
+    let view = entresol_server::view::fetch(address).unwrap();
+    assert_eq!((view.policy.as_str(), view.media.as_slice()), ("limit", &["dram".to_owned()][..]));
+    let a = &view.tenants[0];
+    assert_eq!((a.name.as_str(), a.media[0].throttle.as_str()), ("a", "10.0%"));
+    assert_eq!(a.promise.as_deref(), Some("at most 10.0%"));
+    assert!(a.p50_us <= a.p99_us && a.p99_us <= a.p999_us, "{a:?}");
+    assert_eq!(view.tenants[1].media[0].throttle, "free");
+    assert_eq!(view.decisions[0].tenant.as_deref(), Some("a"));
+    let words = "on dram: free -> 10.0%: the share that it was given";
+    assert_eq!(view.decisions[0].text, words);
+
+    let metrics = fetch(&running, "/metrics");
+    for line in [
+        "entresol_sharing_policy_info{policy=\"limit\"} 1",
+        "entresol_sharing_decisions_total 1",
+        "entresol_device_share_allowed{tenant=\"a\",device=\"dram\"} 0.1",
+        "entresol_device_share_allowed{tenant=\"b\",device=\"dram\"} 1",
+        "entresol_response_time_seconds{tenant=\"a\",quantile=\"0.99\"} ",
+        "entresol_requests_per_second{tenant=\"b\"} 0",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+    let page = fetch(&running, "/");
+    assert!(page.contains("content-security-policy: default-src 'none'"), "{page}");
+    assert!(
+        !page.contains("http://") || page.matches("http://").count() == 1,
+        "one namespace only"
+    );
+    running.stop().unwrap();
+}
+
+#[test]
+fn whoever_is_no_admin_listener_is_told_so() {
+    let running = start(&tenant("a", ""));
+    let address = crate::support::address(&running, "a");
+    let error = entresol_server::view::fetch(address).unwrap_err().to_string();
+    assert!(error.contains("is it the admin listener?"), "{error}");
+    running.stop().unwrap();
+    let error = entresol_server::view::fetch(address).unwrap_err().to_string();
+    assert!(error.contains("no admin listener answers"), "{error}");
+}

@@ -8,5 +8,6 @@ mod limits;
 mod media;
 mod pipelining;
 mod reload;
+mod sharing;
 mod starting;
 mod support;

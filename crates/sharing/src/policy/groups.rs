@@ -64,7 +64,7 @@ impl Groups {
                 (inner.whole.id, Member { settings: &inner.whole, window })
             })
             .collect();
-        let outer_tick = Tick { now: tick.now, media: tick.media, tenants };
+        let outer_tick = Tick { tenants, ..*tick };
         let mut said = Decisions::new(OUTER_DECISIONS_MAX);
         let mut hands = Hands { throttles: &mut self.outer_throttles, log: &mut said };
         let next = self.outer.tick(&outer_tick, &mut hands);
@@ -120,7 +120,7 @@ impl Policy for Groups {
             };
             let tenants = tick.tenants.iter().filter(|(_, member)| here(member));
             let tenants = tenants.map(|(id, member)| (*id, member.clone())).collect();
-            Tick { now: tick.now, media: tick.media, tenants }
+            Tick { tenants, ..*tick }
         };
         let parts: Vec<Tick<'_>> = self.inner.iter().map(belongs).collect();
         let trying = self.inner.iter().position(|inner| inner.policy.is_trying());

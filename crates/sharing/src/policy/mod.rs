@@ -42,6 +42,8 @@ pub(crate) struct Tick<'a> {
     pub(crate) now: Nanos,
     /// How many media there are.
     pub(crate) media: usize,
+    /// Their names, for the log.
+    pub(crate) media_names: &'a [String],
     /// Those who have reported. Who hangs is not among them.
     pub(crate) tenants: BTreeMap<TenantId, Member<'a>>,
 }
@@ -93,7 +95,8 @@ impl Hands<'_> {
         let before = self.throttles.get(tenant, medium);
         if before != throttle {
             self.throttles.set(tenant, medium, throttle);
-            let text = format!("medium {}: {before} -> {throttle}: {}", medium.0, why());
+            let name = tick.media_names.get(medium.0).map_or("", String::as_str);
+            let text = format!("on {name}: {before} -> {throttle}: {}", why());
             self.log.add(tick.now, Some(tenant), text);
         }
     }

@@ -18,7 +18,7 @@ pub(super) fn mistakes(settings: &Settings) -> Vec<SettingsError> {
         found.together("media", "there is no medium to share", "name at least one");
     }
     names(settings, &mut found);
-    let media = settings.media.len();
+    let media = &settings.media;
     if settings.groups.is_empty() {
         scope(&settings.policy, &settings.tenants.iter().collect::<Vec<_>>(), media, &mut found);
     } else {
@@ -91,10 +91,15 @@ fn names(settings: &Settings, found: &mut Found) {
 }
 
 /// The tenants that stand beside each other under one policy.
-fn scope(policy: &PolicySettings, tenants: &[&TenantSettings], media: usize, found: &mut Found) {
+fn scope(
+    policy: &PolicySettings,
+    tenants: &[&TenantSettings],
+    media: &[String],
+    found: &mut Found,
+) {
     parameters(policy, found);
     for tenant in tenants {
-        promises(policy, tenant, media, found);
+        promises(policy, tenant, media.len(), found);
     }
     match policy {
         PolicySettings::Limit(_) => sums(tenants, media, found),
@@ -108,12 +113,12 @@ fn scope(policy: &PolicySettings, tenants: &[&TenantSettings], media: usize, fou
     }
 }
 
-fn sums(tenants: &[&TenantSettings], media: usize, found: &mut Found) {
-    for medium in 0..media {
+fn sums(tenants: &[&TenantSettings], media: &[String], found: &mut Found) {
+    for (medium, name) in media.iter().enumerate() {
         let shares = tenants.iter().filter_map(|tenant| *tenant.share_max.get(medium)?);
         let sum: f64 = shares.sum();
         if sum > 1.0 + SUM_GRACE {
-            let what = format!("the shares of medium {medium} add up to {:.1}%", sum * 100.0);
+            let what = format!("the shares of {name} add up to {:.1}%", sum * 100.0);
             found.together("share_max", &what, "lower them to 100% in all");
         }
     }

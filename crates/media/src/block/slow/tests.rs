@@ -173,3 +173,13 @@ fn a_watcher_of_edges_misses_nothing() {
         }
     }
 }
+
+#[test]
+fn files_of_one_folder_share_a_drive_and_others_do_not() {
+    let of = |path: &str, model| Drive::of(Path::new(path), model).expect("a drive");
+    let one = of("/nowhere/a", ModelName::Qlc5210);
+    assert!(Arc::ptr_eq(&one, &of("/nowhere/b", ModelName::Qlc5210)));
+    assert!(!Arc::ptr_eq(&one, &of("/elsewhere/a", ModelName::Qlc5210)));
+    assert!(!Arc::ptr_eq(&one, &of("/nowhere/a", ModelName::NandP3700)));
+    assert!(Drive::of(Path::new("/nowhere/a"), ModelName::Aep).is_err());
+}

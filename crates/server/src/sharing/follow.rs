@@ -1,0 +1,73 @@
+//! One tenant as the controller's thread sees it: what it read last, and what it has set.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use entresol_media::Usage;
+use entresol_sharing::{Follower, MediumId, Reading, Sketch, TenantId, Throttle};
+
+use crate::tenant::Tenant;
+
+/// A tenant that is followed.
+pub(super) struct Followed {
+    pub(super) id: TenantId,
+    /// What its account is on.
+    pub(super) medium: MediumId,
+    tenant: Arc<Tenant>,
+    latencies: Vec<Follower>,
+    /// What its account was last told; none before the first time.
+    set: Option<Throttle>,
+}
+
+/// Brings the list up to date with the tenants that are served. Whoever is in no configuration yet,
+/// or no more, is left out.
+pub(super) fn keep_up(
+    followed: &mut Vec<Followed>,
+    tenants: &[Arc<Tenant>],
+    ids: &BTreeMap<String, TenantId>,
+    media: &[String],
+) {
+    followed.retain(|one| tenants.iter().any(|tenant| Arc::ptr_eq(tenant, &one.tenant)));
+    for tenant in tenants {
+        let settings = tenant.settings();
+        let device = settings.device();
+        let medium = media.iter().position(|medium| *medium == device).map(MediumId);
+        let known = followed.iter_mut().find(|one| Arc::ptr_eq(&one.tenant, tenant));
+        match (known, ids.get(&settings.name), medium) {
+            (Some(one), _, Some(medium)) => one.medium = medium,
+            (None, Some(&id), Some(medium)) => {
+                let latencies = vec![Follower::default(); tenant.latencies().len()];
+                let tenant = Arc::clone(tenant);
+                followed.push(Followed { id, medium, tenant, latencies, set: None });
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Followed {
+    /// What the tenant has done so far, and its response times since the last call.
+    pub(super) fn read(&mut self, media: usize) -> Reading {
+        let mut latency = Sketch::new();
+        let mut operations = 0;
+        for (live, follower) in self.tenant.latencies().iter().zip(&mut self.latencies) {
+            follower.follow(live, &mut latency);
+            operations += live.count();
+        }
+        let mut used = vec![Usage::default(); media];
+        if let Some(used) = used.get_mut(self.medium.0) {
+            *used = self.tenant.cache().account().usage();
+        }
+        Reading { tenant: self.id, used, operations: Some(operations), latency }
+    }
+
+    /// Slows the tenant so from now on; whether it may use more than before.
+    pub(super) fn slow(&mut self, throttle: Throttle) -> bool {
+        if self.set == Some(throttle) {
+            return false;
+        }
+        let before = self.set.replace(throttle).unwrap_or_default();
+        self.tenant.cache().account().set_limit(throttle.limit());
+        throttle.share_max() > before.share_max()
+    }
+}

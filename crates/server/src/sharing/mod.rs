@@ -1,0 +1,166 @@
+//! Sharing, live: a thread that tells the controller what every tenant did and puts what it says
+//! into effect on the tenants' accounts.
+//!
+//! The thread reads counters that the event loops write anyway (accounts, response times), so that
+//! it takes no lock that a request waits for, except an account's own for the time of a sum. When
+//! somebody may use more than before, the loops are told, for they may have connections waiting.
+
+mod follow;
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use entresol_sharing::{
+    Controller, Reading, Settings as SharingSettings, SettingsErrors, TenantId,
+};
+use parking_lot::{Condvar, Mutex};
+
+use crate::event_loop::LoopBell;
+use crate::registry::Registry;
+use follow::Followed;
+
+/// How long the thread rests at most, so that it notices tenants that came or went.
+const REST_MAX: Duration = Duration::from_secs(1);
+
+/// The controller and what it is told of, shared by its thread, reloads and whoever looks on.
+pub(crate) struct Sharing {
+    state: Mutex<State>,
+    bell: Condvar,
+    registry: Arc<Registry>,
+    loops: Vec<LoopBell>,
+    seed: u64,
+}
+
+struct State {
+    controller: Controller,
+    /// Every name has the number that it was first given, so that a reload does not mix them up.
+    ids: BTreeMap<String, TenantId>,
+    followed: Vec<Followed>,
+    stop: bool,
+}
+
+/// The running thread; stops when dropped.
+pub(crate) struct SharingThread {
+    sharing: Arc<Sharing>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sharing {
+    /// A controller for these settings; nothing is slowed before its thread runs.
+    ///
+    /// # Errors
+    /// When the settings cannot be; a checked configuration's can.
+    pub(crate) fn new(
+        settings: &SharingSettings,
+        registry: Arc<Registry>,
+        loops: Vec<LoopBell>,
+    ) -> Result<Arc<Sharing>, SettingsErrors> {
+        // Nobody must be able to guess when alone-performance is taken.
+        let seed = RandomState::new().hash_one(std::process::id());
+        let mut ids = BTreeMap::new();
+        let controller = Controller::new(numbered(settings, &mut ids, seed))?;
+        let state = State { controller, ids, followed: Vec::new(), stop: false };
+        Ok(Arc::new(Sharing {
+            state: Mutex::new(state),
+            bell: Condvar::new(),
+            registry,
+            loops,
+            seed,
+        }))
+    }
+
+    /// Changes the settings. The registry must hold the tenants that they name.
+    ///
+    /// # Errors
+    /// When the settings cannot be; then nothing has changed.
+    pub(crate) fn replace(&self, settings: &SharingSettings) -> Result<(), SettingsErrors> {
+        let mut state = self.state.lock();
+        let mut ids = state.ids.clone();
+        state.controller.replace(numbered(settings, &mut ids, self.seed))?;
+        state.ids = ids;
+        self.bell.notify_all();
+        Ok(())
+    }
+
+    /// What the controller knows, for those who watch.
+    pub(crate) fn look<T>(
+        &self,
+        at: impl FnOnce(&Controller, &BTreeMap<String, TenantId>) -> T,
+    ) -> T {
+        let state = self.state.lock();
+        at(&state.controller, &state.ids)
+    }
+
+    /// One turn: readings in, limits out. How long to rest before the next.
+    fn turn(&self, state: &mut State) -> Duration {
+        let tenants = self.registry.tenants();
+        let State { controller, ids, followed, .. } = state;
+        follow::keep_up(followed, &tenants, ids, &controller.settings().media);
+        let readings: Vec<Reading> =
+            followed.iter_mut().map(|one| one.read(controller.settings().media.len())).collect();
+        let now = self.registry.clock.now();
+        let turn = controller.tick(now, &readings);
+        let mut released = false;
+        for one in followed {
+            released |= one.slow(controller.throttle(one.id, one.medium));
+        }
+        if released {
+            self.loops.iter().for_each(LoopBell::limits_changed);
+        }
+        turn.next.since(self.registry.clock.now()).min(REST_MAX)
+    }
+
+    fn run(&self) {
+        let mut state = self.state.lock();
+        while !state.stop {
+            let rest = self.turn(&mut state);
+            if !state.stop {
+                self.bell.wait_for(&mut state, rest);
+            }
+        }
+    }
+}
+
+/// The settings with every tenant under the number that its name was first given.
+fn numbered(
+    settings: &SharingSettings,
+    ids: &mut BTreeMap<String, TenantId>,
+    seed: u64,
+) -> SharingSettings {
+    let mut settings = SharingSettings { seed, ..settings.clone() };
+    for tenant in &mut settings.tenants {
+        let next = ids.values().map(|id| id.0 + 1).max().unwrap_or(0);
+        tenant.id = *ids.entry(tenant.name.clone()).or_insert(TenantId(next));
+    }
+    settings
+}
+
+impl SharingThread {
+    pub(crate) fn start(sharing: Arc<Sharing>) -> io::Result<SharingThread> {
+        let runs = Arc::clone(&sharing);
+        let thread =
+            std::thread::Builder::new().name("sharing".to_owned()).spawn(move || runs.run())?;
+        Ok(SharingThread { sharing, thread: Some(thread) })
+    }
+
+    /// The controller.
+    pub(crate) fn sharing(&self) -> &Arc<Sharing> {
+        &self.sharing
+    }
+}
+
+impl Drop for SharingThread {
+    fn drop(&mut self) {
+        self.sharing.state.lock().stop = true;
+        self.sharing.bell.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the sharing thread has panicked; limits stay as they are");
+        }
+    }
+}

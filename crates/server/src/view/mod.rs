@@ -1,0 +1,189 @@
+//! What an operator sees of sharing: one structure, which the admin listener writes as JSON, the
+//! dashboard polls, and `entresol top` reads.
+
+mod fetch;
+
+use std::collections::BTreeMap;
+
+use entresol_base::Nanos;
+use entresol_sharing::{Controller, Decision, MediumId, TenantId, TenantView as Seen, Throttle};
+use serde::{Deserialize, Serialize};
+
+use crate::registry::Registry;
+use crate::sharing::Sharing;
+
+pub use fetch::{FetchError, fetch};
+
+/// Decisions that are shown at most, the newest.
+const DECISIONS_SHOWN: usize = 50;
+
+/// The server's sharing at one moment.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct View {
+    /// How long the server has been running.
+    pub uptime_s: f64,
+    /// The policy in force.
+    pub policy: String,
+    /// Whether an experiment or a pause is under way.
+    pub is_trying: bool,
+    /// The media that are shared.
+    pub media: Vec<String>,
+    /// The tenants, in the order in which they were first configured.
+    pub tenants: Vec<TenantRow>,
+    /// How many decisions there have been.
+    pub decisions_total: u64,
+    /// The last of them, the newest first.
+    pub decisions: Vec<DecisionRow>,
+}
+
+/// One tenant in its last whole second.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TenantRow {
+    /// Its name.
+    pub name: String,
+    /// Requests answered in a second.
+    pub throughput_ops_s: f64,
+    /// Half of its response times are not above this; none if nothing was answered.
+    pub p50_us: Option<f64>,
+    /// 99 of 100 are not above this.
+    pub p99_us: Option<f64>,
+    /// 999 of 1000 are not above this.
+    pub p999_us: Option<f64>,
+    /// What it was promised, in words; none if nothing.
+    pub promise: Option<String>,
+    /// How much slower than alone it is; none if the policy does not find out.
+    pub slowdown: Option<f64>,
+    /// Its use of each medium that it is on.
+    pub media: Vec<MediumRow>,
+    /// What was last done to it, and why.
+    pub last_decision: Option<DecisionRow>,
+}
+
+/// One tenant's use of one medium.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct MediumRow {
+    /// The medium.
+    pub medium: String,
+    /// The part of the medium's time that it used.
+    pub share: f64,
+    /// The part that it may use: 1 is all of it, 0 is none.
+    pub share_allowed: f64,
+    /// The same in words.
+    pub throttle: String,
+}
+
+/// A decision of the policy.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct DecisionRow {
+    /// When, in seconds since the server's start.
+    pub at_s: f64,
+    /// About whom; none if it concerns everybody.
+    pub tenant: Option<String>,
+    /// What was done, and why.
+    pub text: String,
+}
+
+/// What can be seen now; nothing before the server has started to share.
+pub(crate) fn view(registry: &Registry) -> View {
+    let devices: BTreeMap<String, String> = registry
+        .tenants()
+        .iter()
+        .map(|tenant| tenant.settings())
+        .map(|settings| (settings.name.clone(), settings.device()))
+        .collect();
+    let began = registry.facts.started_nanos;
+    let uptime_s = registry.clock.now().since(began).as_secs_f64();
+    let seen = |sharing: &Sharing| {
+        sharing.look(|controller, ids| Look { controller, ids, devices: &devices, began }.view())
+    };
+    View { uptime_s, ..registry.sharing().as_deref().map(seen).unwrap_or_default() }
+}
+
+/// The same as one JSON object.
+pub(crate) fn json(registry: &Registry) -> String {
+    // Numbers, texts and lists always have a JSON form.
+    serde_json::to_string(&view(registry)).unwrap_or_default()
+}
+
+/// What a view is made of.
+struct Look<'a> {
+    controller: &'a Controller,
+    ids: &'a BTreeMap<String, TenantId>,
+    /// What each tenant is on.
+    devices: &'a BTreeMap<String, String>,
+    began: Nanos,
+}
+
+impl Look<'_> {
+    fn view(&self) -> View {
+        let settings = self.controller.settings();
+        let decisions = self.controller.decisions();
+        let newest: Vec<&Decision> = decisions.iter().collect();
+        let newest = newest.into_iter().rev().take(DECISIONS_SHOWN);
+        View {
+            uptime_s: 0.0,
+            policy: settings.policy.name().to_owned(),
+            is_trying: self.controller.is_trying(),
+            media: settings.media.clone(),
+            tenants: self.controller.views().iter().map(|seen| self.tenant(seen)).collect(),
+            decisions_total: decisions.total(),
+            decisions: newest.map(|decision| self.decision(decision)).collect(),
+        }
+    }
+
+    fn tenant(&self, seen: &Seen) -> TenantRow {
+        let settings = self.controller.settings();
+        let us = |ns: Option<f64>| ns.map(|ns| ns / 1e3);
+        let device = self.devices.get(&seen.name);
+        let on = settings.media.iter().position(|medium| Some(medium) == device);
+        let medium = |place: usize| {
+            let throttle = self.controller.throttle(seen.tenant, MediumId(place));
+            MediumRow {
+                medium: settings.media.get(place).cloned().unwrap_or_default(),
+                share: seen.shares.get(place).copied().unwrap_or_default(),
+                share_allowed: throttle.share_max(),
+                throttle: throttle.to_string(),
+            }
+        };
+        TenantRow {
+            name: seen.name.clone(),
+            throughput_ops_s: seen.operations_s,
+            p50_us: us(seen.latency_ns_p50),
+            p99_us: us(seen.latency_ns_p99),
+            p999_us: us(seen.latency_ns_p999),
+            promise: self.promise(seen.tenant, on),
+            slowdown: seen.slowdown,
+            media: on.map(medium).into_iter().collect(),
+            last_decision: seen.last_decision.as_ref().map(|decision| self.decision(decision)),
+        }
+    }
+
+    /// What the tenant was promised or must keep to.
+    fn promise(&self, tenant: TenantId, medium: Option<usize>) -> Option<String> {
+        let settings = self.controller.settings().tenants.iter().find(|one| one.id == tenant)?;
+        let target = settings.target.map(|target| {
+            let latency = entresol_base::duration::format(target.latency);
+            format!("p{} within {latency}", target.percent)
+        });
+        let share = medium.and_then(|medium| *settings.share_max.get(medium)?);
+        let share = share.map(|share| format!("at most {}", Throttle::Share(share)));
+        let bytes = settings.bytes_s_max.map(|most| format!("at most {:.1} MB/s", most / 1e6));
+        let slowdown = settings.slowdown_max.map(|most| format!("at most {most} times slower"));
+        let weight = (settings.weight != 1.0).then(|| format!("weight {}", settings.weight));
+        let all: Vec<String> =
+            [target, share, bytes, slowdown, weight].into_iter().flatten().collect();
+        (!all.is_empty()).then(|| all.join(", "))
+    }
+
+    fn decision(&self, decision: &Decision) -> DecisionRow {
+        let name = |wanted: TenantId| {
+            let known = self.ids.iter().find(|(_, id)| **id == wanted);
+            known.map_or_else(|| format!("number {}", wanted.0), |(name, _)| name.clone())
+        };
+        DecisionRow {
+            at_s: decision.at.since(self.began).as_secs_f64(),
+            tenant: decision.tenant.map(name),
+            text: decision.text.clone(),
+        }
+    }
+}
