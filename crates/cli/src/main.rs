@@ -8,6 +8,7 @@ mod output;
 mod profile;
 mod reproduce;
 mod serve;
+mod top;
 mod torture;
 
 use std::process::ExitCode;
@@ -26,6 +27,8 @@ struct Arguments {
 enum Command {
     /// Run the server; without --config one cache in DRAM on 127.0.0.1:11211.
     Serve(Box<serve::Arguments>),
+    /// Watch how a running server's tenants share, live in the terminal.
+    Top(top::Arguments),
     /// Look at a configuration without running it.
     Config(config::Arguments),
     /// Measure: the cache in process, a server under load, a trace.
@@ -44,6 +47,7 @@ const WRONG: u8 = 2;
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Config(arguments) => config::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),

@@ -99,10 +99,21 @@ fn bind_admin(AdminAddress(address): AdminAddress) -> Result<std::net::TcpListen
 }
 
 /// The cost table by which a tenant's accesses to its medium are charged, if there is a measured
-/// one; which it is goes to the log.
-fn find_costs(tenant: &TenantSettings) -> Result<Option<Arc<CostTable>>, StartError> {
-    let failed = |cause| StartError::Costs { tenant: tenant.name.clone(), cause };
-    let found = cost::find(&tenant.medium, tenant.cost_table.as_deref()).map_err(failed)?;
+/// one: its own, or that of another tenant on the same device. Which it is goes to the log.
+fn find_costs(
+    tenant: &TenantSettings,
+    settings: &Settings,
+) -> Result<Option<Arc<CostTable>>, StartError> {
+    let device = tenant.device();
+    let others = settings.tenants.iter().filter(|other| other.device() == device);
+    let mut found = None;
+    for of in std::iter::once(tenant).chain(others) {
+        let failed = |cause| StartError::Costs { tenant: of.name.clone(), cause };
+        found = cost::find(&of.medium, of.cost_table.as_deref()).map_err(failed)?;
+        if found.is_some() {
+            break;
+        }
+    }
     let Some((table, path)) = found else {
         tracing::info!(
             tenant = %tenant.name,
@@ -136,7 +147,7 @@ pub(crate) fn prepare(
     }
     let mut costs = Vec::new();
     for tenant in tenants {
-        costs.push(find_costs(tenant)?);
+        costs.push(find_costs(tenant, settings)?);
     }
     let mut prepared: Vec<Prepared> = Vec::new();
     let mut created: Vec<PathBuf> = Vec::new();

@@ -13,6 +13,51 @@
 //!   milliseconds; [`LiveSketch`] is how one thread records them while another follows.
 //! - The policies are 002's four (limits, quality of service, fair slow-down, proportional shares),
 //!   each beside its form as published, and those that they are compared with.
+//!
+//! A program that has the tenants inside itself paces its own threads: each asks its account before
+//! an access, waits as long as it says, and charges what was done. One of them, or another, tells
+//! the controller.
+//!
+//! ```
+//! use std::{sync::Arc, time::Duration};
+//!
+//! use entresol_base::{Clock, SystemClock};
+//! use entresol_media::{Access, Account, Admission, CostTable};
+//! use entresol_sharing::{
+//!     Controller, PolicySettings, Reading, Settings, TenantId, TenantSettings,
+//! };
+//!
+//! let clock = SystemClock::new();
+//! let (id, share) = (TenantId(1), 0.05);
+//! let scan = TenantSettings { share_max: vec![Some(share)], ..TenantSettings::new(id, "scan") };
+//! let settings = Settings::new("dram", PolicySettings::named("limit")?, vec![scan]);
+//! let mut controller = Controller::new(settings)?;
+//! let account = Account::new("dram", Arc::new(CostTable::published()));
+//!
+//! let mut handle = account.handle();
+//! let (began, mut look_at) = (clock.now(), clock.now());
+//! while clock.now().since(began) < Duration::from_millis(200) {
+//!     let now = clock.now();
+//!     if now >= look_at {
+//!         let used = vec![account.usage()];
+//!         let turn = controller.tick(now, &[Reading { tenant: id, used, ..Reading::default() }]);
+//!         for action in turn.actions {
+//!             account.set_limit(action.throttle.limit());
+//!         }
+//!         look_at = turn.next;
+//!     }
+//!     match handle.admit(now) {
+//!         // Here the thread reads 64 KiB.
+//!         Admission::Go => handle.charge(Access::Read, 65_536),
+//!         Admission::Wait { until } => std::thread::sleep(until.min(look_at).since(now)),
+//!         Admission::Stopped => std::thread::sleep(look_at.since(now)),
+//!     }
+//! }
+//! let took = clock.now().since(began) + Duration::from_millis(10);
+//! let used = Duration::from_nanos(account.used_ns());
+//! assert!(used <= took.mul_f64(share) + Duration::from_micros(150), "{used:?} in {took:?}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod controller;

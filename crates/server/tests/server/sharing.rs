@@ -217,3 +217,28 @@ fn waiting_connections_that_close_are_forgotten() {
     eventually("the closed ones are gone", || running.tenants()[0].connections() == 1);
     running.stop().unwrap();
 }
+
+#[test]
+fn tenants_on_one_device_are_charged_by_one_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let rates = entresol_media::cost::MediumRates {
+        reads_s: 1e5,
+        read_bytes_s: 1e9,
+        writes_s: 1e5,
+        written_bytes_s: 1e9,
+    };
+    let table = entresol_media::CostTable::from_rates("one drive", rates);
+    table.save(std::path::Path::new(&path("table"))).unwrap();
+    let on = |name: &str, more: &str| {
+        let medium = format!("medium = \"file:{}\"\nmedium_quota = \"32MiB\"", path(name));
+        tenant(name, &format!("{medium}\n{more}"))
+    };
+    let text = on("a", &format!("cost_table = \"{}\"", path("table"))) + &on("b", "");
+    let running = start(&(text + &tenant("c", "")));
+    let charged_by = |name| account(&running, name).costs().source().medium.clone();
+    assert_eq!((charged_by("a"), charged_by("b")), ("one drive".into(), "one drive".into()));
+    assert_ne!(charged_by("c"), "one drive");
+    assert_eq!(running.settings().sharing.media.len(), 2);
+    running.stop().unwrap();
+}

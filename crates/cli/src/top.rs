@@ -1,0 +1,273 @@
+//! `entresol top`: how the tenants of a running server share, live in the terminal.
+
+use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use entresol_server::view::{MediumRow, TenantRow, View, fetch};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Another screen, without a cursor, on which long lines are cut and not wrapped.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+const TOP_LEFT: &str = "\x1b[H";
+const CLEAR_LINE: &str = "\x1b[K\r\n";
+const CLEAR_BELOW: &str = "\x1b[J";
+/// What a terminal is taken for that does not tell its size.
+const ROWS: u16 = 24;
+/// Decisions that are printed where there is no screen to fill.
+const DECISIONS: usize = 10;
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The server's admin listener.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11280")]
+    server: SocketAddr,
+    /// How often to look.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    interval: Duration,
+    /// Look once and end.
+    #[arg(long)]
+    once: bool,
+    /// Print a JSON object for each look instead of the screen.
+    #[arg(long)]
+    json: bool,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let time = entresol_base::duration::parse(text).map_err(|error| error.to_string())?;
+    if time < INTERVAL_MIN {
+        return Err("write at least 100ms; what is shown is the last whole second".to_owned());
+    }
+    Ok(time)
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    let view = fetch(arguments.server)?;
+    let live = !arguments.json && !arguments.once && out.is_terminal();
+    if !live {
+        return print_each(arguments, &mut out, view);
+    }
+    leave_on_signals()?;
+    write!(out, "{ENTER}").context("standard output")?;
+    let shown = show_each(arguments, &mut out, view);
+    write!(out, "{LEAVE}").context("standard output")?;
+    shown
+}
+
+/// One text for each look, for pipes and scripts.
+fn print_each(arguments: &Arguments, out: &mut impl Write, mut view: View) -> anyhow::Result<()> {
+    loop {
+        let printed = if arguments.json {
+            let json = serde_json::to_string(&view).context("the view as JSON")?;
+            writeln!(out, "{json}")
+        } else {
+            lines(&view, DECISIONS).iter().try_for_each(|line| writeln!(out, "{line}"))
+        };
+        printed.and_then(|()| out.flush()).context("standard output")?;
+        if arguments.once {
+            return Ok(());
+        }
+        std::thread::sleep(arguments.interval);
+        view = fetch(arguments.server)?;
+    }
+}
+
+fn show_each(arguments: &Arguments, out: &mut impl Write, view: View) -> anyhow::Result<()> {
+    let mut looked = Ok(view);
+    loop {
+        let rows = usize::from(rows());
+        let text = match &looked {
+            Ok(view) => {
+                // The table and its headings; what is left belongs to the decisions.
+                let table = lines(view, 0).len();
+                lines(view, rows.saturating_sub(table + 2))
+            }
+            // A server that is restarted comes back.
+            Err(error) => vec![format!("{error:#}"), "asking again ...".to_owned()],
+        };
+        let mut screen = TOP_LEFT.to_owned();
+        for line in text.iter().take(rows.saturating_sub(1)) {
+            screen.push_str(line);
+            screen.push_str(CLEAR_LINE);
+        }
+        screen.push_str(CLEAR_BELOW);
+        out.write_all(screen.as_bytes()).and_then(|()| out.flush()).context("standard output")?;
+        std::thread::sleep(arguments.interval);
+        looked = fetch(arguments.server);
+    }
+}
+
+fn rows() -> u16 {
+    let size = rustix::termios::tcgetwinsize(io::stdout());
+    size.ok().map(|size| size.ws_row).filter(|rows| *rows > 0).unwrap_or(ROWS)
+}
+
+/// Ctrl-C is how one leaves: the terminal gets its screen back, and all is well.
+fn leave_on_signals() -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
+    let wait = move || {
+        if signals.forever().next().is_some() {
+            // The other thread holds the lock of the standard output, and is asleep or writing.
+            let _ = rustix::io::write(rustix::stdio::stdout(), LEAVE.as_bytes());
+            std::process::exit(0);
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
+    thread.context("a thread that waits for signals")?;
+    Ok(())
+}
+
+const HEADINGS: [&str; 9] =
+    ["TENANT", "REQ/S", "P50", "P99", "P99.9", "SLOW-DOWN", "SHARE", "THROTTLE", "DEVICE"];
+
+/// The view as lines of text, with so many of the last decisions.
+fn lines(view: &View, decisions: usize) -> Vec<String> {
+    let trying = if view.is_trying { ", trying something" } else { "" };
+    let mut lines = vec![
+        format!(
+            "entresol: policy {}{trying}; {} decisions; up {:.0} s",
+            view.policy, view.decisions_total, view.uptime_s
+        ),
+        String::new(),
+    ];
+    let mut rows = vec![HEADINGS.map(str::to_owned)];
+    rows.extend(view.tenants.iter().flat_map(tenant_rows));
+    lines.extend(table(&rows));
+    if decisions > 0 && !view.decisions.is_empty() {
+        lines.push(String::new());
+        lines.push("LAST DECISIONS".to_owned());
+        for decision in view.decisions.iter().take(decisions) {
+            let whom = decision.tenant.as_deref().unwrap_or("all");
+            lines.push(format!("{:>9.2} s  {whom}: {}", decision.at_s, decision.text));
+        }
+    }
+    lines
+}
+
+/// A tenant's rows: one for each of its media, and one if it has none.
+fn tenant_rows(tenant: &TenantRow) -> Vec<[String; 9]> {
+    let row = |medium: Option<&MediumRow>| {
+        [
+            tenant.name.clone(),
+            count(tenant.throughput_ops_s),
+            time(tenant.p50_us),
+            time(tenant.p99_us),
+            time(tenant.p999_us),
+            tenant.slowdown.map_or("-".to_owned(), |slowdown| format!("{slowdown:.2}")),
+            medium.map_or("-".to_owned(), |medium| percent(medium.share)),
+            medium.map_or("-".to_owned(), |medium| medium.throttle.clone()),
+            medium.map_or("-".to_owned(), |medium| medium.medium.clone()),
+        ]
+    };
+    match tenant.media.as_slice() {
+        [] => vec![row(None)],
+        media => media.iter().map(|medium| row(Some(medium))).collect(),
+    }
+}
+
+/// Columns as wide as what is in them: names to the left, numbers to the right.
+fn table(rows: &[[String; 9]]) -> Vec<String> {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; 9] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let line = |row: &[String; 9]| {
+        let cells =
+            row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
+                0 | 8 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+fn count(number: f64) -> String {
+    match number {
+        number if number >= 1e6 => format!("{:.2}M", number / 1e6),
+        number if number >= 1e4 => format!("{:.1}k", number / 1e3),
+        number => format!("{number:.0}"),
+    }
+}
+
+fn time(us: Option<f64>) -> String {
+    match us {
+        None => "-".to_owned(),
+        Some(us) if us >= 1e6 => format!("{:.2}s", us / 1e6),
+        Some(us) if us >= 1e3 => format!("{:.2}ms", us / 1e3),
+        Some(us) => format!("{us:.1}us"),
+    }
+}
+
+fn percent(part: f64) -> String {
+    if part < 0.1 { format!("{:.2}%", part * 100.0) } else { format!("{:.1}%", part * 100.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use entresol_server::view::DecisionRow;
+
+    #[test]
+    fn a_view_becomes_a_table_and_a_log() {
+        let medium = |share, throttle: &str| MediumRow {
+            medium: "dram".to_owned(),
+            share,
+            share_allowed: 1.0,
+            throttle: throttle.to_owned(),
+        };
+        let view = View {
+            uptime_s: 12.3,
+            policy: "qos".to_owned(),
+            is_trying: true,
+            media: vec!["dram".to_owned()],
+            tenants: vec![
+                TenantRow {
+                    name: "sessions".to_owned(),
+                    throughput_ops_s: 12_345.0,
+                    p50_us: Some(90.0),
+                    p99_us: Some(1500.0),
+                    p999_us: Some(2.5e6),
+                    slowdown: Some(1.5),
+                    media: vec![medium(0.0312, "free")],
+                    ..TenantRow::default()
+                },
+                TenantRow {
+                    name: "b".to_owned(),
+                    media: vec![medium(0.25, "12.5%")],
+                    ..TenantRow::default()
+                },
+                TenantRow { name: "gone".to_owned(), ..TenantRow::default() },
+            ],
+            decisions_total: 7,
+            decisions: vec![DecisionRow {
+                at_s: 3.0,
+                tenant: Some("b".to_owned()),
+                text: "free -> 12.5%: slowed".to_owned(),
+            }],
+        };
+        let expected = "\
+entresol: policy qos, trying something; 7 decisions; up 12 s
+
+TENANT    REQ/S     P50     P99  P99.9  SLOW-DOWN  SHARE  THROTTLE  DEVICE
+sessions  12.3k  90.0us  1.50ms  2.50s       1.50  3.12%      free  dram
+b             0       -       -      -          -  25.0%     12.5%  dram
+gone          0       -       -      -          -      -         -  -
+
+LAST DECISIONS
+     3.00 s  b: free -> 12.5%: slowed";
+        assert_eq!(lines(&view, 5).join("\n"), expected);
+        assert_eq!(lines(&view, 0).len(), 6);
+    }
+
+    #[test]
+    fn looking_too_often_is_refused() {
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert!(duration("1ms").is_err_and(|error| error.contains("at least 100ms")));
+        assert!(duration("soon").is_err());
+    }
+}
