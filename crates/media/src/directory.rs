@@ -1,16 +1,18 @@
-//! Directories of one's own, as a storage engine needs them: block files, small files that are
-//! replaced as a whole, names that change at once or not at all, and a lock that keeps others out.
+//! Directories of one's own, as a storage engine needs them: block files, mapped files, small files
+//! that are replaced as a whole, names that change at once or not at all, and a lock that keeps
+//! others out.
 //!
 //! A [`Directory`] is a place in this machine's file system ([`LocalDirectory`]) or on a simulated
 //! disk ([`crate::disk`]); what is written against the trait is tried on both. One suite of tests
 //! holds for the two.
 //!
 //! **What survives a power cut.** The bytes of a block file do after [`BlockFile::sync_at`], its
-//! length with them. *That there is such a file* does only after the sync of the directory that
-//! holds it: a name that was made, changed or removed since then may be found either way, each name
-//! for itself and in any combination. The exception is [`Directory::replace`], which is durable
-//! when it returns. An implementation may do more than this promises, and this machine's does; the
-//! simulated disk does not.
+//! length with them, and those of a mapped file after [`MappedFile::persist_at`]. *That there is
+//! such a file* does only after the sync of the directory that holds it: a name that was made,
+//! changed or removed since then may be found either way, each name for itself and in any
+//! combination. The exception is [`Directory::replace`], which is durable when it returns. An
+//! implementation may do more than this promises, and this machine's does; the simulated disk does
+//! not.
 //!
 //! **After a failed sync** nothing that was not durable before it can be trusted, and a second sync
 //! that succeeds proves nothing: the system may have forgotten that the bytes were ever new. Write
@@ -23,6 +25,7 @@ use std::sync::Arc;
 
 use crate::block::{BlockFile, BlockOptions};
 use crate::crash::Place;
+use crate::mapped::{MapOptions, MappedFile};
 use crate::placement::FileError;
 
 mod local;
@@ -39,7 +42,7 @@ const UNFINISHED: &str = ".unfinished-";
 /// What a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntryKind {
-    /// A file, small or of blocks.
+    /// A file, small, mapped or of blocks.
     File,
     /// A directory.
     Directory,
@@ -76,6 +79,13 @@ pub trait Directory: Send + Sync + fmt::Debug {
         name: &str,
         options: &BlockOptions,
     ) -> Result<Arc<dyn BlockFile>, FileError>;
+
+    /// Maps a file, or makes one that is mapped, locked against everybody else for as long as it
+    /// is, also against being opened as a block file.
+    ///
+    /// # Errors
+    /// If the file cannot be had as asked for; nothing is changed, made or left behind then.
+    fn map_file(&self, name: &str, options: &MapOptions) -> Result<Arc<dyn MappedFile>, FileError>;
 
     /// Opens a directory in this one, and makes it if it does not exist.
     ///

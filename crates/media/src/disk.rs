@@ -4,10 +4,10 @@
 //! [`BlockFile`](crate::BlockFile) runs on it unchanged, and meets there what real disks do rarely:
 //!
 //! - **Power cuts.** The disk knows, sector by sector, length by length and name by name, what is
-//!   not durable yet ([`Unsettled`]), and gives any disk that a crash may
-//!   leave: sectors of 512 or 4096 bytes are whole or old, each for itself, so that a write in
-//!   flight may be torn anywhere between them; length and bytes are separate; names are durable
-//!   only after their directory's sync.
+//!   not durable yet ([`Unsettled`]), and gives any disk that a crash may leave: sectors of 512 or
+//!   4096 bytes are whole or old, each for itself, so that a write in flight may be torn anywhere
+//!   between them (one through a mapping also at a word within); length and bytes are separate;
+//!   names are durable only after their directory's sync.
 //! - **Faults** ([`FaultPlan`]): the n-th call of a kind fails, once or ever after; syncs that fail
 //!   forget what was dirty; full disks, bits that turn over, stale sectors, misdirected reads and
 //!   writes, calls that take long.
@@ -18,11 +18,12 @@
 //! written is not harmed by a write beside it, and a sector is never half old.
 //!
 //! It does not know page caches: a read finds what was written, and a sync does not write for
-//! others.
+//! others. Only what is written to a file that is mapped reaches the drive when that is synced.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -42,6 +43,7 @@ mod fault;
 mod file;
 mod handle;
 mod image;
+mod mapped;
 mod names;
 mod queue;
 mod tree;
@@ -345,11 +347,23 @@ impl Machine {
 
     /// Makes a file's bytes durable.
     fn sync_file(&self, node: NodeId, path: &Path, place: Place) -> io::Result<()> {
+        self.sync_sectors(node, path, 0..u64::MAX, place)
+    }
+
+    /// Makes a file's bytes in these sectors durable, and its length.
+    fn sync_sectors(
+        &self,
+        node: NodeId,
+        path: &Path,
+        sectors: Range<u64>,
+        place: Place,
+    ) -> io::Result<()> {
         if mutants::removed(SiteKind::Sync, place) {
             return Ok(());
         }
         let order = self.power.tick();
-        let Some(cut) = self.core.state().tree.file(node).map(|file| file.cut(order)) else {
+        let cut = self.core.state().tree.file(node).map(|file| file.cut(order, sectors));
+        let Some(cut) = cut else {
             return Ok(());
         };
         let effect = self.begin(Call::Sync, path)?;

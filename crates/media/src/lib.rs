@@ -6,6 +6,7 @@
 //!
 //! - Memory: the trait [`Region`], and [`Direct`], anonymous or over a file, as persistent memory
 //!   or ordinarily mapped.
+//! - Files written in place: [`MappedFile`].
 //! - Disks: [`BlockFile`] and [`IoQueue`], through io_uring or over threads.
 //! - Shares: [`Account`] and [`CostTable`]; every access that serves a tenant is charged there.
 //! - Files beside the data: [`Directory`] and [`files`].
@@ -24,6 +25,7 @@ pub mod disk;
 mod event;
 pub mod files;
 pub mod machine;
+pub mod mapped;
 pub mod medium;
 pub mod model;
 pub mod observe;
@@ -40,6 +42,7 @@ pub use block::{
 };
 pub use cost::{Access, CostTable};
 pub use directory::{Directory, LocalDirectory};
+pub use mapped::{MapOptions, MappedFile, MappedKind, RegionFile};
 pub use medium::{MediumKind, MediumSpec};
 pub use model::ModelName;
 pub use observe::{Counters, Counts, Observed, Observer};

@@ -251,7 +251,8 @@ impl Placement {
         let mut prepared = Prepared { undo, file, len };
         let needed = self.create.map_or(0, |bytes| bytes.next_multiple_of(PAGE_BYTES));
         if device || (len > 0 && len >= needed) {
-            if len < needed.max(PAGE_BYTES) {
+            let needed = needed.max(PAGE_BYTES);
+            if len < needed {
                 return Err(FileError::TooSmall { path: path.into(), found: len, needed });
             }
             if !device {

@@ -14,6 +14,7 @@ use super::{check_small, is_unfinished, path_of, unfinished};
 use crate::block::{self, BlockFile, BlockOptions, Drive};
 use crate::crash::Place;
 use crate::files;
+use crate::mapped::{self, MapOptions, MappedFile};
 use crate::model::ModelName;
 use crate::placement::{self, FileError};
 
@@ -61,7 +62,7 @@ impl LocalDirectory {
     }
 
     /// Slows all block files that are opened in it, and in directories in it, to one drive, in
-    /// real time. Small files stay as fast as they are.
+    /// real time. Small and mapped files stay as fast as they are.
     ///
     /// # Errors
     /// If the model is one of memory.
@@ -94,6 +95,10 @@ impl Directory for LocalDirectory {
             Some(drive) => block::open_on(&path, options, Some(drive)),
             None => block::open_block_file(&path, options),
         }
+    }
+
+    fn map_file(&self, name: &str, options: &MapOptions) -> Result<Arc<dyn MappedFile>, FileError> {
+        mapped::open(&path_of(&self.path, name)?, options)
     }
 
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Directory>, FileError> {

@@ -7,6 +7,8 @@ use entresol_base::world::{World, WorldOptions};
 use std::fs;
 use std::io;
 
+mod mapped;
+
 /// Runs a test in an empty directory of each kind.
 fn everywhere(test: impl Fn(Arc<dyn Directory>)) {
     let mut parents = vec![tempfile::tempdir().expect("directory")];
@@ -180,6 +182,7 @@ fn no_name_leads_out() {
                 directory.subdirectory(name).map(drop),
                 directory.remove_subdirectory(name),
                 directory.open_block_file(name, &block_options(4096)).map(drop),
+                directory.map_file(name, &mapped::options(4096)).map(drop),
             ];
             for result in results {
                 let error = result.expect_err(name);

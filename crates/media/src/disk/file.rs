@@ -11,6 +11,7 @@
 //! may come last, whatever a read has shown.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use super::content::{Content, Sector};
 
@@ -69,6 +70,8 @@ pub(super) struct File {
 pub(super) struct SyncCut {
     order: u64,
     flights: BTreeSet<u64>,
+    /// Of which sectors.
+    sectors: Range<u64>,
 }
 
 impl SyncCut {
@@ -179,9 +182,22 @@ impl File {
         for (number, chunk) in (first..).zip(bytes.chunks(self.sector as usize)) {
             let mut sector = vec![0; self.sector as usize];
             sector[..chunk.len()].copy_from_slice(chunk);
-            // A sector of zeroes is as good as none, and takes no space here.
-            let bytes = sector.iter().any(|&byte| byte != 0).then(|| Sector::from(sector));
-            self.put(number, bytes, order);
+            self.put(number, stored(sector), order);
+        }
+    }
+
+    /// Writes bytes wherever they are to lie; what is beside them in their sectors stays.
+    pub(super) fn write_within(&mut self, order: u64, offset: u64, bytes: &[u8]) {
+        let size = self.sector as usize;
+        let mut at = 0;
+        while at < bytes.len() {
+            let place = offset + at as u64;
+            let (number, within) = (place / self.sector, (place % self.sector) as usize);
+            let part = &bytes[at..(at + size - within).min(bytes.len())];
+            let mut sector = self.live(number).map_or_else(|| vec![0; size], |live| live.to_vec());
+            sector[within..within + part.len()].copy_from_slice(part);
+            self.put(number, stored(sector), order);
+            at += part.len();
         }
     }
 
@@ -235,9 +251,24 @@ impl File {
         bytes
     }
 
-    /// What a sync that begins now is to make durable.
-    pub(super) fn cut(&self, order: u64) -> SyncCut {
-        SyncCut { order, flights: self.flights.clone() }
+    /// What a sync of these sectors that begins now is to make durable; lengths always are.
+    pub(super) fn cut(&self, order: u64, sectors: Range<u64>) -> SyncCut {
+        SyncCut { order, flights: self.flights.clone(), sectors }
+    }
+
+    /// Which of these sectors have something that no sync was through with, side by side as runs.
+    pub(super) fn new_runs(&self, sectors: &Range<u64>) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for (&number, versions) in self.unsettled.range(sectors.clone()) {
+            if versions.iter().all(|version| version.unsure) {
+                continue;
+            }
+            match runs.last_mut() {
+                Some(run) if run.end == number => run.end += 1,
+                _ => runs.push(number..number + 1),
+            }
+        }
+        runs
     }
 
     /// When what is not settled was done.
@@ -265,6 +296,9 @@ impl File {
         self.lengths.retain(|length| length.order > cut.order);
         let durable = &mut self.durable;
         self.unsettled.retain(|&number, versions| {
+            if !cut.sectors.contains(&number) {
+                return true;
+            }
             if let Some(bytes) = settle_sector(versions, cut) {
                 durable.set(number, bytes);
             }
@@ -288,7 +322,7 @@ impl File {
     /// any of it was, nobody knows. If `readable`, programs go on reading it; else they read what
     /// the disk has, which is the old content.
     pub(super) fn lose(&mut self, cut: &SyncCut, readable: bool) {
-        for versions in self.unsettled.values_mut() {
+        for (_, versions) in self.unsettled.range_mut(cut.sectors.clone()) {
             if readable {
                 let covered = versions.iter_mut().filter(|version| cut.covers(version));
                 covered.for_each(|version| version.unsure = true);
@@ -467,6 +501,11 @@ fn settle_sector(versions: &mut Vec<Version>, cut: &SyncCut) -> Option<Option<Se
     versions.retain(|_| stays.next() == Some(true));
     versions.iter_mut().filter(|version| cut.covers(version)).for_each(|v| v.unsure = true);
     Some(bytes)
+}
+
+/// A sector of zeroes is as good as none, and takes no space here.
+fn stored(sector: Vec<u8>) -> Option<Sector> {
+    sector.iter().any(|&byte| byte != 0).then(|| Sector::from(sector))
 }
 
 fn count(states: usize) -> u16 {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::file::File;
+use super::mapped::DiskMapped;
 use super::names::Inside;
 use super::queue::DiskQueue;
 use super::tree::NodeId;
@@ -15,7 +16,8 @@ use crate::block::{self, Alignment, Backend, BlockFile, BlockOptions, IoBuffer, 
 use crate::cost::Access;
 use crate::crash::{Place, PointKind};
 use crate::directory::{self, Directory, DirectoryLock, Entry, EntryKind};
-use crate::placement::{self, FileError};
+use crate::mapped::{MapOptions, MappedFile};
+use crate::placement::FileError;
 use crate::raw::buffer::BUFFER_ALIGNMENT;
 
 /// A directory of a simulated disk.
@@ -55,6 +57,10 @@ impl Directory for DiskDirectory {
         let path = directory::path_of(&self.path, name)?;
         let machine = Arc::clone(&self.machine);
         Ok(Arc::new(DiskFile { machine, node, path, remarks: vec![REMARK.to_owned()] }))
+    }
+
+    fn map_file(&self, name: &str, options: &MapOptions) -> Result<Arc<dyn MappedFile>, FileError> {
+        Ok(Arc::new(DiskMapped::open(&self.machine, self.inside(), name, options)?))
     }
 
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Directory>, FileError> {
@@ -192,13 +198,7 @@ impl BlockFile for DiskFile {
         if bytes == 0 || offset.saturating_add(bytes) > self.len() {
             return Ok(());
         }
-        let failed = |cause| placement::failed_allocation(&self.path, bytes, cause);
-        self.machine.call(Call::Allocate, &self.path).map_err(failed)?;
-        let mut state = self.machine.core.state();
-        let missing = state.tree.file(self.node).map_or(0, |file| file.missing(offset, bytes));
-        state.reserve(missing).map_err(failed)?;
-        state.tree.resize(self.node, |file| file.allocate(offset, bytes));
-        Ok(())
+        self.machine.allocate(self.node, &self.path, offset, bytes)
     }
 
     fn alignment(&self) -> Alignment {

@@ -14,6 +14,7 @@ use crate::placement::FileError;
 
 mod crashes;
 mod faults;
+mod mapped;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod times;

@@ -51,6 +51,10 @@ impl Direct {
     /// # Errors
     /// If the file cannot be had as asked for.
     pub fn open(path: &Path, options: &RegionOptions) -> Result<Direct, RegionError> {
+        Ok(Direct::open_file(path, options)?)
+    }
+
+    pub(crate) fn open_file(path: &Path, options: &RegionOptions) -> Result<Direct, FileError> {
         let placement = Placement {
             create: options.create,
             grow: options.grow,
@@ -100,6 +104,12 @@ impl Direct {
             0 => None,
             number => Some(io::Error::from_raw_os_error(number)),
         }
+    }
+
+    /// As if a sync had failed.
+    #[cfg(test)]
+    pub(crate) fn fail_sync(&self, errno: Errno) {
+        self.sync_failure.store(errno.raw_os_error(), Ordering::Release);
     }
 
     /// Loads the byte at `offset`.

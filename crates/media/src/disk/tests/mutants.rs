@@ -4,6 +4,7 @@
 use entresol_base::mutants::try_all;
 
 use super::*;
+use crate::mapped::MapOptions;
 
 /// Two blocks, then a small file that says that they count, then another name for them.
 fn suite() -> Result<(), String> {
@@ -49,4 +50,38 @@ fn every_sync_is_needed() {
     assert_eq!(trials.len(), 6);
     assert_eq!(missed.len(), 1, "{missed:?}");
     assert!(missed[0].starts_with("DirectorySync at"), "{missed:?}");
+}
+
+/// Two records, and a third that says that they count, in another sector.
+fn mapped_suite() -> Result<(), String> {
+    let disk = disk();
+    let root = disk.root();
+    let options = MapOptions { create: Some(2 * BLOCK as u64), ..MapOptions::default() };
+    let file = root.map_file("log", &options).map_err(|error| error.to_string())?;
+    root.sync().map_err(|error| error.to_string())?;
+    check(&disk, |contents| contents.get("log").is_some_and(|bytes| bytes.len() == 2 * BLOCK))?;
+    file.write(100, &[5; 200]);
+    file.write(300, &[6; 3000]);
+    file.persist(100, 3200).map_err(|error| error.to_string())?;
+    file.write(BLOCK as u64, &[1]);
+    check(&disk, |contents| {
+        let counts = contents.get("log").is_some_and(|bytes| bytes[BLOCK] == 1);
+        !counts
+            || (contents["log"][100..300] == [5; 200] && contents["log"][300..3300] == [6; 3000])
+    })?;
+    file.persist(BLOCK as u64, 1).map_err(|error| error.to_string())?;
+    check(&disk, |contents| contents.get("log").is_some_and(|bytes| bytes[BLOCK] == 1))
+}
+
+#[test]
+fn every_sync_of_a_mapped_file_is_needed() {
+    let trials = try_all(mapped_suite).expect("holds with all of them");
+    // Of the new file, of the directory, and two of the program's own.
+    assert_eq!(trials.len(), 4);
+    let missed: Vec<String> = trials
+        .iter()
+        .filter(|trial| trial.noticed.is_none())
+        .map(|trial| trial.site.to_string())
+        .collect();
+    assert_eq!(missed, Vec::<String>::new());
 }

@@ -1,0 +1,223 @@
+//! Mapped files of a simulated disk.
+//!
+//! A write is done in two parts, the first or the last of its words before the others; where it is
+//! cut is drawn from its place in time, and a word of eight bytes is never torn. Until it is
+//! persisted a crash leaves of each sector any of the states through which that went: without the
+//! write, with one part, or with both, and with all that was written there before. A persist covers
+//! the sectors of its range and no others, takes the time that the drive takes for those that are
+//! new, and is a crash point; writes are none. Other simulated threads run before an access and in
+//! the middle of a write, so that they see its first part.
+//!
+//! Each write that is not durable takes up to two sectors of memory for a sector that it touches.
+
+use std::cmp;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use super::file::File;
+use super::names::Inside;
+use super::tree::NodeId;
+use super::{Call, Machine};
+use crate::block::BlockOptions;
+use crate::cost::Access;
+use crate::crash::Place;
+use crate::directory;
+use crate::mapped::{self, MapOptions, MappedFile, MappedKind};
+use crate::placement::{self, FileError, PAGE_BYTES};
+
+const WORD_BYTES: u64 = 8;
+
+/// A mapped file of a simulated disk.
+pub(super) struct DiskMapped {
+    machine: Arc<Machine>,
+    node: NodeId,
+    path: PathBuf,
+    bytes: u64,
+    /// The first failure of a sync, after which none succeeds.
+    failure: OnceLock<io::ErrorKind>,
+}
+
+impl DiskMapped {
+    /// Maps the file of this name.
+    pub(super) fn open(
+        machine: &Arc<Machine>,
+        inside: Inside<'_>,
+        name: &str,
+        options: &MapOptions,
+    ) -> Result<DiskMapped, FileError> {
+        let path = directory::path_of(inside.path, name)?;
+        if options.pmem.is_some() {
+            let text = "a simulated disk has no persistent memory; take a recorded region";
+            let cause = io::Error::new(io::ErrorKind::Unsupported, text);
+            return Err(FileError::Io { doing: "map", path, cause });
+        }
+        let MapOptions { create, magic, .. } = *options;
+        let block_options = BlockOptions { create, magic, ..BlockOptions::default() };
+        let node = machine.open_node(inside, name, &block_options)?;
+        let found = machine.core.state().tree.file(node).map_or(0, File::len);
+        let bytes = found / PAGE_BYTES * PAGE_BYTES;
+        // Closes the file when it is dropped, also by an error below.
+        let (machine, failure) = (Arc::clone(machine), OnceLock::new());
+        let file = DiskMapped { machine, node, path: path.clone(), bytes, failure };
+        if bytes == 0 {
+            return Err(FileError::TooSmall { path, found, needed: PAGE_BYTES });
+        }
+        let missing = |file: &File| file.missing(0, bytes);
+        if file.machine.core.state().tree.file(node).is_some_and(|file| missing(file) > 0) {
+            file.machine.allocate(node, &path, 0, bytes)?;
+        }
+        Ok(file)
+    }
+
+    /// Lets others run, and says whether the machine still does.
+    #[track_caller]
+    fn step(&self) -> bool {
+        let world = self.machine.core.world();
+        world.step();
+        !world.crashed()
+    }
+
+    fn put(&self, offset: u64, bytes: &[u8]) {
+        let order = self.machine.power.tick();
+        if let Some(file) = self.machine.core.state().tree.file_mut(self.node) {
+            file.write_within(order, offset, bytes);
+        }
+    }
+
+    fn copy(&self, offset: u64, out: &mut [u8]) {
+        if let Some(file) = self.machine.core.state().tree.file(self.node) {
+            file.read(offset, out);
+        }
+    }
+
+    /// The sectors of a range.
+    fn sectors(&self, offset: u64, len: u64) -> Range<u64> {
+        let sector = self.machine.core.state().tree.sector;
+        offset / sector..(offset + len).div_ceil(sector)
+    }
+}
+
+/// A write's two parts in the order in which they are seen, cut where a word of the file begins;
+/// the second is empty if there is but one word.
+fn parts(order: u64, offset: u64, bytes: &[u8]) -> [(u64, &[u8]); 2] {
+    let end = offset + bytes.len() as u64;
+    let (first, last) = (offset / WORD_BYTES + 1, end.div_ceil(WORD_BYTES));
+    if first >= last {
+        return [(offset, bytes), (end, &[])];
+    }
+    let drawn = order.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    let cut = (first + (drawn >> 1) % (last - first)) * WORD_BYTES;
+    let (head, tail) = bytes.split_at((cut - offset) as usize);
+    let (head, tail) = ((offset, head), (cut, tail));
+    if drawn & 1 == 0 { [head, tail] } else { [tail, head] }
+}
+
+impl MappedFile for DiskMapped {
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    fn kind(&self) -> MappedKind {
+        MappedKind::File
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        mapped::assert_inside(self.bytes, offset, bytes.len() as u64);
+        for (offset, part) in parts(self.machine.power.tick(), offset, bytes) {
+            if !part.is_empty() && self.step() {
+                self.put(offset, part);
+            }
+        }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) {
+        mapped::assert_inside(self.bytes, offset, out.len() as u64);
+        self.step();
+        self.copy(offset, out);
+    }
+
+    fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
+        mapped::assert_inside(self.bytes, offset, len as u64);
+        let before = out.len();
+        out.resize(before + len, 0);
+        self.read(offset, &mut out[before..]);
+    }
+
+    fn equals(&self, offset: u64, bytes: &[u8]) -> bool {
+        self.compare(offset, bytes.len(), bytes).is_eq()
+    }
+
+    fn compare(&self, offset: u64, len: usize, bytes: &[u8]) -> cmp::Ordering {
+        mapped::assert_inside(self.bytes, offset, len as u64);
+        self.step();
+        mapped::compare(offset, len, bytes, |offset, out| self.copy(offset, out))
+    }
+
+    fn persist_at(&self, offset: u64, len: u64, place: Place) -> io::Result<()> {
+        mapped::assert_inside(self.bytes, offset, len);
+        if let Some(&kind) = self.failure.get() {
+            return Err(io::Error::new(kind, "an earlier sync of this file failed"));
+        }
+        if len == 0 {
+            return Ok(());
+        }
+        let sectors = self.sectors(offset, len);
+        self.machine.write_back(self.node, &sectors);
+        let synced = self.machine.sync_sectors(self.node, &self.path, sectors, place);
+        synced.inspect_err(|error| {
+            // Only the first failure is kept: it is the cause of the others.
+            let _ = self.failure.set(error.kind());
+        })
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Machine {
+    /// Gives space to what of a range has none.
+    pub(super) fn allocate(
+        &self,
+        node: NodeId,
+        path: &Path,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), FileError> {
+        let failed = |cause| placement::failed_allocation(path, bytes, cause);
+        self.call(Call::Allocate, path).map_err(failed)?;
+        let mut state = self.core.state();
+        let missing = state.tree.file(node).map_or(0, |file| file.missing(offset, bytes));
+        state.reserve(missing).map_err(failed)?;
+        state.tree.resize(node, |file| file.allocate(offset, bytes));
+        Ok(())
+    }
+
+    /// Lets the drive begin to write what is new in these sectors: whatever waits for the drive
+    /// waits for that.
+    fn write_back(&self, node: NodeId, sectors: &Range<u64>) {
+        let now = self.core.world().now();
+        let mut state = self.core.state();
+        let sector = state.tree.sector;
+        let runs = state.tree.file(node).map_or_else(Vec::new, |file| file.new_runs(sectors));
+        for run in runs {
+            let bytes = (run.end - run.start) * sector;
+            state.device_time(node, Access::Write, run.start * sector, bytes as usize, now, None);
+        }
+    }
+}
+
+impl Drop for DiskMapped {
+    fn drop(&mut self) {
+        self.machine.core.state().tree.close(self.node);
+    }
+}
+
+impl fmt::Debug for DiskMapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskMapped").field("path", &self.path).finish()
+    }
+}

@@ -1,0 +1,253 @@
+//! Mapped files: files that are written in place through a mapping, as a log is.
+//!
+//! What is written to a [`MappedFile`] is seen by its readers at once and survives the death of the
+//! process; what was persisted survives that of the machine. Once the mapping is dropped the same
+//! file may be opened as a [`BlockFile`](crate::BlockFile), and reads of blocks see what was
+//! written here; or it may be given another name and be mapped again, with the bytes that it has.
+//!
+//! **What becomes durable when** depends on what the file lies on ([`MappedFile::kind`]). On
+//! persistent memory a write is flushed by whoever writes, and a persist waits for what *the
+//! calling thread* wrote: what other threads wrote is for them to persist, before they tell anybody
+//! who acknowledges it. In an ordinary file a persist writes back what anybody wrote to the range
+//! before. Code that is to run on both has each writer persist an empty range of its own first,
+//! which costs nothing on an ordinary file.
+//!
+//! **What a crash of the machine leaves** of writes that were not persisted: any of their aligned
+//! words of eight bytes, each old or new, in any combination.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::io;
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use entresol_base::mutants::{SiteKind, removed};
+
+use crate::crash::Place;
+use crate::placement::FileError;
+use crate::region::{Direct, FlushKind, PmemMode, Region, RegionKind, RegionOptions};
+
+/// From how many bytes on a write to persistent memory goes past the processor's caches: above it
+/// that takes less time than storing and flushing (Yang and others, An Empirical Guide to the
+/// Behavior and Use of Scalable Persistent Memory, FAST 2020, section 5.2), below it more.
+const STREAMED_BYTES_MIN: usize = 512;
+/// How many bytes are compared at a time.
+const COMPARED_BYTES: usize = 64;
+
+/// How a mapped file's bytes become durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MappedKind {
+    /// Persistent memory: what was flushed survives a power failure.
+    Dax,
+    /// What stands in for persistent memory: it is flushed as that is, and survives the death of
+    /// the process only.
+    EmulatedPmem,
+    /// An ordinary file, which the system writes back.
+    File,
+}
+
+impl MappedKind {
+    /// Whether a persist is a fence, which is worth doing for each write.
+    #[must_use]
+    pub const fn is_pmem(self) -> bool {
+        matches!(self, MappedKind::Dax | MappedKind::EmulatedPmem)
+    }
+}
+
+/// How a mapped file is opened.
+#[derive(Debug, Clone, Default)]
+pub struct MapOptions {
+    /// Make the file with this many bytes, rounded up to 4 KiB, if it does not exist or is empty.
+    /// Without this it must exist; if it is shorter than this it is refused.
+    pub create: Option<u64>,
+    /// The first eight bytes of every file that is ours: a new file gets them, and a file that
+    /// begins otherwise is left alone and refused.
+    pub magic: Option<[u8; 8]>,
+    /// Persistent memory, instead of an ordinary file.
+    pub pmem: Option<PmemMode>,
+}
+
+/// A file that is written in place. An access outside of it is a programmer's error and panics.
+#[expect(clippy::len_without_is_empty, reason = "a mapped file is never empty")]
+pub trait MappedFile: Send + Sync + fmt::Debug {
+    /// The file's bytes, as far as they fill pages of 4 KiB. All of them have space on the disk.
+    fn len(&self) -> u64;
+
+    /// How bytes become durable.
+    fn kind(&self) -> MappedKind;
+
+    /// Copies bytes to `offset`. On persistent memory they are on their way to durability when this
+    /// returns; who writes to the same 64 bytes again, by a write of 512 bytes or after one, should
+    /// persist in between.
+    fn write(&self, offset: u64, bytes: &[u8]);
+
+    /// Copies the bytes at `offset` out. A copy that races with writes is a mixture of old and new:
+    /// whoever reads must prove that it was whole.
+    fn read(&self, offset: u64, out: &mut [u8]);
+
+    /// Copies `len` bytes at `offset` to the end of `out`.
+    fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>);
+
+    /// Whether the bytes at `offset` are `bytes`.
+    fn equals(&self, offset: u64, bytes: &[u8]) -> bool;
+
+    /// How the `len` bytes at `offset` compare with `bytes`: byte by byte, and of two of which one
+    /// begins the other the shorter is less. Nothing is allocated.
+    fn compare(&self, offset: u64, len: usize, bytes: &[u8]) -> Ordering;
+
+    /// What `<dyn MappedFile>::persist` does.
+    ///
+    /// # Errors
+    /// As there.
+    fn persist_at(&self, offset: u64, len: u64, place: Place) -> io::Result<()>;
+
+    /// The path by which it was opened.
+    fn path(&self) -> &Path;
+}
+
+// Behind a vtable `#[track_caller]` yields the trait's own line; hence this beside the trait.
+impl dyn MappedFile {
+    /// Makes the `len` bytes at `offset` durable as far as they were written before: in an ordinary
+    /// file by anybody, on persistent memory by this thread. Blocks it.
+    ///
+    /// # Errors
+    /// If the disk fails, now or at an earlier persist: then nothing that was written to the file
+    /// since the last success can be trusted, and no later persist of this mapping succeeds. Write
+    /// it again to another file, or give up.
+    #[track_caller]
+    pub fn persist(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.persist_at(offset, len, Location::caller())
+    }
+}
+
+/// A mapped file over a region: what is shipped over [`Direct`], and in crash suites over a
+/// [`RecordedRegion`](crate::crash::RecordedRegion), line by line as x86 would leave it.
+pub struct RegionFile<R> {
+    region: Arc<R>,
+    kind: MappedKind,
+    path: PathBuf,
+}
+
+impl<R: Region> RegionFile<R> {
+    /// A mapped file in all of a region, which is called by this path. What is flushed by `msync`
+    /// is an ordinary file; all else stands in for persistent memory.
+    #[must_use]
+    pub fn over(region: Arc<R>, path: &Path) -> RegionFile<R> {
+        let kind = match region.flush_kind() {
+            FlushKind::Msync => MappedKind::File,
+            _ => MappedKind::EmulatedPmem,
+        };
+        RegionFile { region, kind, path: path.into() }
+    }
+
+    /// The region.
+    #[must_use]
+    pub fn region(&self) -> &Arc<R> {
+        &self.region
+    }
+}
+
+impl<R> fmt::Debug for RegionFile<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegionFile").field("path", &self.path).field("kind", &self.kind).finish()
+    }
+}
+
+impl<R: Region> MappedFile for RegionFile<R> {
+    fn len(&self) -> u64 {
+        self.region.len()
+    }
+
+    fn kind(&self) -> MappedKind {
+        self.kind
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        if self.kind.is_pmem() && bytes.len() >= STREAMED_BYTES_MIN {
+            self.region.write_streaming(offset, bytes);
+            return;
+        }
+        self.region.write(offset, bytes);
+        if self.kind.is_pmem() {
+            self.region.flush(offset, bytes.len());
+        }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) {
+        self.region.read(offset, out);
+    }
+
+    fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
+        self.region.append_to(offset, len, out);
+    }
+
+    fn equals(&self, offset: u64, bytes: &[u8]) -> bool {
+        self.region.equals(offset, bytes)
+    }
+
+    fn compare(&self, offset: u64, len: usize, bytes: &[u8]) -> Ordering {
+        assert_inside(self.len(), offset, len as u64);
+        compare(offset, len, bytes, |offset, out| self.region.read(offset, out))
+    }
+
+    fn persist_at(&self, offset: u64, len: u64, place: Place) -> io::Result<()> {
+        assert_inside(self.len(), offset, len);
+        if removed(SiteKind::Sync, place) {
+            return Ok(());
+        }
+        if self.kind.is_pmem() {
+            self.region.drain();
+        } else if len > 0 && self.region.sync_failure().is_none() {
+            self.region.persist(offset, len as usize);
+        }
+        self.region.sync_failure().map_or(Ok(()), Err)
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Maps a file of this machine, locked against everybody else for as long as it is mapped.
+pub(crate) fn open(path: &Path, options: &MapOptions) -> Result<Arc<dyn MappedFile>, FileError> {
+    let MapOptions { create, magic, pmem } = *options;
+    let region = Direct::open_file(path, &RegionOptions { create, grow: false, magic, pmem })?;
+    let kind = match region.kind() {
+        RegionKind::Dax => MappedKind::Dax,
+        RegionKind::Emulated | RegionKind::Anonymous => MappedKind::EmulatedPmem,
+        RegionKind::MappedFile => MappedKind::File,
+    };
+    Ok(Arc::new(RegionFile { region: Arc::new(region), kind, path: path.into() }))
+}
+
+/// Compares what `read` copies out with `bytes`, a few at a time.
+pub(crate) fn compare(
+    offset: u64,
+    len: usize,
+    bytes: &[u8],
+    read: impl Fn(u64, &mut [u8]),
+) -> Ordering {
+    let common = &bytes[..len.min(bytes.len())];
+    let mut at = offset;
+    for part in common.chunks(COMPARED_BYTES) {
+        let mut here = [0; COMPARED_BYTES];
+        let here = &mut here[..part.len()];
+        read(at, here);
+        match (*here).cmp(part) {
+            Ordering::Equal => at += part.len() as u64,
+            unequal => return unequal,
+        }
+    }
+    len.cmp(&bytes.len())
+}
+
+/// # Panics
+/// If the range is not inside of a file of so many bytes.
+pub(crate) fn assert_inside(file_bytes: u64, offset: u64, len: u64) {
+    let inside = file_bytes.checked_sub(len).is_some_and(|last| offset <= last);
+    assert!(inside, "{len} bytes at {offset} are outside of a mapped file of {file_bytes} bytes");
+}
+
+#[cfg(test)]
+mod tests;
