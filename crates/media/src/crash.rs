@@ -25,7 +25,7 @@ mod streams;
 pub use explorer::{Crash, ExploreOptions, Explorer, Failure, Nested, Report, Subject};
 pub use image::RegionImage;
 pub use places::{PlaceCounts, Places};
-pub use recorder::{Domain, Misuse, RecordedRegion, Recorder, RecorderOptions};
+pub use recorder::{Domain, Killed, Misuse, RecordedRegion, Recorder, RecorderOptions};
 
 /// A place in the source code.
 pub type Place = &'static Location<'static>;

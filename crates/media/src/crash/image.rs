@@ -1,7 +1,7 @@
 //! Images: a region as a crash may leave it, over the region's own bytes, and back again.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Power;
@@ -52,6 +52,7 @@ impl RegionImage {
             looked: Arc::default(),
             state: Mutex::new(State::of_image(scratch, records, poison)),
             pool: parent.pool.clone(),
+            kill_after: AtomicU64::new(0),
         });
         if records {
             power.attach(core.clone());

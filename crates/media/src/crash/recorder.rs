@@ -14,7 +14,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::cuts::{Cuts, Entry};
@@ -24,7 +24,7 @@ use super::journal::Journal;
 use super::lines::{Atom, Lines};
 use super::streams::Streams;
 use super::{Place, PointKind, Power, Unsettled};
-use crate::observe::{FenceKind, LINE_BYTES, Observed, Observer, StoreKind};
+use crate::observe::{FenceKind, LINE_BYTES, Observed, Observer, Step, StoreKind};
 use crate::region::{Direct, FlushKind, RegionError};
 
 /// More units than this, and what recovery looks at is noted.
@@ -78,6 +78,10 @@ impl fmt::Display for Misuse {
     }
 }
 
+/// What a thread unwinds with that [`Recorder::kill_after`] has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Killed;
+
 /// An observer that knows what of its region is durable.
 #[derive(Clone)]
 pub struct Recorder(Arc<Core>);
@@ -97,6 +101,8 @@ pub(super) struct Core {
     pub(super) looked: Arc<Looked>,
     pub(super) state: Mutex<State>,
     pub(super) pool: Pool,
+    /// Accesses until a thread is ended, that one counted; 0 is never.
+    pub(super) kill_after: AtomicU64,
 }
 
 /// What is used again from image to image.
@@ -154,6 +160,7 @@ impl Recorder {
             looked: Arc::default(),
             state: Mutex::new(State::new(scratch)),
             pool: Pool::default(),
+            kill_after: AtomicU64::new(0),
             bytes: bytes.clone(),
         }));
         power.attach(recorder.0.clone());
@@ -168,6 +175,13 @@ impl Recorder {
     #[must_use]
     pub fn misuses(&self) -> Vec<Misuse> {
         self.0.state().misuses.clone()
+    }
+
+    /// Ends the thread that makes one more access after so many, before it makes it: it unwinds
+    /// with [`Killed`]. So a process is left that was killed there: all that it has stored is seen
+    /// by the next one, and not all of it is durable. [`u64::MAX`] is never.
+    pub fn kill_after(&self, accesses: u64) {
+        self.0.kill_after.store(accesses.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Lets loads of the 256 bytes around `offset` fault until they have all been written.
@@ -361,6 +375,14 @@ impl Core {
 }
 
 impl Observer for Recorder {
+    #[inline]
+    fn wait(&self, _: &Step) {
+        let left = &self.0.kill_after;
+        if left.load(Ordering::Relaxed) != 0 && left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            std::panic::resume_unwind(Box::new(Killed));
+        }
+    }
+
     #[inline]
     fn load(&self, offset: u64, len: usize, place: Place) {
         let core = &*self.0;
