@@ -36,7 +36,7 @@ mod helpers;
 mod set;
 
 use helpers::{Helpers, Work};
-use set::{Locked, Set, WAYS};
+use set::{Begun, Locked, Set, WAYS};
 
 /// Whether the index is searched while the cache is probed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -123,6 +123,7 @@ impl<I> Shared<I> {
     }
 
     fn fill(&self) {
+        let _closing = self.fills.closing();
         let mut fills = Vec::new();
         while self.fills.take(&mut fills) {
             for fill in &fills {
@@ -199,7 +200,8 @@ impl<I: Index<Key = u64> + 'static> Cached<I> {
 
     /// Waits until all that was read so far is in the cache, or lost.
     pub fn settle(&self) {
-        self.shared.fills.settle();
+        // Closed, nothing more comes: what waits is lost.
+        let _is_done = self.shared.fills.settle();
     }
 
     /// Changes a key in the index, and in the cache if it is there. `value` says what it is then.
@@ -208,14 +210,28 @@ impl<I: Index<Key = u64> + 'static> Cached<I> {
         // Nobody reads the set until the key is gone from it, so a helper may begin at once.
         let mut locked = set.lock();
         let ticket = if self.shared.is_parallel() { self.helpers.begin(work) } else { None };
-        let begun = locked.begin(key);
+        let mut change = Change { set, key, begun: locked.begin(key), value: None };
         drop(locked);
         let answer = match ticket {
             Some(ticket) => ticket.wait(),
             None => self.shared.work(work),
         };
-        set.lock().end(key, begun, value.filter(|_| answer.is_ok()));
+        change.value = value.filter(|_| answer.is_ok());
         answer
+    }
+}
+
+/// A change that has begun. It ends when this is dropped, also by a panic of the index.
+struct Change<'a> {
+    set: &'a Mutex<Set>,
+    key: u64,
+    begun: Begun,
+    value: Option<u64>,
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.set.lock().end(self.key, self.begun, self.value);
     }
 }
 

@@ -70,6 +70,12 @@ pub enum IndexError {
         /// What is there.
         what: String,
     },
+    /// A thread that an index needs has panicked; what it said stands in the log.
+    #[error("the {thread} has panicked; open the index anew")]
+    Stopped {
+        /// What the thread was.
+        thread: &'static str,
+    },
     /// Something that was flushed may not be durable.
     #[error("the region's bytes may not be durable: {0}; nothing written since can be trusted")]
     NotDurable(io::Error),

@@ -139,18 +139,23 @@ impl<R: Region> FpTree<R> {
                 let what = "this is no leaf, or not behind the one before it";
                 return Err(IndexError::damaged(at, what));
             }
+            // A process that was killed leaves words that are seen, but not durable.
+            region.flush(at, self.leaves.bytes() as usize);
             let next = self.leaves.next(region, at);
             if leaf.bitmap == self.leaves.full() && next != 0 {
                 // Only a full leaf is split.
                 let beyond = self.leaves.low(region, self.pool.check(next, self.leaves.bytes())?);
                 let lower = self.leaves.below(region, &leaf, beyond);
                 if lower != leaf.bitmap {
+                    // The link was seen, and perhaps not durable.
+                    region.drain();
                     self.leaves.set_bitmap(region, at, lower);
                 }
             }
             above.insert(low, at);
             (at, lowest) = (next, Some(low));
         }
+        region.drain();
         durable(region)?;
         Ok(above)
     }

@@ -27,6 +27,7 @@ use crate::index::check_value;
 use crate::latch::Latches;
 use crate::mix::mix;
 use crate::root::{Tag, durable};
+use crate::settled::Settled;
 use crate::{IndexError, Pool, Statistics};
 
 mod segment;
@@ -65,6 +66,7 @@ pub struct HashTable<R> {
     segments: Segments,
     directory: RwLock<Directory>,
     latches: Latches,
+    settled: Settled,
     splits: AtomicU64,
 }
 
@@ -133,13 +135,19 @@ impl<R: Region> HashTable<R> {
             segments: segments.map_err(|what| IndexError::damaged(root, what))?,
             directory: RwLock::default(),
             latches: Latches::new(),
+            settled: Settled::new(pool, words[BYTES_WORD].max(64))?,
             splits: AtomicU64::new(0),
         };
-        table.directory = RwLock::new(Directory::of(&table.links()?));
+        let links = table.links()?;
+        // The directory stands for what links say from now on, and they may not be durable.
+        links.iter().for_each(|link| table.region().flush(link.to, 64));
+        table.region().drain();
+        durable(table.region())?;
+        table.directory = RwLock::new(Directory::of(&links));
         Ok(table)
     }
 
-    fn region(&self) -> &R {
+    pub(crate) fn region(&self) -> &R {
         self.pool.region()
     }
 
@@ -156,6 +164,16 @@ impl<R: Region> HashTable<R> {
             prefix = 1u64.checked_shl(64 - link.depth).and_then(|len| from.checked_add(len));
         }
         Ok(links)
+    }
+
+    /// Makes sure that what is seen of a segment is durable.
+    #[inline]
+    fn make_sure(&self, segment: u64) -> Result<(), IndexError> {
+        if self.settled.has(segment) {
+            return Ok(());
+        }
+        let _held = self.latches.lock(segment);
+        self.settled.settle(self.region(), segment)
     }
 
     #[inline]
@@ -175,6 +193,7 @@ impl<R: Region> HashTable<R> {
             {
                 let directory = self.directory.read();
                 let segment = directory.find(hash);
+                self.make_sure(segment.to)?;
                 let _held = self.latches.lock(segment.to);
                 let hashed = |key| self.hash(key);
                 let found = self.segments.find(self.region(), segment, key, hashed);
@@ -206,6 +225,7 @@ impl<R: Region> HashTable<R> {
         let upper = prefix | 1 << (64 - depth);
         let link = Link { to: next, depth };
         self.segments.write(region, new, link, upper, Some(old.to), hashed);
+        self.settled.add(new);
         // The split: from here on the upper half is there, and counts here no more.
         Segments::set_link(region, old.to, Link { to: new, depth });
         directory.split(hash, Link { to: old.to, depth }, Link { to: new, depth });
@@ -263,42 +283,55 @@ impl<R: Region> HashTable<R> {
     }
 
     /// The value of a key.
-    #[must_use]
-    pub fn get(&self, key: u64) -> Option<u64> {
+    ///
+    /// # Errors
+    /// If what a process that was killed has left cannot be made durable.
+    pub fn get(&self, key: u64) -> Result<Option<u64>, IndexError> {
         let hash = self.hash(key);
         let directory = self.directory.read();
         let at = directory.find(hash).to;
+        self.make_sure(at)?;
         loop {
             let seen = self.latches.read(at);
             let value = self.segments.get(self.region(), at, key, hash);
             if self.latches.is_unchanged(at, seen) {
-                return value;
+                return Ok(value);
             }
         }
     }
 
     /// Appends the records, in no order, of the segment that has the hash `from`; answers with the
     /// hash at which to go on. From 0 on it shows every record that is there all the time once.
-    pub(crate) fn scan(&self, from: u64, out: &mut Vec<(u64, u64)>) -> Option<u64> {
+    ///
+    /// # Errors
+    /// As [`HashTable::get`].
+    pub(crate) fn scan(
+        &self,
+        from: u64,
+        out: &mut Vec<(u64, u64)>,
+    ) -> Result<Option<u64>, IndexError> {
         let directory = self.directory.read();
         let segment = directory.find(from);
+        self.make_sure(segment.to)?;
         let _held = self.latches.lock(segment.to);
         self.segments.records(self.region(), segment, from, |key| self.hash(key), out);
         let prefix = from & !u64::MAX.checked_shr(segment.depth).unwrap_or(0);
-        1u64.checked_shl(64 - segment.depth).and_then(|len| prefix.checked_add(len))
+        Ok(1u64.checked_shl(64 - segment.depth).and_then(|len| prefix.checked_add(len)))
     }
 
     /// What it consists of; walks all of it.
-    #[must_use]
-    pub fn statistics(&self) -> Statistics {
+    ///
+    /// # Errors
+    /// As [`HashTable::get`].
+    pub fn statistics(&self) -> Result<Statistics, IndexError> {
         let (mut keys, mut nodes, mut records) = (0, 0, Vec::new());
         let mut next = Some(0);
         while let Some(from) = next {
-            next = self.scan(from, &mut records);
+            next = self.scan(from, &mut records)?;
             keys += records.drain(..).count() as u64;
             nodes += 1;
         }
-        Statistics {
+        Ok(Statistics {
             nodes,
             bytes: nodes * self.segments.bytes() + 64,
             volatile_bytes: 8 * self.directory.read().segments.capacity() as u64,
@@ -306,7 +339,7 @@ impl<R: Region> HashTable<R> {
             keys,
             splits: self.splits.load(Relaxed),
             ..Statistics::default()
-        }
+        })
     }
 
     /// Shows every block that it occupies in the pool.

@@ -20,6 +20,7 @@ use entresol_media::Region;
 
 use crate::mix::mix;
 use crate::queue::{Background, Queue};
+use crate::root::durable;
 use crate::walk::in_batches;
 use crate::{
     Direction, Flow, HashTable, HashTableOptions, Index, IndexError, Persistent, Pool, Statistics,
@@ -60,9 +61,32 @@ struct Shared<R> {
     /// Held from before a key is changed in the table until the change is in the queue, so that
     /// the queue has the changes of a key in the order in which they were made.
     stripes: Box<[Mutex<()>]>,
-    is_rebuilt: Mutex<bool>,
-    rebuilt: Condvar,
+    building: Mutex<Building>,
+    built: Condvar,
 }
+
+/// How far the tree is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Building {
+    Begun,
+    Done,
+    /// The thread that builds it and keeps it has ended.
+    Stopped,
+}
+
+/// What the thread that keeps the tree leaves behind, however it ends.
+struct Stopping<'a, R: Region>(&'a Shared<R>);
+
+impl<R: Region> Drop for Stopping<'_, R> {
+    fn drop(&mut self) {
+        *self.0.building.lock() = Building::Stopped;
+        self.0.built.notify_all();
+        self.0.queue.close();
+    }
+}
+
+/// The name of the thread that keeps the tree.
+const THREAD: &str = "tree of a hybrid index";
 
 /// What a key is now.
 #[derive(Debug, Clone, Copy)]
@@ -92,13 +116,18 @@ impl<R: Region> Shared<R> {
     }
 
     /// Waits until the tree has all that anybody can have seen in the table.
-    fn settle(&self) {
+    fn settle(&self) -> Result<(), IndexError> {
         // Who has changed the table and not told yet is waited for.
         self.stripes.iter().for_each(|stripe| drop(stripe.lock()));
-        let mut is_rebuilt = self.is_rebuilt.lock();
-        self.rebuilt.wait_while(&mut is_rebuilt, |is_rebuilt| !*is_rebuilt);
-        drop(is_rebuilt);
-        self.queue.settle();
+        let mut building = self.building.lock();
+        self.built.wait_while(&mut building, |building| *building == Building::Begun);
+        let is_done = *building == Building::Done;
+        drop(building);
+        if is_done && self.queue.settle() {
+            return Ok(());
+        }
+        durable(self.table.region())?;
+        Err(IndexError::Stopped { thread: THREAD })
     }
 
     fn apply(&self, changes: &mut Vec<Change>) {
@@ -120,18 +149,23 @@ impl<R: Region> Shared<R> {
     /// Builds the tree, then works the queue off until it is closed. What a segment's records say
     /// is put into the tree before any change that may have come after, so later ones win.
     fn work(&self) {
+        let _stopping = Stopping(self);
         let (mut changes, mut records) = (Vec::new(), Vec::new());
         let mut next = Some(0);
         while let Some(from) = next {
-            next = self.table.scan(from, &mut records);
+            next = match self.table.scan(from, &mut records) {
+                Ok(next) => next,
+                // Nothing can be relied on any more, and every write says so.
+                Err(_) => return,
+            };
             self.tree.write().extend(records.drain(..));
             if !self.queue.take_now(&mut changes) {
                 return;
             }
             self.apply(&mut changes);
         }
-        *self.is_rebuilt.lock() = true;
-        self.rebuilt.notify_all();
+        *self.building.lock() = Building::Done;
+        self.built.notify_all();
         while self.queue.take(&mut changes) {
             self.apply(&mut changes);
         }
@@ -162,7 +196,7 @@ impl<R: Region> Index for HybridIndex<R> {
     }
 
     fn get(&self, &key: &u64) -> Result<Option<u64>, IndexError> {
-        Ok(self.shared.table.get(key))
+        self.shared.table.get(key)
     }
 
     fn remove(&self, &key: &u64) -> Result<Option<u64>, IndexError> {
@@ -175,7 +209,7 @@ impl<R: Region> Index for HybridIndex<R> {
         direction: Direction,
         visit: &mut dyn FnMut(&u64, u64) -> Flow,
     ) -> Result<(), IndexError> {
-        self.shared.settle();
+        self.shared.settle()?;
         in_batches(from, direction, visit, |from, batch| {
             self.shared.batch(from, direction, batch);
             Ok(())
@@ -183,7 +217,7 @@ impl<R: Region> Index for HybridIndex<R> {
     }
 
     fn statistics(&self) -> Result<Statistics, IndexError> {
-        let mut statistics = self.shared.table.statistics();
+        let mut statistics = self.shared.table.statistics()?;
         // Two words each, in nodes that are about two thirds full.
         statistics.volatile_bytes +=
             24 * self.shared.tree.read().len() as u64 + self.shared.queue.bytes();
@@ -204,11 +238,11 @@ impl<R: Region + 'static> Persistent<R> for HybridIndex<R> {
             tree: RwLock::default(),
             queue: Queue::new(options.queue_entries),
             stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
-            is_rebuilt: Mutex::new(false),
-            rebuilt: Condvar::new(),
+            building: Mutex::new(Building::Begun),
+            built: Condvar::new(),
         });
         let theirs = Arc::clone(&shared);
-        let _background = Background::start("tree of a hybrid index", move || theirs.work());
+        let _background = Background::start(THREAD, move || theirs.work());
         Ok(HybridIndex { shared, _background })
     }
 

@@ -23,6 +23,7 @@ pub mod pool;
 pub mod published;
 mod queue;
 mod root;
+mod settled;
 mod skip_list;
 mod sorted;
 mod sv_tree;

@@ -29,6 +29,7 @@ pub use readers::Guard;
 use crate::{IndexError, Persistent};
 use classes::Classes;
 use layout::Layout;
+use marks::Marks;
 use readers::Readers;
 use space::Space;
 
@@ -104,6 +105,8 @@ impl<R: Region> Pool<R> {
     /// If it holds none, or one that cannot be read.
     pub fn open(region: Arc<R>) -> Result<Pool<R>, IndexError> {
         let layout = Layout::read(&*region)?;
+        // A process that was killed leaves words that are seen, but not durable.
+        region.persist(0, layout.header_bytes());
         let classes = Classes::of(layout.chunk_bytes);
         let space = Space::read(&*region, &layout, &classes)?;
         let openings = layout::count_opening(&*region);
@@ -133,6 +136,12 @@ impl<R: Region> Pool<R> {
     #[must_use]
     pub fn region(&self) -> &R {
         &self.region
+    }
+
+    /// The same, to be opened again.
+    #[cfg(test)]
+    pub(crate) fn region_shared(&self) -> Arc<R> {
+        Arc::clone(&self.region)
     }
 
     /// How often it was opened, at least 1: what bears another number was written before.
@@ -219,6 +228,15 @@ impl<R: Region> Pool<R> {
         self.readers.pin()
     }
 
+    /// Waits until everybody who has a guard now has given it back: nobody looks any more at what
+    /// nothing led to before. The caller has no guard.
+    pub fn wait_for_readers(&self) {
+        let now = self.readers.epoch();
+        while self.readers.advance() <= now {
+            thread::yield_now();
+        }
+    }
+
     /// Whether a block of `bytes` can lie at `offset`: a multiple of 64, after the header and
     /// before the end.
     ///
@@ -245,7 +263,7 @@ impl<R: Region> Pool<R> {
     /// ended are waited for.
     ///
     /// # Errors
-    /// If an index is damaged; then nothing is freed.
+    /// If an index is damaged, or reaches blocks where the pool has none; then nothing is freed.
     pub fn sweep(
         &self,
         reach: impl FnOnce(&mut dyn FnMut(u64)) -> Result<(), IndexError>,
@@ -255,21 +273,22 @@ impl<R: Region> Pool<R> {
             return Ok(Swept::default());
         }
         let mut marks = self.space.lock().marks(&self.classes);
+        let mark = |marks: &mut Marks, offset| match marks.mark(&self.layout, offset) {
+            Ok(false) => self.space.lock().check_taken(&self.layout, &self.classes, offset),
+            marked => marked.map(drop),
+        };
         let mut damage = Ok(());
         reach(&mut |offset| {
             if damage.is_ok() {
-                damage = marks.mark(&self.layout, offset);
+                damage = mark(&mut marks, offset);
             }
         })?;
         damage?;
         // What was unlinked before it could be shown has been retired once those who were at it
         // have given their guards back; what was unlinked later has been shown.
-        let end = self.readers.epoch();
-        while self.readers.advance() <= end {
-            thread::yield_now();
-        }
+        self.wait_for_readers();
         let retired = self.retired.lock();
-        retired.iter().try_for_each(|it| marks.mark(&self.layout, it.offset))?;
+        retired.iter().try_for_each(|it| mark(&mut marks, it.offset))?;
         let swept = self.space.lock().sweep(&*self.region, &self.layout, marks);
         drop(retired);
         self.is_swept.store(true, Release);

@@ -57,8 +57,11 @@ impl<T> Queue<T> {
     }
 
     fn add(&self, state: &mut State<T>, item: T) {
-        state.items.push_back(item);
         state.come += 1;
+        if state.is_closed {
+            return;
+        }
+        state.items.push_back(item);
         if state.items.len() == ENOUGH.min(self.limit) {
             self.fed.notify_one();
         }
@@ -95,13 +98,20 @@ impl<T> Queue<T> {
         self.moved.notify_all();
     }
 
-    /// Waits until all that has come is done.
-    pub(crate) fn settle(&self) {
+    /// Waits until all that has come is done; false if it will never be, since it was closed.
+    pub(crate) fn settle(&self) -> bool {
         let mut state = self.state.lock();
         let come = state.come;
         state.wanted = state.wanted.max(come);
         self.fed.notify_one();
         self.moved.wait_while(&mut state, |it| it.done < come && !it.is_closed);
+        state.done >= come
+    }
+
+    /// Closes it when dropped: whoever works it off holds this, so that nobody waits for a thread
+    /// that has panicked.
+    pub(crate) fn closing(&self) -> Closing<'_, T> {
+        Closing(self)
     }
 
     /// Nothing more is worked off, and nobody waits any more.
@@ -118,6 +128,17 @@ impl<T> Queue<T> {
     /// Bytes in DRAM.
     pub(crate) fn bytes(&self) -> u64 {
         (self.state.lock().items.capacity() * size_of::<T>()) as u64
+    }
+}
+
+/// See [`Queue::closing`].
+#[derive(Debug)]
+#[must_use = "the queue is closed as soon as this is dropped"]
+pub(crate) struct Closing<'a, T>(&'a Queue<T>);
+
+impl<T> Drop for Closing<'_, T> {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
@@ -140,5 +161,27 @@ impl Drop for Background {
             // A panic of the thread has been reported already.
             drop(thread.join());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_has_panicked() {
+        let queue = Arc::new(Queue::new(2));
+        let theirs = Arc::clone(&queue);
+        let works = thread::spawn("works", move || {
+            let _closing = theirs.closing();
+            assert!(theirs.take(&mut Vec::new()));
+            std::panic::resume_unwind(Box::new("at work"));
+        });
+        // There is room for two: who comes later would wait for what is not taken any more.
+        (0..20).for_each(|item| queue.push(item));
+        assert!(!queue.settle());
+        assert!(works.join().is_err());
     }
 }

@@ -23,7 +23,9 @@ impl Tag {
         if at == 0 {
             return Ok(None);
         }
-        let words = pool.region().load_line(pool.check(at, BYTES)?);
+        // Seen, and perhaps not durable: a process may have been killed just before.
+        pool.region().persist(pool.check(at, BYTES)?, BYTES as usize);
+        let words = pool.region().load_line(at);
         if words[0].to_le_bytes() != self.0 {
             let expected = String::from_utf8_lossy(&self.0);
             let what = format!("root {slot} of the pool leads to another index than {expected}");

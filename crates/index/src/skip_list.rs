@@ -107,9 +107,12 @@ impl<R: Region> SkipList<R> {
     fn rebuild(&self, towers: &mut Towers) -> Result<(), IndexError> {
         let (mut at, mut last) = (self.head, None);
         loop {
+            // A process that was killed leaves words that are seen, but not durable.
+            self.pool.region().flush(at, NODE_BYTES as usize);
             let next = self.load(at + NEXT);
             if next == 0 {
-                return Ok(());
+                self.pool.region().drain();
+                return durable(self.pool.region());
             }
             let line = self.pool.check(next / 64 * 64, 64)?;
             if !next.is_multiple_of(NODE_BYTES) {

@@ -25,16 +25,18 @@
 //!    it are durably 0: they would come alive.
 //! 5. Where words are not whole keys: a leaf has dead slots only if the next one's low is told from
 //!    them by its word. If words do not tell where a leaf could be split, it is replaced by two.
+//! 6. What a process that was killed has left is seen, but need not be durable: a leaf of an earlier
+//!    opening is flushed before anybody relies on it, by whoever is the first to touch it.
 //!
 //! Who may do what:
-//! 6. A leaf is written under its latch, and what was stored is durable before the latch is given
+//! 7. A leaf is written under its latch, and what was stored is durable before the latch is given
 //!    back. So who reads a leaf and finds that its latch has counted nothing meanwhile has seen
 //!    what was durable, what is there and what is not. Marks in the payloads instead would let
 //!    readers pass while somebody flushes, but cost a second store to a line just written back.
-//! 7. Links are followed from what rule 6 made sure of, and under a guard of the pool. A leaf that
+//! 8. Links are followed from what rule 7 made sure of, and under a guard of the pool. A leaf that
 //!    nothing leads to any more says so in its link, and who comes there begins again.
-//! 8. Only who unlinks or replaces a leaf holds two latches, its own and that of the one before it.
-//! 9. Latches come before the guide's lock and the posts'.
+//! 9. Only who unlinks or replaces a leaf holds two latches, its own and that of the one before it.
+//! 10. Latches come before the guide's lock and the posts'.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -47,6 +49,7 @@ use entresol_media::Region;
 use crate::keys::{Inline, Keys, Slot};
 use crate::latch::{Latched, Latches, Seen};
 use crate::root::durable;
+use crate::settled::Settled;
 use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, Statistics};
 
 mod ground;
@@ -69,6 +72,10 @@ use posts::Posts;
 /// So often a leaf is read that others keep changing, before its latch is taken.
 const TRIES: u32 = 64;
 
+/// So often somebody begins again who comes to a leaf that has gone. Another one must have gone
+/// each time, so many in a row are damage.
+const GONE_MAX: u32 = 100_000;
+
 /// A tree with self-validating leaves of `LINES` lines, see the head of the module.
 #[derive(Debug)]
 pub struct SvTree<R, K = Inline, const LINES: usize = 4> {
@@ -79,6 +86,7 @@ pub struct SvTree<R, K = Inline, const LINES: usize = 4> {
     guide: Guide<K>,
     posts: Posts,
     orders: Orders,
+    settled: Settled,
     splits: AtomicU64,
     replaced: AtomicU64,
     merges: AtomicU64,
@@ -118,17 +126,18 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     /// pool.
     #[inline]
     fn view(&self, key: Option<&K::Key>, side: Side) -> Result<View<LINES>, IndexError> {
-        loop {
+        for _ in 0..GONE_MAX {
             let spot = self.guide.find(&self.ground, key, side)?;
             let (mut at, mut next, mut high) = Self::taken_from(&spot);
             loop {
-                let (leaf, seen) = self.read(at);
+                let (leaf, seen) = self.read(at)?;
                 if leaf.link().is_dead() {
                     break;
                 }
                 if leaf.link().next() != next {
                     let onward = self.onward(leaf.link().next(), key, side)?;
                     if let Onward::Go(low) = onward {
+                        self.check_rising(leaf.low(), low, leaf.link().next())?;
                         let found = leaf.link().next();
                         // Who waits for nobody may help.
                         let held = seen.and_then(|seen| self.latches.lock_unchanged(at, seen));
@@ -146,6 +155,50 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             }
             thread::yield_now();
         }
+        Err(self.gone())
+    }
+
+    #[cold]
+    fn gone(&self) -> IndexError {
+        IndexError::damaged(self.anchor, "leaves of this tree are led to that have gone")
+    }
+
+    /// Makes sure that what is seen of a leaf is durable.
+    #[inline]
+    fn make_sure(&self, leaf: u64) -> Result<(), IndexError> {
+        if self.settled.has(leaf) { Ok(()) } else { self.settle(leaf) }
+    }
+
+    #[cold]
+    fn settle(&self, leaf: u64) -> Result<(), IndexError> {
+        let _held = self.latches.lock(leaf);
+        if self.settled.has(leaf) {
+            return Ok(());
+        }
+        // Whoever unlinks a leaf in this opening has been here before.
+        if Link(self.region().load_u64(leaf, Relaxed)).is_dead() {
+            return Err(IndexError::damaged(leaf, "a leaf that has gone is led to"));
+        }
+        self.settled.settle(self.region(), leaf)
+    }
+
+    /// Refuses a leaf whose low is not above that of the one which leads to it: links in a ring
+    /// would be followed for ever.
+    #[inline]
+    fn check_rising(&self, from: u64, to: u64, leaf: u64) -> Result<(), IndexError> {
+        let rises = match (from, to) {
+            _ if K::WHOLE => from < to,
+            (_, 0) => false,
+            (0, _) => true,
+            _ => {
+                let mut scratch = K::Scratch::default();
+                self.ground.compare_low(from, self.ground.low_key(to, &mut scratch)?)?.is_lt()
+            }
+        };
+        if rises {
+            return Ok(());
+        }
+        Err(IndexError::damaged(leaf, "its low is not above that of the leaf before it"))
     }
 
     /// A leaf, the one after it, and that one's low, as far as the guide can be believed. Where
@@ -158,17 +211,18 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
 
     /// A leaf as it was durable at one time, and what its latch had counted then, if that is known.
     #[inline]
-    fn read(&self, at: u64) -> (Leaf<LINES>, Option<Seen>) {
+    fn read(&self, at: u64) -> Result<(Leaf<LINES>, Option<Seen>), IndexError> {
         self.prefetch(at);
+        self.make_sure(at)?;
         for _ in 0..TRIES {
             let seen = self.latches.read(at);
             let leaf = Leaf::load(self.region(), at);
             if self.latches.is_unchanged(at, seen) {
-                return (leaf, Some(seen));
+                return Ok((leaf, Some(seen)));
             }
         }
         let _held = self.latches.lock(at);
-        (Leaf::load(self.region(), at), None)
+        Ok((Leaf::load(self.region(), at), None))
     }
 
     /// Whether a key lies beyond a leaf whose link leads to `next`.
@@ -178,7 +232,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             return Ok(Onward::Stay(0));
         }
         self.ground.check(next, LINES)?;
-        let low = self.region().load_u64(next + LOW_AT, Acquire);
+        let low = self.low_at(next);
         let is_beyond = match key {
             None => true,
             Some(key) => {
@@ -189,14 +243,21 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok(if is_beyond { Onward::Go(low) } else { Onward::Stay(low) })
     }
 
+    /// The low of a leaf, which never changes.
+    #[inline]
+    fn low_at(&self, leaf: u64) -> u64 {
+        self.region().load_u64(leaf + LOW_AT, Acquire)
+    }
+
     /// The leaf with the range of a key, latched.
     #[inline]
     fn lock(&self, key: &K::Key) -> Result<(Latched<'_>, Place), IndexError> {
-        loop {
+        for _ in 0..GONE_MAX {
             let spot = self.guide.find(&self.ground, Some(key), Side::At)?;
             let (mut at, mut next, mut high) = Self::taken_from(&spot);
             loop {
                 self.prefetch(at);
+                self.make_sure(at)?;
                 let held = self.latches.lock(at);
                 let link = Link(self.region().load_u64(at, Relaxed));
                 if link.is_dead() {
@@ -205,6 +266,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
                 if link.next() != next {
                     let onward = self.onward(link.next(), Some(key), Side::At)?;
                     if let Onward::Go(low) = onward {
+                        self.check_rising(self.low_at(at), low, link.next())?;
                         self.add_to_guide(low, link.next())?;
                         (at, next, high) = (link.next(), 0, 0);
                         continue;
@@ -217,6 +279,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             }
             thread::yield_now();
         }
+        Err(self.gone())
     }
 
     /// The value of a key whose word is all of it. This is [`SvTree::view`] without a copy of the
@@ -225,6 +288,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     fn glance(&self, key: &K::Key) -> Result<Option<Option<u64>>, IndexError> {
         let spot = self.guide.find(&self.ground, Some(key), Side::At)?;
         self.prefetch(spot.leaf);
+        self.make_sure(spot.leaf)?;
         let seen = self.latches.read(spot.leaf);
         let link = Link(self.region().load_u64(spot.leaf, Relaxed));
         if link.is_dead() || link.next() != spot.next && self.is_beyond(link, key)? {
@@ -398,13 +462,15 @@ impl<R: Region, K: Keys<R>, const LINES: usize> Index for SvTree<R, K, LINES> {
         let looked = self.look(place.at, K::word(key, place.link.skip()), key)?;
         let Some((number, slot)) = looked.found else { return Ok(None) };
         let value = keys.value(pool, slot.payload)?;
+        let fence = self.fence(place.link, place.high)?;
         self.store_payload(place.at, number, 0)?;
         let leaf = Leaf::<LINES>::load(self.region(), place.at);
-        let is_empty = leaf.live(self.fence(place.link, place.high)?).next().is_none();
+        let is_empty = leaf.live(fence).next().is_none();
         drop(held);
         keys.retire(pool, slot.payload);
         if is_empty {
-            self.unlink(place.at, leaf.low())?;
+            // The key has gone, whatever comes of this: of damage hears who next comes there.
+            drop(self.unlink(place.at, leaf.low()));
         }
         Ok(Some(value))
     }

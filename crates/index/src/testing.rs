@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,8 +12,7 @@ use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_media::{Counters, Counts, Direct, Observed};
 
-#[cfg(feature = "mutants")]
-use entresol_media::crash::RecordedRegion;
+use entresol_media::crash::{Killed, Power, RecordedRegion, Recorder, RecorderOptions};
 
 #[cfg(feature = "mutants")]
 use crate::trial::{self, TrialKey};
@@ -23,6 +23,13 @@ pub(crate) type Counted = Observed<Counters>;
 pub(crate) fn pool(bytes: u64) -> Arc<Pool<Direct>> {
     let region = Arc::new(Direct::anonymous(bytes, false).expect("memory"));
     Arc::new(Pool::create(region, PoolOptions::default()).expect("a pool"))
+}
+
+/// The pool in the same region, opened again.
+pub(crate) fn reopened(pool: Arc<Pool<Direct>>) -> Arc<Pool<Direct>> {
+    let region = pool.region_shared();
+    drop(pool);
+    Arc::new(Pool::open(region).expect("the pool"))
 }
 
 pub(crate) fn counted_pool(bytes: u64) -> Arc<Pool<Counted>> {
@@ -150,12 +157,17 @@ pub(crate) fn check_same<I: Index<Key = u64>>(index: &I, map: &BTreeMap<u64, u64
 
 /// Opened again, it is what it was.
 pub(crate) fn check_reopening<I: Persistent<Direct> + Index<Key = u64>>(options: &I::Options) {
-    let pool = pool(64 << 20);
+    let region = Arc::new(Direct::anonymous(64 << 20, false).expect("memory"));
+    drop(Pool::create(region.clone(), PoolOptions::default()).expect("a pool"));
     let mut map = BTreeMap::new();
     let mut rng = Rng::new(9);
     for round in 0..4 {
+        let pool = Arc::new(Pool::open(region.clone()).expect("the pool"));
         let index = I::open(&pool, 3, options).expect("an index");
         check_same(&index, &map);
+        if round % 2 == 1 {
+            pool.sweep(|visit| index.blocks(visit)).expect("no damage");
+        }
         for _ in 0..1500 {
             let (key, value) = (rng.below(3000), 1 + rng.below(9));
             if rng.one_in(3 - round % 2) {
@@ -228,6 +240,20 @@ pub(crate) fn costs<I: Persistent<Counted> + Index<Key = u64>>(
 fn cost(counts: &Counts, operations: u64) -> Cost {
     let each = |count: u64| count as f64 / operations as f64;
     Cost { lines: each(counts.lines_flushed), fences: each(counts.drains) }
+}
+
+/// A region of its own; a thread that accesses it can be made to panic, and nothing is flushed.
+pub(crate) fn fragile_pool(bytes: u64) -> Arc<Pool<RecordedRegion>> {
+    let region = Recorder::region(bytes, RecorderOptions::default(), &Power::new());
+    let region = Arc::new(region.expect("memory"));
+    Arc::new(Pool::create(region, PoolOptions { chunk_bytes: 4096 }).expect("a pool"))
+}
+
+/// Whether what it does ends in the panic that the region was made for.
+#[track_caller]
+pub(crate) fn check_panics<T>(work: impl FnOnce() -> T) {
+    let ended = catch_unwind(AssertUnwindSafe(work));
+    assert!(ended.err().is_some_and(|it| it.is::<Killed>()), "it goes on");
 }
 
 /// So much, or at most so much more or less.

@@ -21,10 +21,12 @@ use entresol_media::crash::{
 };
 
 mod keys;
+mod life;
 
 pub use keys::{KEYS, TrialKey};
 
 use crate::{Direction, Flow, Persistent, Pool, PoolOptions};
+use life::Life;
 
 /// The root at which the index on trial lies.
 const ROOT: usize = 0;
@@ -48,7 +50,7 @@ pub struct TrialOptions {
     pub explore: ExploreOptions,
     /// One image in so many is written on and opened again.
     pub written_one_in: u32,
-    /// Runs in a [`World`]: for indexes that have threads.
+    /// Runs in a [`World`]: for indexes that have threads. Then nothing is killed.
     pub in_world: bool,
 }
 
@@ -95,6 +97,12 @@ pub enum Op {
     },
     /// The pool is opened again, and swept.
     Reopen,
+    /// The process is killed in the next operation, and the pool is opened by another one, which
+    /// sees all that was stored, durable or not. What it answers it must stand by.
+    Kill {
+        /// After so many accesses to the region.
+        accesses: u64,
+    },
 }
 
 impl Op {
@@ -102,7 +110,7 @@ impl Op {
     fn key(self) -> Option<u64> {
         match self {
             Op::Insert { key, .. } | Op::Upsert { key, .. } | Op::Remove { key } => Some(key),
-            Op::Reopen => None,
+            Op::Reopen | Op::Kill { .. } => None,
         }
     }
 }
@@ -114,6 +122,7 @@ impl fmt::Display for Op {
             Op::Upsert { key, value } => write!(f, "upsert {key} {value}"),
             Op::Remove { key } => write!(f, "remove {key}"),
             Op::Reopen => f.write_str("reopen"),
+            Op::Kill { accesses } => write!(f, "kill after {accesses}"),
         }
     }
 }
@@ -127,6 +136,11 @@ pub fn history(options: &TrialOptions) -> Vec<Op> {
         let phase = Phase::new(&mut rng, options.keys);
         let len = rng.range(8..80) as usize;
         for step in 0..len.min(options.operations - ops.len()) {
+            if !options.in_world && rng.one_in(24) {
+                // Few accesses find what is stored first, many what large changes do last.
+                let most = if rng.one_in(2) { 24 } else { 300 };
+                ops.push(Op::Kill { accesses: rng.below(most) });
+            }
             ops.push(phase.op(&mut rng, step as u64));
         }
     }
@@ -215,30 +229,25 @@ where
     });
     let explorer = Explorer::new(subject.clone(), options.explore);
     explorer.watch(&power);
-    let mut opened = Opened::<I>::open(&region, index)?;
+    let mut life = Life::<I>::new(region, index)?;
     for &op in ops {
         let before = {
             let expected = &mut *lock(&subject.expected);
             expected.in_flight = Some(op);
             value_before(&expected.records, op)
         };
-        if op == Op::Reopen {
-            opened.check_blocks()?;
-            drop(opened);
-            opened = Opened::open(&region, index)?;
-            opened.sweep()?;
-        } else {
-            opened.act(op, before)?;
-        }
+        let is_done = life.act(op, before)?;
         let expected = &mut *lock(&subject.expected);
         expected.in_flight = None;
-        act(&mut expected.records, op);
+        if is_done {
+            act(&mut expected.records, op);
+        }
         if explorer.has_failed() {
             break;
         }
     }
-    opened.check_blocks()?;
-    drop(opened);
+    life.opened()?.check_blocks()?;
+    drop(life);
     Ok(explorer.finish(&power))
 }
 
@@ -259,7 +268,7 @@ fn act(records: &mut Records, op: Op) {
         Op::Insert { key, value } => drop(records.entry(key).or_insert(value)),
         Op::Upsert { key, value } => drop(records.insert(key, value)),
         Op::Remove { key } => drop(records.remove(&key)),
-        Op::Reopen => {}
+        Op::Reopen | Op::Kill { .. } => {}
     }
 }
 
@@ -328,7 +337,7 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey>> Opened<I> {
                 let found = self.index.remove(at(key).borrow());
                 (found.map(|found| (true, found)), (true, before))
             }
-            Op::Reopen => return Ok(()),
+            Op::Reopen | Op::Kill { .. } => return Ok(()),
         };
         match answer {
             Ok(answer) if answer == right => Ok(()),

@@ -25,6 +25,7 @@ use entresol_media::Region;
 
 use crate::index::check_value;
 use crate::root::{Tag, durable};
+use crate::settled::Settled;
 use crate::walk::in_batches;
 use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, Statistics};
 
@@ -64,6 +65,7 @@ pub struct WbTree<R> {
     most: usize,
     /// For one writer, or many readers. Has the root node.
     root: RwLock<u64>,
+    settled: Settled,
     splits: AtomicU64,
     merges: AtomicU64,
 }
@@ -82,6 +84,9 @@ impl<R: Region> WbTree<R> {
 
     fn load(&self, at: u64) -> Result<Node, IndexError> {
         self.pool.check(at, Node::bytes(self.most))?;
+        if !self.settled.has(at) {
+            self.settled.settle(self.region(), at)?;
+        }
         let node = Node::load(self.region(), at, self.most);
         node.ok_or_else(|| IndexError::damaged(at, "this cannot be a node"))
     }
@@ -146,6 +151,7 @@ impl<R: Region> WbTree<R> {
             true => Node::write(region, new, 0, 0, &entries[half..]),
             false => Node::write(region, new, full.level, middle.value, &entries[half + 1..]),
         }
+        self.settled.add(new);
         let separator = Entry { key: middle.key, value: new };
         let mut changes = Changes::default();
         let mut root_after = *root;
@@ -158,6 +164,7 @@ impl<R: Region> WbTree<R> {
                     self.pool.free(new);
                 })?;
                 Node::write(region, root_after, full.level + 1, full.at, &[separator]);
+                self.settled.add(root_after);
                 changes.set(self.root_at(), root_after);
             }
         }
@@ -363,6 +370,7 @@ impl<R: Region> Persistent<R> for WbTree<R> {
             log,
             most,
             root: RwLock::new(node),
+            settled: Settled::new(pool, Node::bytes(most))?,
             splits: AtomicU64::new(0),
             merges: AtomicU64::new(0),
         };

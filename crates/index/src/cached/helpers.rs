@@ -1,5 +1,7 @@
 //! Helpers: threads that do something in the index while their callers do something else.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use entresol_base::sync::{Condvar, Mutex};
 
 use crate::IndexError;
@@ -36,7 +38,8 @@ enum State {
     Asked(Work),
     Working,
     Unwanted,
-    Answered(Answer),
+    /// What came of it, be it a panic.
+    Answered(std::thread::Result<Answer>),
     Closed,
 }
 
@@ -76,7 +79,8 @@ impl Helpers {
                 State::Asked(work) => {
                     *state = State::Working;
                     drop(state);
-                    let answer = act(work);
+                    // The caller panics with it, and the helper goes on.
+                    let answer = catch_unwind(AssertUnwindSafe(|| act(work)));
                     state = desk.state.lock();
                     *state = match *state {
                         State::Closed => State::Closed,
@@ -108,7 +112,8 @@ impl Ticket<'_> {
                 && let State::Answered(answer) = std::mem::take(&mut *state)
             {
                 self.is_answered = true;
-                return answer;
+                drop(state);
+                return answer.unwrap_or_else(|panic| resume_unwind(panic));
             }
             self.desk.answered.wait(&mut state);
         }

@@ -6,8 +6,8 @@ use entresol_base::rng::Rng;
 use entresol_media::Direct;
 
 use crate::testing::{
-    Counted, check_against_map, check_edges, check_no_old_value, check_reopening, check_same,
-    counted_pool, fresh, no_old_value, stepping_pool,
+    Counted, check_against_map, check_edges, check_no_old_value, check_panics, check_reopening,
+    check_same, counted_pool, fragile_pool, fresh, no_old_value, stepping_pool,
 };
 use crate::{SkipList, trial};
 
@@ -258,5 +258,34 @@ fn threads_share_it() {
     index.settle();
     for key in 0..800 {
         assert_eq!(index.get(&key).expect("fine"), all.get(&key).copied());
+    }
+}
+
+/// The index panics, in a helper or in the caller: the caller gets it, and all goes on.
+#[test]
+fn nobody_waits_for_a_helper_that_has_panicked() {
+    for probing in [Probing::Parallel, Probing::Serial] {
+        let pool = fragile_pool(1 << 20);
+        let index = cached(&pool, of(26, probing));
+        (0..40).for_each(|key| assert!(index.insert(&key, key + 1).expect("room")));
+        for round in 0..20 {
+            pool.region().observer().kill_after(if round % 3 == 0 { 0 } else { round % 4 });
+            match round % 3 {
+                // Not in the cache.
+                0 => check_panics(|| index.get(&100)),
+                1 => check_panics(|| index.upsert(&5, 6)),
+                _ => check_panics(|| index.remove(&5)),
+            }
+            pool.region().observer().kill_after(u64::MAX);
+            // A set in which nothing is being changed any more takes what is read.
+            index.upsert(&5, 6).expect("room");
+            for _ in 0..2 {
+                assert_eq!(index.get(&5).expect("no damage"), Some(6));
+                index.settle();
+            }
+            let hits = index.counts().hits;
+            assert_eq!(index.get(&5).expect("no damage"), Some(6));
+            assert_eq!(index.counts().hits, hits + 1);
+        }
     }
 }

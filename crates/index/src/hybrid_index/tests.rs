@@ -5,7 +5,7 @@ use entresol_media::Direct;
 
 use crate::testing::{
     assert_about, check_against_map, check_edges, check_no_old_value, check_refusal,
-    check_reopening, costs, fresh, pool, stepping_pool, walk,
+    check_reopening, costs, fragile_pool, fresh, pool, stepping_pool, walk,
 };
 use crate::trial;
 
@@ -91,4 +91,32 @@ fn writers_wait_when_the_tree_lags_too_far_behind() {
     let statistics = index.statistics().expect("no damage");
     assert!(statistics.volatile_bytes > 20_000 * 16, "{statistics:?}");
     drop(pool(1 << 20));
+}
+
+/// The thread that builds the tree panics while somebody waits for the tree, or before.
+#[test]
+fn nobody_waits_for_a_tree_whose_thread_has_panicked() {
+    for accesses in [0, 3, 12] {
+        let pool = fragile_pool(1 << 20);
+        let table = HashTable::open(&pool, 0, &small().table).expect("a table");
+        (0..60).for_each(|key| assert!(table.insert(key, key + 1).expect("room")));
+        let shared = Arc::new(Shared {
+            table,
+            tree: RwLock::default(),
+            queue: Queue::new(2),
+            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
+            building: Mutex::new(Building::Begun),
+            built: Condvar::new(),
+        });
+        pool.region().observer().kill_after(accesses);
+        let theirs = Arc::clone(&shared);
+        let _background = Background::start(THREAD, move || theirs.work());
+        let index = HybridIndex { shared, _background };
+        let ranged = index.range(Bound::Unbounded, Direction::Forward, &mut |_, _| Flow::On);
+        assert!(matches!(ranged, Err(IndexError::Stopped { thread }) if thread == THREAD));
+        // Points need no tree.
+        assert_eq!(index.get(&7).expect("no damage"), Some(8));
+        (100..120).for_each(|key| assert!(index.insert(&key, 1).expect("room")));
+        assert_eq!(index.get(&119).expect("no damage"), Some(1));
+    }
 }

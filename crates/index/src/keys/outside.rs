@@ -29,7 +29,9 @@ pub trait Records: Send + Sync {
 }
 
 /// Keys in records elsewhere, which are durable before the index is told of them, and stay as long
-/// as it leads to them.
+/// as anybody may look at them: as long as the index leads to them, and until those who were
+/// reading when it stopped to are done. So a record goes, or its room is used again, after
+/// [`Pool::wait_for_readers`], or with the index itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Outside<T>(pub T);
 

@@ -147,6 +147,11 @@ impl Layout {
         }
     }
 
+    /// The bytes of all that is durable besides the blocks.
+    pub(super) fn header_bytes(&self) -> usize {
+        TABLE_AT as usize + 8 * self.chunks as usize
+    }
+
     /// The chunk in which an offset lies, and where in it.
     pub(super) fn chunk_of(&self, offset: u64) -> (u32, u64) {
         ((offset / self.chunk_bytes) as u32, offset % self.chunk_bytes)

@@ -32,11 +32,10 @@ impl Marked {
 }
 
 impl Marks {
-    /// The block at `offset` is reached.
-    pub(super) fn mark(&mut self, layout: &Layout, offset: u64) -> Result<(), IndexError> {
+    /// The block at `offset` is reached. False: it lies in none of the chunks that are marked.
+    pub(super) fn mark(&mut self, layout: &Layout, offset: u64) -> Result<bool, IndexError> {
         let (chunk, within) = layout.chunk_of(offset);
-        // A chunk that is not here has been taken since.
-        let Some(marked) = self.chunks.get_mut(&chunk) else { return Ok(()) };
+        let Some(marked) = self.chunks.get_mut(&chunk) else { return Ok(false) };
         let block_bytes = marked.block_bytes;
         let Some((word, bit)) = marked.bit(within) else {
             let what = format!("in a chunk of blocks of {block_bytes} bytes none begins here");
@@ -44,7 +43,7 @@ impl Marks {
         };
         self.reached += u64::from(*word & bit == 0);
         *word |= bit;
-        Ok(())
+        Ok(true)
     }
 
     /// The block at `offset` was given back.

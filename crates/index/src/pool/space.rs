@@ -70,12 +70,17 @@ impl Blocks {
         Some(block)
     }
 
+    fn is_taken(&self, block: u64) -> bool {
+        let word = self.bits.get(block as usize / 64);
+        word.is_some_and(|bits| bits >> (block % 64) & 1 == 1)
+    }
+
     /// Whether it was taken.
     fn give(&mut self, block: u64) -> bool {
-        let (word, bit) = (block as usize / 64, 1 << (block % 64));
-        let was_taken = self.bits.get(word).is_some_and(|bits| bits & bit != 0);
+        let was_taken = self.is_taken(block);
         if was_taken {
-            self.bits[word] &= !bit;
+            let word = block as usize / 64;
+            self.bits[word] &= !(1 << (block % 64));
             self.taken -= 1;
             self.hint = self.hint.min(word);
         }
@@ -224,6 +229,34 @@ impl Space {
         self.chunks[first as usize] = Chunk::Other;
     }
 
+    /// Refuses a block that an index reaches in a chunk which is not marked, unless it was taken
+    /// since: whatever says that nothing is there is damaged. Nobody gets that chunk then.
+    pub(super) fn check_taken(
+        &mut self,
+        layout: &Layout,
+        classes: &Classes,
+        offset: u64,
+    ) -> Result<(), IndexError> {
+        let (chunk, within) = layout.chunk_of(offset);
+        let is_taken = match self.chunks.get(chunk as usize) {
+            Some(Chunk::Class(blocks)) => {
+                let bytes = classes.bytes(blocks.class).unwrap_or(1);
+                within.is_multiple_of(bytes) && blocks.is_taken(within / bytes)
+            }
+            Some(Chunk::Run(_)) => within == 0,
+            Some(Chunk::Other | Chunk::Unswept(_)) | None => false,
+        };
+        if is_taken {
+            return Ok(());
+        }
+        self.free.remove(&chunk);
+        let what = format!(
+            "an index leads to this block, but the pool's table says of chunk {chunk} that no \
+             block that is used begins here"
+        );
+        Err(IndexError::damaged(offset, what))
+    }
+
     /// A mark for each block of the unswept chunks.
     pub(super) fn marks(&self, classes: &Classes) -> Marks {
         let unswept = self.chunks.iter().zip(0..).filter_map(|(chunk, number)| {
@@ -288,9 +321,7 @@ impl Space {
                 Chunk::Run(_) => visit(at),
                 Chunk::Class(blocks) => {
                     let bytes = classes.bytes(blocks.class).unwrap_or(0);
-                    let is_taken =
-                        |block: &u64| blocks.bits[*block as usize / 64] >> (block % 64) & 1 == 1;
-                    let taken = (0..blocks.len).filter(is_taken);
+                    let taken = (0..blocks.len).filter(|&block| blocks.is_taken(block));
                     taken.for_each(|block| visit(at + block * bytes));
                 }
             }

@@ -230,3 +230,73 @@ fn regions_without_a_pool_are_told_apart() {
     let error = Pool::open(damaged).expect_err("damage");
     assert!(error.to_string().contains("header is damaged"), "{error}");
 }
+
+/// A table that lost the word of a chunk in use. Its blocks are reached, so it cannot be free.
+#[test]
+fn a_block_in_a_chunk_that_says_it_is_unused_is_damage_and_nothing_is_freed() {
+    let region = region(1 << 20);
+    let pool = Pool::create(region.clone(), PoolOptions { chunk_bytes: CHUNK }).expect("a pool");
+    let blocks: Vec<u64> = (0..40).map(|_| pool.allocate(256).expect("room")).collect();
+    let run = pool.allocate(3 * CHUNK).expect("room");
+    drop(pool);
+    let lost = blocks[20];
+    let word = 128 + 64 + 8 * (lost / CHUNK);
+    assert_ne!(region.load_u64(word, std::sync::atomic::Ordering::Relaxed), 0);
+    region.store_u64(word, 0, std::sync::atomic::Ordering::Relaxed);
+
+    let pool = Pool::open(region).expect("the pool");
+    let unused = pool.free_chunk_bytes();
+    for reached in [lost, run + CHUNK, 0, 1 << 40] {
+        let error = pool.sweep(|visit| {
+            visit(blocks[0]);
+            visit(reached);
+            Ok(())
+        });
+        match error.expect_err("nothing is there") {
+            IndexError::Damaged { offset, what } => {
+                assert_eq!(offset, reached);
+                assert!(what.contains("the pool's table says of chunk"), "{what}");
+            }
+            other => panic!("{other}"),
+        }
+        assert!(!pool.is_swept());
+    }
+    // Nothing came back, and the chunk that is used after all is not given to anybody.
+    assert_eq!(pool.free_chunk_bytes(), unused - CHUNK);
+    let mut next = Vec::new();
+    while let Ok(block) = pool.allocate(256) {
+        next.push(block);
+    }
+    assert!(next.iter().all(|block| block / CHUNK != lost / CHUNK && !blocks.contains(block)));
+    // What was taken since is reached as it should be.
+    pool.free(next[0]);
+    let error = pool.sweep(|visit| {
+        visit(next[1]);
+        visit(next[0]);
+        Ok(())
+    });
+    assert!(error.expect_err("given back").to_string().contains(&next[0].to_string()));
+}
+
+#[test]
+fn who_waits_for_readers_comes_after_all_who_were_there() {
+    let preemption = Preemption::OneIn(2);
+    for seed in 0..8 {
+        let world = World::new(WorldOptions { preemption, ..WorldOptions::seeded(seed) });
+        let ran = world.run(|| {
+            let pool = Arc::new(pool(1 << 20));
+            let is_reading = Arc::new(AtomicBool::new(true));
+            let (theirs, reading) = (Arc::clone(&pool), Arc::clone(&is_reading));
+            let guard = pool.pin();
+            let waiting = thread::spawn("waits", move || {
+                theirs.wait_for_readers();
+                assert!(!reading.load(Acquire));
+            });
+            (0..20).for_each(|_| thread::yield_now());
+            is_reading.store(false, Release);
+            drop(guard);
+            waiting.join().expect("no panic");
+        });
+        ran.expect("the world ends");
+    }
+}

@@ -26,7 +26,7 @@ fn act(records: &mut BTreeMap<u64, u64>, op: Op) {
         Op::Insert { key, value } => drop(records.entry(key).or_insert(value)),
         Op::Upsert { key, value } => drop(records.insert(key, value)),
         Op::Remove { key } => drop(records.remove(&key)),
-        Op::Reopen => {}
+        Op::Reopen | Op::Kill { .. } => {}
     }
 }
 
@@ -104,7 +104,7 @@ where
             Op::Insert { key, value } => index.insert(&key, value).map(drop),
             Op::Upsert { key, value } => index.upsert(&key, value).map(drop),
             Op::Remove { key } => index.remove(&key).map(drop),
-            Op::Reopen => Ok(()),
+            Op::Reopen | Op::Kill { .. } => Ok(()),
         };
         done.expect("room");
         let right = [Vec::new(), records.iter().map(|(&k, &v)| (k, v)).collect()];
@@ -215,8 +215,8 @@ fn they_are_right_while_nothing_crashes() {
             Op::Upsert { key, .. } => Op::Upsert { key, value: number + 1 },
             op => op,
         };
-        let ops: Vec<Op> =
-            trial::history(&options).into_iter().filter(|op| *op != Op::Reopen).collect();
+        let mut ops = trial::history(&options);
+        ops.retain(|op| !matches!(op, Op::Reopen | Op::Kill { .. }));
         let ops: Vec<Op> = (0..).zip(ops).map(number).collect();
         for ran in [
             trial::run::<PlainFair>(&options, &(), &ops),

@@ -65,9 +65,9 @@ impl<R: Region, S: Style> Tree<R, S> {
             }
             break (self.add_here(&place, (key, value))?, unknown);
         };
-        for node in [unknown, split].into_iter().flatten() {
-            self.adopt_if_room(node)?;
-        }
+        // The record is there, whatever comes of this: of damage hears who next comes there.
+        let adopted = [unknown, split].into_iter().flatten();
+        adopted.for_each(|node| drop(self.adopt_if_room(node)));
         durable(self.region()).map(|()| None)
     }
 
@@ -86,11 +86,12 @@ impl<R: Region, S: Style> Tree<R, S> {
             let Some(latched) = self.latch(&place) else { continue };
             self.take(node, state, slot);
             drop(latched);
+            // The record has gone, whatever comes of this: of damage hears who next comes there.
             if let Some(node) = unknown {
-                self.adopt_if_room(node)?;
+                drop(self.adopt_if_room(node));
             }
             if state.count() - 1 < self.shape.merge_below {
-                self.merge_up(node)?;
+                drop(self.merge_up(node));
             }
             return durable(self.region()).map(|()| Some(before));
         }

@@ -17,7 +17,8 @@ use super::orders::Orders;
 use super::posts::{Post, Posts};
 use crate::keys::Keys;
 use crate::latch::Latches;
-use crate::root::{Tag, WORDS};
+use crate::root::{Tag, WORDS, durable};
+use crate::settled::Settled;
 use crate::{IndexError, Pool};
 
 pub(super) const ANCHOR_BYTES: u64 = 8 * WORDS as u64;
@@ -59,10 +60,12 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             posts,
             orders: Orders::new(pool.region().len(), Leaf::<LINES>::BYTES)
                 .map_err(|error| IndexError::Options { what: error.to_string() })?,
+            settled: Settled::new(pool, Leaf::<LINES>::BYTES)?,
             splits: AtomicU64::new(0),
             replaced: AtomicU64::new(0),
             merges: AtomicU64::new(0),
         };
+        durable(pool.region())?;
         tree.begin_guide(named)?;
         Ok(tree)
     }

@@ -48,6 +48,7 @@ impl Posts {
         each_block(pool, first_at, &mut |block| {
             let mut bytes = [0; BLOCK_BYTES as usize];
             pool.region().read(block, &mut bytes);
+            pool.region().flush(block, BLOCK_BYTES as usize);
             let (words, _) = bytes.as_chunks::<8>();
             let pairs = words.as_chunks::<2>().0;
             for (number, &[low, leaf]) in pairs.iter().enumerate().skip(1) {
@@ -61,6 +62,8 @@ impl Posts {
                 }
             }
         })?;
+        // A name that is seen to be gone, and is not durably, would lead to a leaf that has gone.
+        pool.region().drain();
         Ok((Posts { first_at, state: Mutex::new(state) }, posts))
     }
 

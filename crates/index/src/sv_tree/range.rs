@@ -6,12 +6,13 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
+use entresol_base::thread;
 use entresol_media::Region;
 
 use super::guide::Side;
 use super::leaf::Leaf;
 use super::orders::Order;
-use super::{SvTree, View};
+use super::{GONE_MAX, SvTree, View};
 use crate::keys::{Keys, Slot};
 use crate::{Flow, IndexError};
 
@@ -56,11 +57,11 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
                 return Ok(());
             }
             let high = view.high;
-            let (leaf, _) = self.read(next);
+            let (leaf, _) = self.read(next)?;
             // The next leaf's lines come while its low is waited for.
             self.prefetch(leaf.link().next());
             view = match leaf.link().is_dead() {
-                false => View { leaf, high: self.low_of(leaf.link().next())? },
+                false => self.view_of(leaf)?,
                 true => self.view(Some(self.ground.low_key(high, &mut bound)?), Side::At)?,
             };
             self.order(&view, &mut ordered)?;
@@ -98,14 +99,26 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         }
     }
 
-    fn first(&self) -> Result<View<LINES>, IndexError> {
-        loop {
-            let (leaf, _) = self.read(self.head());
+    pub(super) fn first(&self) -> Result<View<LINES>, IndexError> {
+        for _ in 0..GONE_MAX {
+            let (leaf, _) = self.read(self.head())?;
             self.prefetch(leaf.link().next());
             if !leaf.link().is_dead() {
-                return Ok(View { leaf, high: self.low_of(leaf.link().next())? });
+                return self.view_of(leaf);
             }
+            thread::yield_now();
         }
+        Err(self.gone())
+    }
+
+    /// A leaf that was read whole, and the low of the next one.
+    pub(super) fn view_of(&self, leaf: Leaf<LINES>) -> Result<View<LINES>, IndexError> {
+        let next = leaf.link().next();
+        let high = self.low_of(next)?;
+        if next != 0 {
+            self.check_rising(leaf.low(), high, next)?;
+        }
+        Ok(View { leaf, high })
     }
 
     fn show<'a>(

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use entresol_base::thread;
 use entresol_media::Region;
 
+use super::SvTree;
 use super::guide::Side;
 use super::leaf::{Leaf, Link, slot_at};
-use super::{SvTree, View};
 use crate::IndexError;
 use crate::keys::Keys;
 
@@ -44,6 +44,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         let mut scratch = K::Scratch::default();
         let key = self.ground.low_key(low, &mut scratch)?;
         let before_at = self.view(Some(key), Side::Below)?.leaf.at;
+        self.make_sure(at)?;
         let held = self.latches.lock_both(before_at, at);
         let before = Leaf::<LINES>::load(self.region(), before_at);
         let leaf = Leaf::<LINES>::load(self.region(), at);
@@ -54,7 +55,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             return Ok(Unlinked::Again);
         }
         let next = leaf.link().next();
-        let view = View { leaf, high: self.low_of(next)? };
+        let view = self.view_of(leaf)?;
         if leaf.live(self.fence(view.leaf.link(), view.high)?).next().is_some() {
             return Ok(Unlinked::Stays);
         }

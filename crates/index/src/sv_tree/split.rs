@@ -75,6 +75,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         })?;
         new.write(self.region());
         self.drain()?;
+        self.settled.add(at);
         self.region().store_u64(view.leaf.at, Link::new(at, link.skip()).0, Release);
         let added = sorted.slots[rank];
         if rank < boundary {
@@ -83,7 +84,8 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             self.persist(view.leaf.at, 8)?
         }
         self.splits.fetch_add(1, Relaxed);
-        if self.add_to_guide(new.low(), at)? {
+        // The key is there, whatever comes of this: what the guide lacks is found by links.
+        if let Ok(true) = self.add_to_guide(new.low(), at) {
             self.posts.add(&self.ground.pool, Post { low: new.low(), leaf: at });
         }
         Ok(true)
@@ -117,8 +119,10 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     ) -> Result<Leaf<LINES>, IndexError> {
         let (link, slots) = (view.leaf.link(), sorted.slots());
         let (left, right) = (slots[boundary - 1], slots[boundary]);
-        let low = self.ground.keys.make_low(&self.ground.pool, left, right, link.skip())?;
-        self.fill_new(at, (low, view.high), link, &slots[boundary..])
+        let (pool, keys) = (&self.ground.pool, &self.ground.keys);
+        let low = keys.make_low(pool, left, right, link.skip())?;
+        let new = self.fill_new(at, (low, view.high), link, &slots[boundary..]);
+        new.inspect_err(|_| keys.retire_low(pool, low))
     }
 
     /// A leaf with these slots, whose words are those of a leaf with this link.
@@ -178,8 +182,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         {
             return Ok(());
         }
-        let high = self.low_of(leaf.link().next())?;
-        let view = View { leaf, high };
+        let view = self.view_of(leaf)?;
         if leaf.dead(self.fence(view.leaf.link(), view.high)?).next().is_some() {
             return Ok(());
         }
@@ -187,6 +190,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         left.write(self.region());
         right.write(self.region());
         self.drain()?;
+        [left.at, right.at].into_iter().for_each(|at| self.settled.add(at));
         // Rule 4.
         self.posts.remove(&self.ground.pool, at);
         match before {
@@ -224,10 +228,13 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         let other_at = other_at.inspect_err(|_| pool.free(one_at))?;
         let make = || {
             let low = self.ground.keys.make_low(pool, slots[half - 1], slots[half], skip)?;
-            let right = self.fill_new(other_at, (low, view.high), link, &slots[half..])?;
-            let to_right = Link::new(other_at, skip);
-            let left = self.fill_new(one_at, (leaf.low(), low), to_right, &slots[..half])?;
-            Ok([left, right])
+            let fill = || {
+                let right = self.fill_new(other_at, (low, view.high), link, &slots[half..])?;
+                let to_right = Link::new(other_at, skip);
+                let left = self.fill_new(one_at, (leaf.low(), low), to_right, &slots[..half])?;
+                Ok([left, right])
+            };
+            fill().inspect_err(|_| self.ground.keys.retire_low(pool, low))
         };
         make().inspect_err(|_| [one_at, other_at].into_iter().for_each(|at| pool.free(at)))
     }
@@ -238,6 +245,6 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             return Ok(0);
         }
         self.ground.check(leaf, LINES)?;
-        Ok(self.region().load_u64(leaf + super::LOW_AT, Relaxed))
+        Ok(self.low_at(leaf))
     }
 }

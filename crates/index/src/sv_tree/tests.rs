@@ -11,6 +11,7 @@ use crate::testing::{self, pool};
 
 mod counts;
 mod crashes;
+mod damage;
 mod model;
 mod threads;
 

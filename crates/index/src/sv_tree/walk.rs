@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use entresol_base::thread;
 use entresol_media::Region;
 
 use super::guide::Side;
@@ -23,18 +22,12 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         // The low of the last leaf that was shown; that of the first is 0.
         let mut shown = None;
         loop {
-            let (leaf, seen) = self.read(at);
+            let (leaf, seen) = self.read(at)?;
             if leaf.link().is_dead() {
                 // Whatever has its range now was shown, or is not older than this walk.
                 at = match shown {
                     None => self.head(),
-                    Some(0) => loop {
-                        let link = self.read(self.head()).0.link();
-                        if !link.is_dead() {
-                            break link.next();
-                        }
-                        thread::yield_now();
-                    },
+                    Some(0) => self.first()?.leaf.link().next(),
                     Some(low) => {
                         let mut scratch = K::Scratch::default();
                         let key = self.ground.low_key(low, &mut scratch)?;
@@ -43,7 +36,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
                 };
             } else {
                 let next = leaf.link().next();
-                let view = View { leaf, high: self.low_of(next)? };
+                let view = self.view_of(leaf)?;
                 each(&view)?;
                 shown = Some(leaf.low());
                 if next != 0
@@ -54,6 +47,8 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
                 at = next;
             }
             if at == 0 {
+                // All leaves that were there before have been read, or have gone.
+                self.settled.add_all();
                 return Ok(());
             }
         }

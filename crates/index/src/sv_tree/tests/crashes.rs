@@ -72,7 +72,7 @@ where
             Op::Insert { key, value } => drop(tree.insert(nth(key).borrow(), value)),
             Op::Upsert { key, value } => drop(tree.upsert(nth(key).borrow(), value)),
             Op::Remove { key } => drop(tree.remove(nth(key).borrow())),
-            Op::Reopen => {}
+            Op::Reopen | Op::Kill { .. } => {}
         }
     }
     tree.statistics().expect("no damage")

@@ -25,7 +25,7 @@ where
     K: Keys<Direct, Key: ToOwned<Owned = O>> + Clone + Default,
     O: Borrow<K::Key> + Ord + Clone + Debug,
 {
-    let pool = pool(64 << 20);
+    let mut pool = pool(64 << 20);
     let mut tree: SvTree<Direct, K, LINES> = SvTree::open(&pool, 0, &K::default()).expect("a tree");
     let mut model: BTreeMap<O, u64> = BTreeMap::new();
     let mut rng = Rng::new(seed);
@@ -52,7 +52,11 @@ where
         }
         if step % (operations / 10) == operations / 20 {
             drop(tree);
+            pool = testing::reopened(pool);
             tree = SvTree::open(&pool, 0, &K::default()).expect("the tree");
+            if rng.one_in(2) {
+                pool.sweep(|visit| tree.blocks(visit)).expect("no damage");
+            }
         }
     }
     let expected: Vec<_> = model.clone().into_iter().collect();

@@ -96,9 +96,9 @@ impl SharedLog {
     }
 
     /// Whether all that was answered can have been, and then these values be found.
-    fn check(&self, keys: u64, mut found: impl FnMut(u64) -> Option<u64>) -> Result<(), String> {
+    fn check(&self, keys: &[u64], mut found: impl FnMut(u64) -> Option<u64>) -> Result<(), String> {
         let (events, time) = self.with(|log| (log.events.clone(), log.time));
-        for key in 0..keys {
+        for &key in keys {
             let mut events: Vec<Event> =
                 events.iter().filter(|event| event.key == key).copied().collect();
             let (begun, ended) = (time + 1, Some(time + 2));
@@ -121,8 +121,9 @@ fn work<I: Index<Key: TrialKey>>(
 ) {
     use std::borrow::Borrow;
     let mut rng = Rng::named(seed, &format!("thread {thread}"));
+    let keys = options.keys::<I::Key>();
     for step in 0..options.operations {
-        let key = rng.below(options.keys);
+        let key = keys[rng.index(keys.len())];
         let nth = I::Key::nth(key);
         let value = 1 + thread + 16 * step;
         // Now and then most is removed, so that leaves go.
@@ -136,7 +137,7 @@ fn work<I: Index<Key: TrialKey>>(
             3 => log.note(key, Did::Get(None), || {
                 Did::Get(index.get(nth.borrow()).expect("no damage"))
             }),
-            4 => ranged(index, log, &mut rng, options.keys),
+            4 => ranged(index, log, &mut rng, &keys),
             _ => log.note(key, Did::Remove(None), || {
                 Did::Remove(index.remove(nth.borrow()).expect("no damage"))
             }),
@@ -144,8 +145,24 @@ fn work<I: Index<Key: TrialKey>>(
     }
 }
 
+/// What is there before threads begin. Shuffled, so that leaves are about as full as they are.
+fn load<I: Index<Key: TrialKey>>(index: &I, log: &SharedLog, options: Many) {
+    use std::borrow::Borrow;
+    let working = options.keys::<I::Key>();
+    let mut keys: Vec<u64> = (0..options.loaded).collect();
+    Rng::new(options.loaded).shuffle(&mut keys);
+    for key in keys {
+        let nth = I::Key::nth(key);
+        let insert = || Did::Insert(1, index.insert(nth.borrow(), 1).expect("room"));
+        match working.contains(&key) {
+            true => log.note(key, Did::Insert(1, false), insert),
+            false => drop(insert()),
+        }
+    }
+}
+
 /// A walk is a get of every key that it passes, at some time while it lasts.
-fn ranged<I: Index<Key: TrialKey>>(index: &I, log: &SharedLog, rng: &mut Rng, keys: u64) {
+fn ranged<I: Index<Key: TrialKey>>(index: &I, log: &SharedLog, rng: &mut Rng, keys: &[u64]) {
     let begun = log.with(|log| {
         log.time += 1;
         log.time
@@ -166,7 +183,7 @@ fn ranged<I: Index<Key: TrialKey>>(index: &I, log: &SharedLog, rng: &mut Rng, ke
     log.with(|log| {
         log.time += 1;
         let ended = Some(log.time);
-        let events = (0..keys).map(|key| {
+        let events = keys.iter().map(|&key| {
             let did = Did::Get(found.get(&key).copied());
             Event { key, begun, ended, did }
         });
@@ -177,7 +194,7 @@ fn ranged<I: Index<Key: TrialKey>>(index: &I, log: &SharedLog, rng: &mut Rng, ke
 /// What a crash left must fit what anybody was told before.
 struct Told<K, const LINES: usize> {
     log: SharedLog,
-    keys: u64,
+    keys: Vec<u64>,
     of: std::marker::PhantomData<fn() -> K>,
 }
 
@@ -196,7 +213,7 @@ where
 
     fn check(&self, opened: Self::Opened, _: &Crash<'_>) -> Result<(), String> {
         use std::borrow::Borrow;
-        self.log.check(self.keys, |key| opened.get(K::Key::nth(key).borrow()).expect("no damage"))
+        self.log.check(&self.keys, |key| opened.get(K::Key::nth(key).borrow()).expect("no damage"))
     }
 }
 
@@ -207,6 +224,20 @@ struct Many {
     operations: u64,
     keys: u64,
     crashes: bool,
+    /// So many keys are there before; threads work on some of them that are neighbours.
+    loaded: u64,
+}
+
+impl Many {
+    /// The numbers of the keys that threads work on, in the order of keys.
+    fn keys<K: TrialKey + ?Sized>(self) -> Vec<u64> {
+        let mut numbers: Vec<u64> = (0..self.loaded.max(self.keys)).collect();
+        numbers.sort_by_key(|&number| K::nth(number));
+        let first = numbers.len() - self.keys as usize;
+        numbers.drain(..first / 2);
+        numbers.truncate(self.keys as usize);
+        numbers
+    }
 }
 
 fn in_world<K, const LINES: usize>(seed: u64, options: Many) -> (Report, Statistics)
@@ -223,8 +254,10 @@ where
         let tree: Arc<Tree<K, LINES>> =
             Arc::new(SvTree::open(&pool, 0, &K::default()).expect("a tree"));
         let log = SharedLog::default();
+        load(&*tree, &log, options);
+        let keys = options.keys::<K::Key>();
         let told =
-            Told::<K, LINES> { log: log.clone(), keys: options.keys, of: Default::default() };
+            Told::<K, LINES> { log: log.clone(), keys: keys.clone(), of: Default::default() };
         let nested = Nested { one_in: 0, ..Nested::default() };
         let explore = ExploreOptions { seed, exhaustive_max: 8, images_max: 4, nested };
         let explorer = Explorer::new(Arc::new(told), explore);
@@ -243,7 +276,10 @@ where
         let report = explorer.finish(&power);
         use std::borrow::Borrow;
         let get = |key| tree.get(K::Key::nth(key).borrow()).expect("no damage");
-        log.check(options.keys, get).expect("an order");
+        log.check(&keys, get).expect("an order");
+        for key in (0..options.loaded).filter(|key| !keys.contains(key)) {
+            assert_eq!(get(key), Some(1));
+        }
         (report, tree.statistics().expect("no damage"))
     });
     ran.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"))
@@ -265,7 +301,11 @@ where
 }
 
 /// With leaves of two lines, so that splits and removals of leaves meet everything else.
-const MANY: Many = Many { threads: 4, operations: 64, keys: 40, crashes: false };
+const MANY: Many = Many { threads: 4, operations: 64, keys: 40, crashes: false, loaded: 0 };
+
+/// With so many leaves that the guide has nodes above nodes, which split, go, and narrow and widen
+/// what they leave out, where threads are.
+const DEEP: Many = Many { loaded: 400, ..MANY };
 
 #[test]
 fn threads_are_told_what_fits() {
@@ -276,12 +316,26 @@ fn threads_are_told_what_fits() {
 }
 
 #[test]
+fn threads_are_told_what_fits_under_a_deep_guide() {
+    let mut merges = 0;
+    for seed in 0..20 {
+        for (_, found) in [in_world::<Bytes, 2>(seed, DEEP), in_world::<Inline, 2>(seed, DEEP)] {
+            assert!(found.height >= 3, "{found:?}");
+            merges += found.merges;
+        }
+    }
+    assert!(merges > 20, "{merges}");
+}
+
+#[test]
 fn no_crash_takes_back_what_a_thread_was_told() {
     let many = Many { crashes: true, ..MANY };
     let (images, splits, _) = check::<Inline, 2>(1000..1020, many);
     assert!(images > 2_000 && splits > 40, "{images} {splits}");
     let (images, splits, _) = check::<Bytes, 2>(2000..2010, many);
     assert!(images > 2_000 && splits > 20, "{images} {splits}");
+    let (images, ..) = check::<Bytes, 2>(3000..3004, Many { crashes: true, ..DEEP });
+    assert!(images > 500, "{images}");
 }
 
 #[test]
