@@ -51,4 +51,18 @@ pub enum StoreError {
         /// What is known.
         known: u32,
     },
+    /// More prefixes of keys were removed than one run can say.
+    #[error("{path} cannot hold more than {most} prefixes that are gone; compact, then go on")]
+    TooManyPrefixes {
+        /// The file.
+        path: PathBuf,
+        /// How many it can hold, if they are short.
+        most: usize,
+    },
+    /// The program contradicts itself.
+    #[error("a mistake of this program, please report it: {what}")]
+    Internal {
+        /// What is wrong.
+        what: String,
+    },
 }

@@ -7,6 +7,8 @@
 
 mod entry;
 mod error;
+pub mod pages;
+pub mod run;
 
 pub use entry::{Entry, Expiry, KvsId, RecordPlace, RunNumber, SegmentNumber, Sequence, Value};
 pub use error::StoreError;

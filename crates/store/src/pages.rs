@@ -1,0 +1,219 @@
+//! The one cache of what was read of sorted runs: blocks that were checked, under one limit of
+//! bytes for a whole `Kvdb`.
+//!
+//! What is kept is chosen as S3-FIFO does (J. Yang, Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi, "FIFO
+//! Queues are All You Need for Cache Eviction", section 4): a block that comes for the first time
+//! must be found again before it leaves a small queue, else it makes room and only its name is
+//! remembered for a while. So a scan, which finds each block once, drives nothing out. Index blocks
+//! and pages of filters skip the small queue and stay longer, up to half of the limit together:
+//! each stands before hundreds of blocks.
+//!
+//! **The limit** holds for everything alive, not for what is cached alone: a block counts from
+//! before it is allocated until the last reader has let go of it, with what the cache needs to
+//! remember it, and so do the buffers for reading. A block in use is not driven out, since that
+//! would free nothing. If everything is in use, readers are still served, for else they would wait
+//! for each other: what they hold is then counted as [`PageCounts::over_bytes_most`].
+//!
+//! Who may touch what: a shard's queues and map belong to whoever holds its lock; no two shards are
+//! locked at once, and nobody reads, writes or waits while he holds one. How often a block was
+//! found is counted without the lock for writing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use entresol_base::sync::Mutex;
+use entresol_media::IoBuffer;
+
+use crate::entry::RunNumber;
+
+mod page;
+mod shard;
+
+pub(crate) use page::{Charge, Page, PageId, PageKind};
+
+use page::Usage;
+use shard::Shard;
+
+/// How many locks the cache has.
+const SHARDS: u64 = 16;
+/// The least that a cache may have: room for what a few readers use at once.
+pub const CACHE_BYTES_MIN: u64 = 256 << 10;
+/// The bytes of a buffer for reading that is kept for the next read. Larger ones are not.
+const BUFFER_BYTES: usize = 32 << 10;
+/// How many buffers are kept.
+const BUFFERS_MAX: usize = 4;
+/// What remembering a block takes beside its bytes: its entry in the map, in a queue, and later
+/// its name among those that left.
+const PAGE_OVERHEAD_BYTES: u64 = 256;
+
+/// A cache of blocks.
+#[derive(Debug)]
+pub struct Pages {
+    shards: Box<[Shard]>,
+    usage: Arc<Usage>,
+    buffers: Mutex<Vec<Lease>>,
+}
+
+/// What happened to blocks of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KindCounts {
+    /// How many were found in the cache.
+    pub hits: u64,
+    /// How many were not.
+    pub misses: u64,
+    /// How many made room for others.
+    pub evictions: u64,
+}
+
+/// What a cache has done so far, and how large it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PageCounts {
+    /// Blocks with entries.
+    pub data: KindCounts,
+    /// Index blocks.
+    pub index: KindCounts,
+    /// Pages of filters.
+    pub filter: KindCounts,
+    /// The limit.
+    pub cap_bytes: u64,
+    /// What is alive now, cached or not.
+    pub bytes: u64,
+    /// The most that ever was.
+    pub bytes_most: u64,
+    /// By how much the limit was exceeded at most, because everything was in use.
+    pub over_bytes_most: u64,
+}
+
+impl Pages {
+    /// An empty cache that keeps to `cap_bytes`, which are at least [`CACHE_BYTES_MIN`].
+    #[must_use]
+    pub fn new(cap_bytes: u64) -> Arc<Pages> {
+        let usage = Arc::new(Usage::new(cap_bytes.max(CACHE_BYTES_MIN)));
+        let shards = (0..SHARDS).map(|_| Shard::new()).collect();
+        Arc::new(Pages { shards, usage, buffers: Mutex::new(Vec::new()) })
+    }
+
+    /// What the cache has done so far.
+    #[must_use]
+    pub fn counts(&self) -> PageCounts {
+        let [data, index, filter] = PageKind::ALL.map(|kind| {
+            self.shards.iter().fold(KindCounts::default(), |sum, shard| {
+                let shard = shard.counts(kind);
+                KindCounts {
+                    hits: sum.hits + shard.hits,
+                    misses: sum.misses + shard.misses,
+                    evictions: sum.evictions + shard.evictions,
+                }
+            })
+        });
+        let usage = &self.usage;
+        let cap_bytes = usage.cap;
+        let bytes_most = usage.most.load(Relaxed);
+        let over_bytes_most = bytes_most.saturating_sub(cap_bytes);
+        let bytes = usage.bytes.load(Relaxed);
+        PageCounts { data, index, filter, cap_bytes, bytes, bytes_most, over_bytes_most }
+    }
+
+    /// Forgets the blocks of a run that nobody reads any more. Takes time in proportion to all
+    /// that is cached.
+    pub fn forget(&self, run: RunNumber) {
+        for shard in &self.shards {
+            shard.forget(run);
+        }
+    }
+
+    /// The block, if it is cached.
+    #[inline]
+    pub(crate) fn find(&self, id: PageId, kind: PageKind) -> Option<Arc<Page>> {
+        self.shard(id).find(id, kind)
+    }
+
+    /// Caches a block that was read and checked. If somebody else was faster, his is answered.
+    pub(crate) fn insert(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Arc<Page> {
+        let page = self.page(id, kind, bytes);
+        let (kept, replaced) = self.shard(id).insert(page);
+        drop(replaced);
+        kept
+    }
+
+    /// A block that counts, but is not cached: for who reads it once.
+    pub(crate) fn page(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Arc<Page> {
+        let charge = self.charge(bytes.len() as u64 + PAGE_OVERHEAD_BYTES);
+        Arc::new(Page::new(id, kind, bytes.into(), charge))
+    }
+
+    /// Counts bytes that are held beside the cache, until what is answered is dropped.
+    pub(crate) fn charge(&self, bytes: u64) -> Charge {
+        while !self.usage.take(bytes) {
+            if !self.evict() {
+                self.usage.take_anyway(bytes);
+                break;
+            }
+        }
+        Charge::new(&self.usage, bytes)
+    }
+
+    /// A buffer for a read of so many bytes.
+    pub(crate) fn buffer(&self, bytes: usize) -> Lease {
+        if bytes <= BUFFER_BYTES
+            && let Some(mut lease) = self.buffers.lock().pop()
+        {
+            lease.buffer.set_len(bytes);
+            return lease;
+        }
+        let rounded = bytes.max(BUFFER_BYTES);
+        let charge = self.charge(rounded as u64);
+        let mut buffer = IoBuffer::new(rounded);
+        buffer.set_len(bytes);
+        Lease { buffer, _charge: charge }
+    }
+
+    /// Takes a buffer back. One that is not given back is freed.
+    pub(crate) fn give_back(&self, lease: Lease) {
+        if lease.buffer.capacity() != BUFFER_BYTES {
+            return;
+        }
+        let mut buffers = self.buffers.lock();
+        if buffers.len() < BUFFERS_MAX {
+            buffers.push(lease);
+        }
+    }
+
+    /// Frees one block, of the largest shard that has one to free; false if all are in use. (Any
+    /// other choice lets the shards drift apart, and the small ones forget what is wanted.)
+    fn evict(&self) -> bool {
+        let largest = self.shards.iter().max_by_key(|shard| shard.bytes());
+        largest.is_some_and(Shard::evict) || self.shards.iter().any(Shard::evict)
+    }
+
+    #[inline]
+    fn shard(&self, id: PageId) -> &Shard {
+        // The map within a shard goes by the hash's lowest and highest bits.
+        &self.shards[(id.hash() >> 40) as usize % self.shards.len()]
+    }
+}
+
+/// A buffer for reading, which counts.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) buffer: IoBuffer,
+    _charge: Charge,
+}
+
+/// A number that several threads add to and none depends on.
+#[derive(Debug, Default)]
+struct Count(AtomicU64);
+
+impl Count {
+    #[inline]
+    fn add_one(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

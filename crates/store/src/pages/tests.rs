@@ -1,0 +1,180 @@
+//! The cache by itself: what stays, what goes, and that the limit holds.
+
+use entresol_base::rng::Rng;
+use entresol_base::thread;
+use entresol_base::world::{World, WorldOptions};
+
+use super::*;
+
+const BLOCK: [u8; 4096] = [7; 4096];
+
+fn id(run: u64, page: u64) -> PageId {
+    PageId { run: RunNumber(run), page }
+}
+
+/// Looks a block up as a reader does, and answers whether it was cached.
+fn read(pages: &Pages, id: PageId, kind: PageKind) -> bool {
+    let found = pages.find(id, kind).is_some();
+    if !found {
+        drop(pages.insert(id, kind, &BLOCK));
+    }
+    found
+}
+
+#[test]
+fn a_scan_drives_out_nothing_that_was_wanted_twice() {
+    let pages = Pages::new(4 << 20);
+    let hot = || (0..500).map(|page| id(1, page));
+    for _ in 0..4 {
+        hot().for_each(|id| _ = read(&pages, id, PageKind::Data));
+    }
+    for page in 0..100_000 {
+        read(&pages, id(2, page), PageKind::Data);
+    }
+    let kept = hot().filter(|id| pages.find(*id, PageKind::Data).is_some()).count();
+    assert!(kept > 490, "{kept} of 500 are left");
+}
+
+#[test]
+fn what_is_wanted_again_soon_after_it_left_stays() {
+    let pages = Pages::new(1 << 20);
+    let blocks = || (0..230).map(|page| id(1, page));
+    for _ in 0..6 {
+        blocks().for_each(|id| _ = read(&pages, id, PageKind::Data));
+    }
+    let kept = blocks().filter(|id| pages.find(*id, PageKind::Data).is_some()).count();
+    assert!(kept > 180, "{kept} of 230 are cached, in room for 240");
+}
+
+#[test]
+fn index_blocks_stay_where_entries_go_but_not_without_bound() {
+    let pages = Pages::new(4 << 20);
+    for page in 0..200 {
+        read(&pages, id(1, page), PageKind::Index);
+    }
+    let mut rng = Rng::new(3);
+    for _ in 0..40_000 {
+        read(&pages, id(2, rng.below(5000)), PageKind::Data);
+        read(&pages, id(1, rng.below(200)), PageKind::Index);
+    }
+    let index = pages.counts().index;
+    assert!(index.misses < 400, "{index:?}");
+    // More of them than may be preferred do not keep entries out.
+    for _ in 0..200_000 {
+        read(&pages, id(3, rng.below(100_000)), PageKind::Filter);
+        read(&pages, id(2, rng.below(100)), PageKind::Data);
+    }
+    let before = pages.counts().data;
+    for _ in 0..1000 {
+        read(&pages, id(2, rng.below(100)), PageKind::Data);
+    }
+    let misses = pages.counts().data.misses - before.misses;
+    assert!(misses < 100, "{misses} of 1000");
+}
+
+#[test]
+fn a_run_is_forgotten_and_others_are_not() {
+    let pages = Pages::new(4 << 20);
+    for page in 0..100 {
+        read(&pages, id(1, page), PageKind::Data);
+        read(&pages, id(2, page), PageKind::Index);
+    }
+    let held = pages.find(id(1, 5), PageKind::Data).expect("is cached");
+    let before = pages.counts().bytes;
+    pages.forget(RunNumber(1));
+    assert_eq!(before - pages.counts().bytes, 99 * (4096 + PAGE_OVERHEAD_BYTES));
+    assert_eq!(held.bytes(), BLOCK, "who reads it can go on");
+    drop(held);
+    assert_eq!(before - pages.counts().bytes, 100 * (4096 + PAGE_OVERHEAD_BYTES));
+    assert!((0..100).all(|page| pages.find(id(1, page), PageKind::Data).is_none()));
+    assert!((0..100).all(|page| pages.find(id(2, page), PageKind::Index).is_some()));
+}
+
+#[test]
+fn what_is_in_use_counts_and_is_not_driven_out() {
+    let pages = Pages::new(CACHE_BYTES_MIN);
+    let mut held: Vec<Arc<Page>> =
+        (0..40).map(|page| pages.insert(id(1, page), PageKind::Data, &BLOCK)).collect();
+    for page in 0..1000 {
+        read(&pages, id(2, page), PageKind::Data);
+    }
+    assert!((0..40).all(|page| pages.find(id(1, page), PageKind::Data).is_some()));
+    let counts = pages.counts();
+    assert!(counts.over_bytes_most == 0 && counts.bytes_most <= CACHE_BYTES_MIN, "{counts:?}");
+    // More than the limit in use at once: everybody is served, and it is told.
+    held.extend((100..200).map(|page| pages.insert(id(1, page), PageKind::Data, &BLOCK)));
+    assert!(pages.counts().over_bytes_most > 0);
+    assert!(pages.counts().bytes > CACHE_BYTES_MIN);
+    drop(held);
+    read(&pages, id(3, 0), PageKind::Data);
+    assert!(pages.counts().bytes <= CACHE_BYTES_MIN, "and back below at the next read");
+}
+
+#[test]
+fn the_limit_holds_for_many_threads() {
+    let pages = Pages::new(1 << 20);
+    let threads: Vec<_> = (0..4)
+        .map(|seed| {
+            let pages = Arc::clone(&pages);
+            thread::spawn("reader", move || churn(&pages, seed, 20_000))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("does not panic");
+    }
+    let counts = pages.counts();
+    assert!(counts.bytes_most <= 1 << 20 && counts.over_bytes_most == 0, "{counts:?}");
+    assert!(counts.data.hits > 0 && counts.data.evictions > 0, "{counts:?}");
+    for run in 0..4 {
+        pages.forget(RunNumber(run));
+    }
+    pages.buffers.lock().clear();
+    assert_eq!(pages.counts().bytes, 0, "nothing is left");
+}
+
+/// Finds and inserts blocks, holding some for a while.
+fn churn(pages: &Pages, seed: u64, rounds: u64) {
+    let mut rng = Rng::new(seed);
+    let mut held = Vec::new();
+    for round in 0..rounds {
+        let id = id(rng.below(4), rng.below(400));
+        let kind = if id.page < 40 { PageKind::Index } else { PageKind::Data };
+        let page = pages.find(id, kind).unwrap_or_else(|| pages.insert(id, kind, &BLOCK));
+        assert_eq!(page.id(), id);
+        held.push(page);
+        if held.len() > 5 {
+            held.swap_remove(rng.below(5) as usize);
+        }
+        if round % 64 == 0 {
+            let lease = pages.buffer([4096, 8192, 100_000][rng.below(3) as usize]);
+            pages.give_back(lease);
+        }
+        if round % 5000 == 4999 {
+            pages.forget(RunNumber(rng.below(4)));
+        }
+    }
+}
+
+#[test]
+fn in_a_world_everything_repeats() {
+    let run = |seed| {
+        let world = World::new(WorldOptions::seeded(seed));
+        let pages = Pages::new(CACHE_BYTES_MIN);
+        let of_world = Arc::clone(&pages);
+        let outcome = world.run(move || {
+            let threads: Vec<_> = (0..3)
+                .map(|seed| {
+                    let pages = Arc::clone(&of_world);
+                    thread::spawn("reader", move || churn(&pages, seed, 500))
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().expect("does not panic"));
+        });
+        outcome.expect("ends");
+        pages.counts()
+    };
+    let counts = run(5);
+    assert_eq!(counts, run(5));
+    assert_ne!(counts, run(6));
+    assert!(counts.over_bytes_most == 0, "{counts:?}");
+}

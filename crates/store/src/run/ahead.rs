@@ -1,0 +1,59 @@
+//! Reading ahead: large pieces of a run's file for who goes through it from front to back. What is
+//! read so is not cached, for nobody is likely to want it again.
+
+use crate::error::StoreError;
+use crate::pages::Lease;
+
+use super::block::{Child, PAGE_BYTES};
+use super::reader::Blocks;
+
+/// How much is read at once.
+const AHEAD_PAGES: u64 = (128 << 10) / PAGE_BYTES as u64;
+
+/// A piece of the file.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    piece: Option<Piece>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    first: u64,
+    pages: u64,
+    lease: Lease,
+}
+
+impl Ahead {
+    /// The bytes of a block of this level, checked.
+    pub(super) fn block(
+        &mut self,
+        blocks: &Blocks<'_>,
+        child: Child,
+        level: u8,
+    ) -> Result<&[u8], StoreError> {
+        blocks.check_range(child)?;
+        let needed = u64::from(child.pages);
+        let has_it = |piece: &Piece| {
+            child.page >= piece.first && child.page + needed <= piece.first + piece.pages
+        };
+        if !self.piece.as_ref().is_some_and(has_it) {
+            // The old piece goes first, so that there are never two.
+            self.piece = None;
+            let pages = AHEAD_PAGES.max(needed).min(blocks.end - child.page);
+            let lease = blocks.read(child.page, pages)?;
+            self.piece = Some(Piece { first: child.page, pages, lease });
+        }
+        let bytes = self.piece.as_ref().and_then(|piece| {
+            let start = (child.page - piece.first) as usize * PAGE_BYTES;
+            piece.lease.buffer.get(start..start + child.pages as usize * PAGE_BYTES)
+        });
+        let bytes = bytes.ok_or_else(|| blocks.senseless(child.page))?;
+        blocks.check(child, level, bytes)?;
+        Ok(bytes)
+    }
+
+    /// Frees what was read.
+    pub(super) fn clear(&mut self) {
+        self.piece = None;
+    }
+}

@@ -1,0 +1,74 @@
+//! Runs over one small cache, in a simulated world and with threads of the system.
+
+use entresol_base::thread;
+
+use super::*;
+
+/// Reads by gets and by cursors, and compares.
+fn read_some(run: &Arc<Run>, model: &Model, seed: u64, rounds: u64) {
+    let mut rng = Rng::named(seed, "reader");
+    let places: Vec<&Place> = model.keys().collect();
+    for _ in 0..rounds {
+        let at = rng.below(places.len() as u64) as usize;
+        let (key, sequence) = places[at];
+        assert_eq!(get(run, key, sequence.0).expect("reads"), expected(model, key, sequence.0));
+        let mut cursor = run.cursor();
+        assert!(cursor.seek_first_at_or_after(key, Sequence(sequence.0)).expect("reads"));
+        for place in &places[at..(at + 50).min(places.len())] {
+            assert_eq!(cursor.entry().map(|entry| found(&entry).0).as_ref(), Some(*place));
+            let _ = cursor.next().expect("reads");
+        }
+    }
+}
+
+#[test]
+fn threads_that_share_a_small_cache_read_what_was_written() {
+    let disk = disk();
+    let model = Arc::new(sample(20_000, 21));
+    let _ = write(&disk.root(), &model, RunOptions::default()).expect("writes");
+    let pages = Pages::new(512 << 10);
+    let run = Run::open(&disk.root(), NUMBER, &pages).expect("whole");
+    let threads: Vec<_> = (0..3)
+        .map(|seed| {
+            let (run, model) = (Arc::clone(&run), Arc::clone(&model));
+            thread::spawn("reader", move || read_some(&run, &model, seed, 1500))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("does not panic"));
+    let counts = pages.counts();
+    assert!(counts.over_bytes_most == 0, "{counts:?}");
+    assert!(counts.data.evictions > 100 && counts.index.hits > 1000, "{counts:?}");
+    let before = counts.bytes;
+    drop(run);
+    assert!(pages.counts().bytes < before / 2, "blocks of a run that is closed are forgotten");
+}
+
+#[test]
+fn in_a_world_reading_repeats_in_virtual_time() {
+    let run = |seed| {
+        let world = World::new(WorldOptions::seeded(seed));
+        let model = Some("nvme-9300".parse().expect("is a model"));
+        let disk = Disk::new(&world, DiskOptions { model, ..DiskOptions::default() });
+        let disk = disk.expect("a model of a disk");
+        let pages = Pages::new(0);
+        let (of_world, root) = (Arc::clone(&pages), disk.root());
+        let outcome = world.run(move || {
+            let model = Arc::new(sample(3000, 22));
+            let _ = write(&root, &model, RunOptions::default()).expect("writes");
+            let run = Run::open(&root, NUMBER, &of_world).expect("whole");
+            let threads: Vec<_> = (0..3)
+                .map(|seed| {
+                    let (run, model) = (Arc::clone(&run), Arc::clone(&model));
+                    thread::spawn("reader", move || read_some(&run, &model, seed, 30))
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().expect("does not panic"));
+        });
+        outcome.expect("ends");
+        (world.now(), pages.counts())
+    };
+    let first = run(1);
+    assert_eq!(first, run(1));
+    assert_ne!(first, run(2));
+    assert_eq!(first.1.over_bytes_most, 0);
+}

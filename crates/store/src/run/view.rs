@@ -1,0 +1,272 @@
+//! A block as it is read: its entries one by one, and the search for a key. Nothing here trusts the
+//! bytes; what cannot be is answered with none, and reported by whoever knows where it lies.
+
+use std::cmp::Ordering;
+
+use crate::entry::{Expiry, RecordPlace, SegmentNumber, Value};
+
+use super::block::{
+    APART, BlockKind, Body, CHILD, CRC_BYTES, Child, EXPIRES, GONE, HEAD_BYTES, INLINE, PAGE_BYTES,
+    RESTART_BYTES, RESTART_ENTRIES, WHAT, head_of,
+};
+use super::bytes::{Reader, common_prefix, u16_at, u32_at, u64_at};
+
+/// What is sought: the first entry at or behind a key and sequence.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) key: &'a [u8],
+    /// The greatest sequence of this key that will do, less the least of the run; none: no version
+    /// of this key will.
+    pub(super) delta: Option<u64>,
+}
+
+/// An entry, with its bytes named by where they lie.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Item {
+    /// How many bytes of the key are those of the key before.
+    pub(super) shared: usize,
+    suffix: usize,
+    suffix_bytes: usize,
+    pub(super) delta: u64,
+    pub(super) expiry: Expiry,
+    what: What,
+    /// Where the next entry begins.
+    pub(super) next: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Inline { start: usize, bytes: usize },
+    Apart(RecordPlace),
+    Gone,
+    Child(Child),
+}
+
+impl Item {
+    /// The entry that begins at `at`, of entries that end with `entries`.
+    #[inline]
+    pub(super) fn read(entries: &[u8], at: usize) -> Option<Item> {
+        let mut reader = Reader::new(entries, at);
+        let flags = reader.byte()?;
+        let shared = usize::try_from(reader.varint()?).ok()?;
+        let suffix_bytes = reader.length()?;
+        let delta = reader.varint()?;
+        let expiry = if flags & EXPIRES == 0 { 0 } else { reader.u32()? };
+        let (mut what, mut value_bytes) = (What::Gone, 0);
+        match flags & !EXPIRES {
+            INLINE => value_bytes = reader.length()?,
+            APART => what = What::Apart(read_place(&mut reader)?),
+            GONE => {}
+            CHILD => {
+                let page = reader.varint()?;
+                let pages = u32::try_from(reader.varint()?).ok()?;
+                what = What::Child(Child { page, pages });
+            }
+            _ => return None,
+        }
+        let suffix = reader.skip(suffix_bytes)?;
+        let start = reader.skip(value_bytes)?;
+        if flags & WHAT == INLINE {
+            what = What::Inline { start, bytes: value_bytes };
+        }
+        let (expiry, next) = (Expiry(expiry), reader.at());
+        Some(Item { shared, suffix, suffix_bytes, delta, expiry, what, next })
+    }
+
+    /// What of the key is not shared with the key before.
+    #[inline]
+    pub(super) fn suffix_of<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        bytes.get(self.suffix..self.suffix + self.suffix_bytes)
+    }
+
+    /// What lies under the key.
+    #[inline]
+    pub(super) fn body_of<'a>(&self, bytes: &'a [u8]) -> Option<Body<'a>> {
+        Some(match self.what {
+            What::Inline { start, bytes: length } => {
+                Body::Value(Value::Inline(bytes.get(start..start + length)?))
+            }
+            What::Apart(place) => Body::Value(Value::Apart(place)),
+            What::Gone => Body::Value(Value::Gone),
+            What::Child(child) => Body::Child(child),
+        })
+    }
+}
+
+fn read_place(reader: &mut Reader<'_>) -> Option<RecordPlace> {
+    let segment = SegmentNumber(reader.varint()?);
+    let offset = reader.varint()?;
+    let bytes = u32::try_from(reader.varint()?).ok()?;
+    Some(RecordPlace { segment, offset, bytes })
+}
+
+/// Where a search ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spot {
+    /// The number of the entry; that of all entries if everything lies before the target.
+    pub(super) number: u32,
+    /// The entry itself, and whether it has the target's key.
+    pub(super) found: Option<(Item, bool)>,
+}
+
+/// A block whose head makes sense.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block<'a> {
+    /// From the beginning to the end of the last entry.
+    pub(super) bytes: &'a [u8],
+    heads: &'a [u8],
+    starts: &'a [u8],
+    /// How many entries there are: at least one.
+    pub(super) entries: u32,
+    common: usize,
+}
+
+/// What a block's head says of its size and nature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Nature {
+    pub(super) kind: u8,
+    pub(super) level: u8,
+    pub(super) pages: u32,
+}
+
+impl Nature {
+    pub(super) fn of(bytes: &[u8]) -> Option<Nature> {
+        let (kind, level) = (*bytes.first()?, *bytes.get(1)?);
+        Some(Nature { kind, level, pages: u32_at(bytes, 12)? })
+    }
+
+    pub(super) fn is(self, kind: BlockKind, level: u8) -> bool {
+        self.kind == kind as u8 && self.level == level
+    }
+}
+
+impl<'a> Block<'a> {
+    /// A block of entries, if the bytes can be one.
+    #[inline]
+    pub(super) fn of(bytes: &'a [u8]) -> Option<Block<'a>> {
+        let used = u32_at(bytes, 4)? as usize;
+        let entries = u32_at(bytes, 8)?;
+        let common = usize::from(u16_at(bytes, 2)?);
+        let restarts = entries.div_ceil(RESTART_ENTRIES) as usize;
+        let room = bytes.len().checked_sub(CRC_BYTES)?;
+        if entries == 0 || used > room || !bytes.len().is_multiple_of(PAGE_BYTES) {
+            return None;
+        }
+        let end = used.checked_sub(restarts.checked_mul(RESTART_BYTES)?)?;
+        let heads = bytes.get(end..end + restarts * 8)?;
+        let starts = bytes.get(end + restarts * 8..used)?;
+        let bytes = bytes.get(..end).filter(|entries| entries.len() > HEAD_BYTES)?;
+        Some(Block { bytes, heads, starts, entries, common })
+    }
+
+    /// Where the entry with number `restart` times [`RESTART_ENTRIES`] begins.
+    #[inline]
+    pub(super) fn start(&self, restart: u32) -> Option<usize> {
+        let start = u32_at(self.starts, restart as usize * 4)? as usize;
+        (start >= HEAD_BYTES).then_some(start)
+    }
+
+    fn restarts(&self) -> u32 {
+        self.entries.div_ceil(RESTART_ENTRIES)
+    }
+
+    fn restart_item(&self, restart: u32) -> Option<Item> {
+        let item = Item::read(self.bytes, self.start(restart)?)?;
+        (item.shared == 0).then_some(item)
+    }
+
+    /// The first entry that is not before the target.
+    pub(super) fn seek(&self, target: &Target<'_>) -> Option<Spot> {
+        let first = self.restart_item(0)?;
+        let prefix = first.suffix_of(self.bytes)?.get(..self.common)?;
+        let rest = match target.key.get(..self.common) {
+            Some(beginning) => match beginning.cmp(prefix) {
+                Ordering::Less => return Some(self.spot(0, first, false)),
+                Ordering::Greater => return Some(self.end()),
+                Ordering::Equal => target.key.get(self.common..)?,
+            },
+            // The target is shorter than what all keys begin with: before all or behind all.
+            None if target.key <= prefix => return Some(self.spot(0, first, false)),
+            None => return Some(self.end()),
+        };
+        let restart = self.last_restart_before(target, head_of(rest))?;
+        self.scan(target, restart)
+    }
+
+    fn spot(&self, number: u32, item: Item, has_key: bool) -> Spot {
+        Spot { number, found: Some((item, has_key)) }
+    }
+
+    fn end(&self) -> Spot {
+        Spot { number: self.entries, found: None }
+    }
+
+    /// The last restart that is before the target, or the first of all. Keys are compared by their
+    /// eight bytes behind what all begin with; only those that are equal there are looked at.
+    fn last_restart_before(&self, target: &Target<'_>, head: u64) -> Option<u32> {
+        let (mut from, mut to) = (0, self.restarts());
+        while from < to {
+            let middle = from + (to - from) / 2;
+            let here = u64_at(self.heads, middle as usize * 8)?;
+            let before = match here.cmp(&head) {
+                Ordering::Less => true,
+                Ordering::Greater => false,
+                Ordering::Equal => {
+                    let item = self.restart_item(middle)?;
+                    is_before(item.suffix_of(self.bytes)?, item.delta, target)
+                }
+            };
+            if before {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        Some(from.saturating_sub(1))
+    }
+
+    /// Goes on from a restart to the first entry that is not before the target. Keys are not put
+    /// together for it: what an entry shares with the one before says how it compares, unless it
+    /// is just as much as that one had in common with the target.
+    fn scan(&self, target: &Target<'_>, restart: u32) -> Option<Spot> {
+        let mut at = self.start(restart)?;
+        let mut number = restart.checked_mul(RESTART_ENTRIES)?;
+        let mut common = 0;
+        while number < self.entries {
+            let item = Item::read(self.bytes, at)?;
+            let suffix = item.suffix_of(self.bytes)?;
+            let shared = item.shared;
+            if number.is_multiple_of(RESTART_ENTRIES) {
+                common = 0;
+            }
+            if shared < common {
+                return Some(self.spot(number, item, false));
+            }
+            if shared == common {
+                let rest = target.key.get(common..)?;
+                let more = common_prefix(suffix, rest);
+                match suffix.get(more).cmp(&rest.get(more)) {
+                    Ordering::Less => {}
+                    Ordering::Greater => return Some(self.spot(number, item, false)),
+                    Ordering::Equal if target.delta.is_some_and(|most| item.delta <= most) => {
+                        return Some(self.spot(number, item, true));
+                    }
+                    Ordering::Equal => {}
+                }
+                common += more;
+            }
+            at = item.next;
+            number += 1;
+        }
+        Some(self.end())
+    }
+}
+
+/// Whether an entry is before the target in the order of keys and descending sequences.
+fn is_before(key: &[u8], delta: u64, target: &Target<'_>) -> bool {
+    match key.cmp(target.key) {
+        Ordering::Less => true,
+        Ordering::Greater => false,
+        Ordering::Equal => target.delta.is_none_or(|most| delta > most),
+    }
+}
