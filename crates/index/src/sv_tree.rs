@@ -25,8 +25,8 @@
 //!    it are durably 0: they would come alive.
 //! 5. Where words are not whole keys: a leaf has dead slots only if the next one's low is told from
 //!    them by its word. If words do not tell where a leaf could be split, it is replaced by two.
-//! 6. What a process that was killed has left is seen, but need not be durable: a leaf of an earlier
-//!    opening is flushed before anybody relies on it, by whoever is the first to touch it.
+//! 6. What a process that was killed has left is seen, but need not be durable: a leaf of an
+//!    earlier opening is flushed before anybody relies on it, by whoever is the first to touch it.
 //!
 //! Who may do what:
 //! 7. A leaf is written under its latch, and what was stored is durable before the latch is given
