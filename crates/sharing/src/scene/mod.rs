@@ -20,13 +20,13 @@ use entresol_base::{Nanos, Picos};
 use entresol_media::CostTable;
 use entresol_media::model::memory::Parameters;
 
-pub use actor::{Actor, Phase};
+pub use actor::{Actor, Phase, Trick};
 pub use story::{Moment, Story, TenantMoment};
 
 use crate::controller::Controller;
 use crate::error::SettingsErrors;
-use crate::settings::Settings;
-use actor::Loop;
+use crate::settings::{FairPace, PolicySettings, Settings};
+use actor::{Cleaner, Loop};
 use stage::Stage;
 
 /// A device, its tenants, and what is promised to them.
@@ -44,6 +44,8 @@ pub struct Scene {
     pub time: Duration,
     /// What is told of it lies so far apart.
     pub moment: Duration,
+    /// Whether background work is charged to whom it is done for.
+    pub background_is_charged: bool,
     /// Seed of everything that is drawn.
     pub seed: u64,
 }
@@ -70,6 +72,11 @@ impl Scene {
                     let name = format!("tenant {} {index}", actor.tenant.0);
                     threads.push(thread::spawn(&name, move || turn.run()));
                 }
+                if actor.leaves_debt() {
+                    let turn = Cleaner::new(&inner, &shared, &scene, place);
+                    let name = format!("behind tenant {}", actor.tenant.0);
+                    threads.push(thread::spawn(&name, move || turn.run()));
+                }
             }
             let controller = control(&inner, &shared, &scene, controller);
             for thread in threads {
@@ -84,6 +91,17 @@ impl Scene {
         let moments = std::mem::take(&mut stage.lock().moments);
         let decisions = controller.decisions().iter().cloned().collect();
         Ok(Story { moments, decisions })
+    }
+}
+
+impl Scene {
+    fn has_delays(&self) -> bool {
+        let delays = |policy: &PolicySettings| match policy {
+            PolicySettings::Fair(fair) => fair.pace != FairPace::Adaptive,
+            _ => false,
+        };
+        delays(&self.settings.policy)
+            || self.settings.groups.iter().any(|group| delays(&group.policy))
     }
 }
 

@@ -29,6 +29,9 @@ struct OnStage {
     account: Arc<Account>,
     delay: Duration,
     operations: u64,
+    last_response: Picos,
+    /// Bytes that the background has to clean up.
+    debt_bytes: f64,
     /// Since the controller looked.
     latency: Sketch,
     /// Since the last moment that was noted.
@@ -45,6 +48,8 @@ impl Stage {
             account: Account::new(medium.clone(), Arc::clone(&scene.costs)),
             delay: Duration::ZERO,
             operations: 0,
+            last_response: Picos::MAX,
+            debt_bytes: 0.0,
             latency: Sketch::new(),
             told: Sketch::new(),
             told_operations: 0,
@@ -70,7 +75,25 @@ impl Stage {
     pub(super) fn answered(&mut self, place: usize, took: Picos) {
         let tenant = &mut self.tenants[place];
         tenant.operations += 1;
+        tenant.last_response = took;
         tenant.latency.record(took.into());
+    }
+
+    pub(super) fn last_response(&self, place: usize) -> Picos {
+        self.tenants[place].last_response
+    }
+
+    /// So much more is left to be cleaned up behind a tenant.
+    pub(super) fn owe(&mut self, place: usize, bytes: f64) {
+        self.tenants[place].debt_bytes += bytes;
+    }
+
+    /// Takes so much of it, if there is that much.
+    pub(super) fn take_debt(&mut self, place: usize, bytes: u64) -> bool {
+        let tenant = &mut self.tenants[place];
+        let enough = tenant.debt_bytes >= bytes as f64;
+        tenant.debt_bytes -= if enough { bytes as f64 } else { 0.0 };
+        enough
     }
 
     /// What the controller is told.

@@ -3,7 +3,9 @@
 mod core;
 mod fig1;
 mod fig3;
+mod fig6;
 mod table2;
+mod tenants;
 
 use super::Entry;
 
@@ -38,6 +40,27 @@ pub(super) const ENTRIES: &[Entry] = &[
         about: "the most random accesses a second by size, and the cost table",
         run: fig3::fig3,
     },
+    Entry {
+        name: "002-fig6",
+        part: "a",
+        source: SOURCE,
+        about: "a limit of resources beside one of bytes, for each kind of request",
+        run: fig6::fig6a,
+    },
+    Entry {
+        name: "002-fig6",
+        part: "c",
+        source: SOURCE,
+        about: "the same beside mixes of gets and sets",
+        run: fig6::fig6c,
+    },
+    Entry {
+        name: "002-fig7",
+        part: "",
+        source: SOURCE,
+        about: "a limit of resources when only some requests hit",
+        run: fig6::fig7,
+    },
 ];
 
 #[cfg(test)]
@@ -49,7 +72,8 @@ mod tests {
 
     #[test]
     fn the_quick_figures_pass() {
-        for entry in ENTRIES.iter().filter(|entry| entry.name != "002-fig3") {
+        let quick = ["002-table2", "002-fig1"];
+        for entry in ENTRIES.iter().filter(|entry| quick.contains(&entry.name)) {
             let outcome = (entry.run)(&Settings::default());
             let failed: Vec<_> = outcome.checks.iter().filter(|check| !check.pass).collect();
             assert!(failed.is_empty(), "{}: {failed:?}", entry.full_name());
