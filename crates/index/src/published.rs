@@ -5,9 +5,8 @@
 //! FAST and FAIR as in its authors' public code for one thread: a record whose value is its left
 //! neighbour's does not count; slots end at a value of zero. The one-direction shift tree as in its
 //! paper: a record is removed by giving it that value. What goes wrong is told in
-//! docs/index-crashes.md. One thread at a time is let in; of merges there are those of leaves.
+//! docs/index-crashes.md. One thread at a time is let in.
 
-use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -23,6 +22,7 @@ use crate::sorted::Style;
 use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, Statistics};
 
 mod change;
+mod rebalance;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +36,9 @@ const LINE_BYTES: u64 = 64;
 const LEFTMOST: u64 = 0;
 const SIBLING: u64 = 8;
 const LEVEL: u64 = 16;
+/// In place: which slots have records, and in the upper half the opening in which that was written.
+/// Moving: a mark.
+const STATE: u64 = 24;
 const SLOTS: u64 = 32;
 /// And one for the zero behind them.
 const RECORDS: usize = 13;
@@ -45,8 +48,8 @@ const RECORDS: usize = 13;
 pub struct Published<R, S> {
     pool: Arc<Pool<R>>,
     root: usize,
-    /// Which slots of a node have records, where that is not found out each time.
-    bits: Mutex<HashMap<u64, u32>>,
+    /// The number of the opening, by which the words with bits are believed.
+    opening: u32,
     /// Held by the one who is in.
     inside: Mutex<()>,
     style: PhantomData<S>,
@@ -97,17 +100,31 @@ impl<R: Region, S: Style> Published<R, S> {
         self.load(node + if S::IN_PLACE && is_leaf { SIBLING } else { LEFTMOST })
     }
 
+    /// Which slots count, if this is a word with bits of this opening.
+    fn known_bits(&self, state: u64) -> Option<u32> {
+        (S::IN_PLACE && state >> 32 == u64::from(self.opening)).then_some(state as u32)
+    }
+
     fn slots(&self, node: u64) -> Slots {
-        let slot = |slot| {
-            let at = Self::slot_at(node, slot);
-            (self.load(at), self.load(at + 8))
-        };
-        if let Some(&bits) = self.bits.lock().get(&node).filter(|_| S::IN_PLACE) {
-            let tail = 32 - bits.leading_zeros() as usize;
-            return Slots { records: (0..tail).map(slot).collect(), bits };
+        let region = self.pool.region();
+        let header = region.load_line(node);
+        let known = self.known_bits(header[STATE as usize / 8]);
+        let end = known.map_or(RECORDS + 1, |bits| 32 - bits.leading_zeros() as usize);
+        let mut records = Vec::with_capacity(end);
+        // Two slots lie behind the header, then four in a line.
+        for (line, first) in (0..NODE_BYTES / LINE_BYTES).zip([4, 0, 0, 0]) {
+            let words = if line == 0 { header } else { region.load_line(node + line * LINE_BYTES) };
+            let slots = words[first..].chunks_exact(2).map(|slot| (slot[0], slot[1]));
+            let slots = slots.take(end - records.len());
+            let before = records.len();
+            records.extend(slots.take_while(|(_, value)| known.is_some() || *value != 0));
+            if records.len() == end || records.len() - before < (words.len() - first) / 2 {
+                break;
+            }
         }
-        let records: Vec<(u64, u64)> =
-            (0..=RECORDS).map(slot).take_while(|(_, value)| *value != 0).collect();
+        if let Some(bits) = known {
+            return Slots { records, bits };
+        }
         let before = std::iter::once(self.before_first(node));
         let before = before.chain(records.iter().map(|(_, value)| *value));
         let counting = records.iter().zip(before).zip(0..);
@@ -117,6 +134,23 @@ impl<R: Region, S: Style> Published<R, S> {
         Slots { records, bits }
     }
 
+    /// The key of the first record that counts.
+    fn first(&self, node: u64) -> Option<u64> {
+        let state = if S::IN_PLACE { self.load(node + STATE) } else { 0 };
+        let slot = match self.known_bits(state) {
+            Some(0) => return None,
+            Some(bits) => bits.trailing_zeros() as usize,
+            None => {
+                let value = self.load(Self::slot_at(node, 0) + 8);
+                if value == 0 || value == self.before_first(node) {
+                    return self.slots(node).live().next().map(|(_, record)| record.0);
+                }
+                0
+            }
+        };
+        Some(self.load(Self::slot_at(node, slot)))
+    }
+
     fn sibling(&self, node: u64) -> Option<u64> {
         Some(self.load(node + SIBLING)).filter(|&sibling| sibling != 0)
     }
@@ -124,8 +158,7 @@ impl<R: Region, S: Style> Published<R, S> {
     /// The next node of the level, if the key is to be looked for there.
     fn later(&self, node: u64, key: u64) -> Option<u64> {
         let sibling = self.sibling(node)?;
-        let first = self.slots(sibling).live().next().map(|(_, record)| record.0);
-        first.is_some_and(|first| key >= first).then_some(sibling)
+        self.first(sibling).is_some_and(|first| key >= first).then_some(sibling)
     }
 
     /// The nodes in which a key is looked for, from the root down to a level.
@@ -211,9 +244,10 @@ impl<R: Region, S: Style> Index for Published<R, S> {
         let leaf = self.leaf(*key);
         let slots = self.slots(leaf);
         let Some(slot) = slots.slot_of(*key) else { return Ok(None) };
-        self.take(leaf, &slots, slot);
-        if !S::IN_PLACE {
-            self.merge(leaf, *key);
+        if S::IN_PLACE {
+            self.take(leaf, &slots, slot);
+        } else {
+            self.shed(leaf, &slots, slot)?;
         }
         Ok(Some(slots.records[slot].1))
     }
@@ -260,7 +294,7 @@ impl<R: Region, S: Style> Persistent<R> for Published<R, S> {
         let tree = Published {
             pool: Arc::clone(pool),
             root,
-            bits: Mutex::new(HashMap::new()),
+            opening: pool.openings(),
             inside: Mutex::new(()),
             style: PhantomData,
         };

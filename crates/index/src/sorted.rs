@@ -97,6 +97,9 @@ struct Shape {
     records: usize,
     /// With fewer records a node is merged with a neighbour.
     merge_below: usize,
+    /// With fewer records it takes some of a neighbour's that has too many to be merged with: that
+    /// costs about ten lines and gives no node back, so it is put off.
+    share_below: usize,
     /// With fewer records a node in which there is no room is made compact, not split.
     compact_below: usize,
 }
@@ -121,6 +124,7 @@ impl Shape {
             node_bytes: node_bytes.into(),
             records,
             merge_below: if S::IN_PLACE { 1 } else { records / 2 },
+            share_below: if S::IN_PLACE { 1 } else { (records / 4).max(1) },
             // Half of two records is one at least, so that nodes have different low keys.
             compact_below: ((split_from * records as f64).ceil() as usize).max(2),
         })

@@ -2,7 +2,7 @@
 
 use entresol_media::Region;
 
-use super::{LEFTMOST, LEVEL, LINE_BYTES, NODE_BYTES, Published, RECORDS, SIBLING, SLOTS, Slots};
+use super::{LEVEL, LINE_BYTES, NODE_BYTES, Published, RECORDS, SIBLING, SLOTS, STATE, Slots};
 use crate::IndexError;
 use crate::sorted::Style;
 
@@ -26,8 +26,11 @@ impl<R: Region, S: Style> Published<R, S> {
         Ok(at)
     }
 
+    /// Volatile: it is not flushed on purpose.
     pub(super) fn set_bits(&self, node: u64, bits: u32) {
-        self.bits.lock().insert(node, bits);
+        if S::IN_PLACE {
+            self.store(node + STATE, u64::from(self.opening) << 32 | u64::from(bits));
+        }
     }
 
     /// Copies a slot, the value first, and flushes what begins a line.
@@ -99,6 +102,15 @@ impl<R: Region, S: Style> Published<R, S> {
         }
     }
 
+    /// Lets a node end before a slot.
+    pub(super) fn cut(&self, node: u64, slots: &Slots, slot: usize) {
+        self.store(Self::slot_at(node, slot) + 8, 0);
+        self.persist(Self::slot_at(node, slot), 16);
+        // The count in the header.
+        self.persist(node, 8);
+        self.set_bits(node, slots.bits & ((1 << slot) - 1));
+    }
+
     fn compact(&self, node: u64, slots: &Slots) {
         let live = slots.live().count();
         for (to, (from, _)) in slots.live().enumerate().filter(|(to, (from, _))| to != from) {
@@ -121,11 +133,7 @@ impl<R: Region, S: Style> Published<R, S> {
         let new = self.make(level, leftmost, self.load(node + SIBLING), &upper)?;
         self.store(node + SIBLING, new);
         self.persist(node + SIBLING, 8);
-        self.store(Self::slot_at(node, slot) + 8, 0);
-        self.persist(Self::slot_at(node, slot), 16);
-        // The count in the header.
-        self.persist(node, 8);
-        self.set_bits(node, slots.bits & ((1 << slot) - 1));
+        self.cut(node, slots, slot);
         self.add(if key < low { node } else { new }, key, value)?;
         if self.pool.root(self.root) == node {
             let root = self.make(level + 1, node, 0, &[(low, new)])?;
@@ -138,32 +146,5 @@ impl<R: Region, S: Style> Published<R, S> {
             // As in the public code: what a crash left without a parent stays so.
             None => Ok(()),
         }
-    }
-
-    /// Moves a leaf with few records to the one before it under the same parent, if that has room.
-    pub(super) fn merge(&self, leaf: u64, key: u64) {
-        let slots = self.slots(leaf);
-        let path = self.path(key, 0);
-        let [.., parent, _] = path[..] else { return };
-        let children = self.slots(parent);
-        let Some((slot, _)) = children.live().find(|(_, record)| record.1 == leaf) else { return };
-        let left = match slot {
-            0 => self.load(parent + LEFTMOST),
-            _ => children.records[slot - 1].1,
-        };
-        let count = slots.live().count();
-        let fits = count + self.slots(left).records.len() <= RECORDS;
-        if count >= RECORDS / 2 || !fits || self.sibling(left) != Some(leaf) {
-            return;
-        }
-        self.take(parent, &children, slot);
-        for (_, (key, value)) in slots.live() {
-            if self.add(left, key, value).is_err() {
-                return;
-            }
-        }
-        self.store(left + SIBLING, self.load(leaf + SIBLING));
-        self.persist(left + SIBLING, 8);
-        self.pool.free(leaf);
     }
 }

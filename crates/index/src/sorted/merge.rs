@@ -87,7 +87,8 @@ impl<R: Region, S: Style> Tree<R, S> {
     }
 
     /// A node and a neighbour under the same parent, if there is one: the one before it, unless
-    /// only what the one behind it has fits into one node.
+    /// only what the one behind it has fits into one node. None if nothing fits, and the node can
+    /// do with what it has.
     fn pair(&self, small: Node<'_, R>) -> Result<Option<Pair<'_, R>>, IndexError> {
         let (before, after) = loop {
             let Some(place) = self.find(small.low(), small.link().level() + 1)? else {
@@ -105,16 +106,14 @@ impl<R: Region, S: Style> Tree<R, S> {
                 break (before, after);
             }
         };
+        let must_share = self.look(small)?.1.count() < self.shape.share_below;
         let mut chosen = None;
         for (left, right) in before.into_iter().chain(after) {
             let pair = Pair { left: self.node(left)?, right: self.node(right)? };
-            let fits = self.fit(&pair)?;
-            if fits || chosen.is_none() {
-                chosen = Some(pair);
+            if self.fit(&pair)? {
+                return Ok(Some(pair));
             }
-            if fits {
-                break;
-            }
+            chosen = chosen.or(must_share.then_some(pair));
         }
         Ok(chosen)
     }

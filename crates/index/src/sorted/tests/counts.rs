@@ -57,7 +57,8 @@ fn near(what: &str, found: u64, paper: u64, percent: u64) {
 }
 
 /// At most as many as the paper's, but no fewer than can be explained: a split flushes two lines
-/// less than the published one, and what is inserted behind the new node's low key costs none.
+/// less than the published one, and what is inserted behind the new node's low key costs none; a
+/// node that can do with what it has does not share a neighbour's records.
 #[track_caller]
 fn at_most(what: &str, found: u64, paper: u64) {
     assert!(found <= paper && found * 100 >= paper * 86, "{what}: {found}, not {paper}");
@@ -69,7 +70,7 @@ fn fast_fair_flushes_no_more_than_published() {
         let found = table::<Moving>(seed, 0);
         at_most("inserts", found.inserts, 157_075);
         near("nodes", found.nodes, 12_182, 2);
-        near("removes", found.removes, 158_347, 4);
+        at_most("removes", found.removes, 158_347);
     }
 }
 
