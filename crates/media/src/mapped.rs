@@ -14,6 +14,30 @@
 //!
 //! **What a crash of the machine leaves** of writes that were not persisted: any of their aligned
 //! words of eight bytes, each old or new, in any combination.
+//!
+//! # What it costs on an ordinary file
+//!
+//! Nanoseconds of processor time that appending a record takes, page faults included, and that the
+//! thread takes for it which persists what is new every 100 ms; medians of five (least to most):
+//!
+//! | | 116 bytes, 400,000 a second | 1016 bytes, 50,000 a second |
+//! |---|---|---|
+//! | to append to a new file | 86 (85 to 92) | 569 (568 to 572) |
+//! | to one that is used again | 57 (56 to 68) | 323 (310 to 354) |
+//! | of which copying | 34 (31 to 39) | 166 (153 to 188) |
+//! | to persist | 21 (20 to 29) | 180 (153 to 219) |
+//!
+//! Two busy Xeon cores at 2.0 GHz, Linux 6.18, ext4, and
+//! `cargo run --release -p entresol-media --example mapped_log -- DIRECTORY 116 400000`. A file
+//! that is used again is cheaper since its blocks were written before.
+//!
+//! Pages are left to fault as they come, since one fault serves several and nothing that was tried
+//! in a sketch of the same loop cost less. `MADV_POPULATE_WRITE`, a mebibyte ahead, takes as much
+//! from the writer; from a thread of its own it halves the writer's part and costs more in all.
+//! `MAP_POPULATE` and `MADV_POPULATE_READ` (1.5 to 6 times as much) map pages that fault once more,
+//! one by one, when they are written. `pwrite` is dearer still. `fdatasync` and `msync` of the
+//! whole file cost what `msync` of the range does; `sync_file_range` costs a tenth less at best and
+//! promises nothing about a power cut.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -107,7 +131,7 @@ pub trait MappedFile: Send + Sync + fmt::Debug {
 }
 
 // Behind a vtable `#[track_caller]` yields the trait's own line; hence this beside the trait.
-impl dyn MappedFile {
+impl dyn MappedFile + '_ {
     /// Makes the `len` bytes at `offset` durable as far as they were written before: in an ordinary
     /// file by anybody, on persistent memory by this thread. Blocks it.
     ///
