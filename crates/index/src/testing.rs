@@ -14,8 +14,7 @@ use entresol_media::{Counters, Counts, Direct, Observed};
 
 use entresol_media::crash::{Killed, Power, RecordedRegion, Recorder, RecorderOptions};
 
-#[cfg(feature = "mutants")]
-use crate::trial::{self, TrialKey};
+use crate::trial::{self, Op, TrialKey, TrialOptions};
 use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, PoolOptions, VALUE_MAX};
 
 pub(crate) type Counted = Observed<Counters>;
@@ -240,6 +239,34 @@ pub(crate) fn costs<I: Persistent<Counted> + Index<Key = u64>>(
 fn cost(counts: &Counts, operations: u64) -> Cost {
     let each = |count: u64| count as f64 / operations as f64;
     Cost { lines: each(counts.lines_flushed), fences: each(counts.drains) }
+}
+
+/// A process is killed at every access of an operation, the next one answers, and then the power
+/// fails: what was answered stands.
+pub(crate) fn check_kills<I>(options: &I::Options)
+where
+    I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
+    I::Options: 'static,
+{
+    for accesses in 0..48 {
+        let mut ops: Vec<Op> =
+            (0..24).map(|key| Op::Insert { key: key * 7 % 24, value: 1 }).collect();
+        for killed in [
+            Op::Insert { key: 24, value: 7 },
+            Op::Upsert { key: 5, value: 8 },
+            Op::Remove { key: 6 },
+            Op::Insert { key: 25, value: 9 },
+        ] {
+            let after = Op::Upsert { key: 20, value: 2 + accesses };
+            ops.extend([Op::Kill { accesses }, killed, after, Op::Remove { key: 19 }]);
+        }
+        let trial =
+            TrialOptions { keys: 26, region_bytes: 1 << 20, ..TrialOptions::seeded(accesses) };
+        let report = trial::run::<I>(&trial, options, &ops).expect("right answers");
+        if let Some(failure) = report.failure {
+            panic!("killed after {accesses} accesses: {failure}");
+        }
+    }
 }
 
 /// A region of its own; a thread that accesses it can be made to panic, and nothing is flushed.

@@ -97,6 +97,11 @@ fn a_tree_that_is_there_stays_as_it_was_made() {
     }
 }
 
+#[test]
+fn what_a_killed_process_left_is_not_relied_on_before_it_is_durable() {
+    crate::testing::check_kills::<FpTree<_>>(&of(3));
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn every_site_that_is_left_out_is_noticed() {

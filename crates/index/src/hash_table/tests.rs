@@ -302,6 +302,11 @@ fn options_that_cannot_be_had_are_refused() {
     }
 }
 
+#[test]
+fn what_a_killed_process_left_is_not_relied_on_before_it_is_durable() {
+    crate::testing::check_kills::<Sorted<_>>(&of(128));
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn every_site_that_is_left_out_is_noticed() {

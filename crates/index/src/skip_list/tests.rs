@@ -64,6 +64,11 @@ fn a_search_looks_at_a_few_nodes_only() {
     assert!((12..=20).contains(&height), "{height}");
 }
 
+#[test]
+fn what_a_killed_process_left_is_not_relied_on_before_it_is_durable() {
+    crate::testing::check_kills::<SkipList<_>>(&());
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn every_site_that_is_left_out_is_noticed() {

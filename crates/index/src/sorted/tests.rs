@@ -6,6 +6,7 @@ use entresol_media::{Direct, Observed, crash::RecordedRegion};
 use super::*;
 use crate::fast_fair::Moving;
 use crate::ods::InPlace;
+use crate::testing::check_kills;
 use crate::trial::suite;
 use crate::{
     Direction, FastFair, FastFairOptions, Flow, Index, Ods, OdsOptions, Persistent, PoolOptions,
@@ -50,6 +51,12 @@ fn histories_of_fast_fair_survive_crashes() {
 #[test]
 fn histories_of_ods_survive_crashes() {
     survives::<Ods<RecordedRegion>>(0..6, &OdsOptions::default(), 10_000);
+}
+
+#[test]
+fn what_a_killed_process_left_is_not_relied_on_before_it_is_durable() {
+    check_kills::<FastFair<RecordedRegion>>(&FastFairOptions { node_bytes: 128 });
+    check_kills::<Ods<RecordedRegion>>(&OdsOptions { node_bytes: 128, split_from: 0.7 });
 }
 
 /// Five records in a node: many levels, and many nodes that are split, merged and empty.

@@ -114,6 +114,11 @@ fn a_damaged_node_is_reported_and_not_followed() {
     assert!(error.contains("cannot be a node"), "{error}");
 }
 
+#[test]
+fn what_a_killed_process_left_is_not_relied_on_before_it_is_durable() {
+    crate::testing::check_kills::<WbTree<_>>(&of(3));
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn every_site_that_is_left_out_is_noticed() {

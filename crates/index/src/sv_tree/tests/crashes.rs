@@ -20,6 +20,12 @@ fn every_crash_leaves_keys_of_any_length() {
 }
 
 #[test]
+fn what_a_killed_process_left_is_not_relied_on_before_it_is_durable() {
+    testing::check_kills::<SvTree<RecordedRegion, Inline, 2>>(&Inline);
+    testing::check_kills::<SvTree<RecordedRegion, Bytes, 2>>(&Bytes);
+}
+
+#[test]
 fn leaves_of_other_sizes_survive_as_well() {
     trial::suite::<SvTree<RecordedRegion, Inline, 2>>(0..6, &Inline, |_| {}).expect("2 lines");
     trial::suite::<SvTree<RecordedRegion, Bytes, 2>>(0..3, &Bytes, room).expect("2 lines");
