@@ -1,5 +1,7 @@
 //! Mixing the bits of a key: for hashes that are kept on a medium, so it can never change.
 
+use std::hash::Hasher;
+
 /// Spreads keys evenly. No two keys give the same (the finaliser of SplitMix64, Steele, Lea and
 /// Flood 2014).
 #[inline]
@@ -7,6 +9,26 @@ pub(crate) const fn mix(key: u64) -> u64 {
     let key = (key ^ (key >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let key = (key ^ (key >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     key ^ (key >> 31)
+}
+
+/// Hashes offsets in DRAM: nobody else chooses them.
+#[derive(Debug, Default)]
+pub(crate) struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        self.0 = mix(self.0 ^ word);
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 #[cfg(test)]

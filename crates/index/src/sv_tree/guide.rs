@@ -23,6 +23,7 @@ use entresol_base::thread;
 use entresol_media::{Direct, Region};
 
 use super::Ground;
+use super::posts::Post;
 use crate::IndexError;
 use crate::keys::Keys;
 
@@ -32,6 +33,10 @@ use node::{CAPACITY, Image, NodeKind};
 
 /// More levels than there can be.
 const LEVELS: usize = 16;
+
+/// So many entries a node has when the guide is built: soon there will be more, as leaves between
+/// those that are known are met.
+const BUILT: usize = CAPACITY / 2;
 
 /// After so many looks at a node that changes, the one who changes it is let run.
 const LOOKS: u32 = 64;
@@ -101,9 +106,42 @@ impl Path {
     }
 }
 
+/// Builds nodes, level by level, over entries whose lows rise from 0; answers with the root.
+fn build<R: Region, K: Keys<R>>(
+    ground: &Ground<R, K>,
+    nodes: &NodeKind,
+    free: &mut Free,
+    mut entries: Vec<Post>,
+) -> Result<u64, IndexError> {
+    for level in 0..LEVELS {
+        let mut above = Vec::with_capacity(entries.len().div_ceil(BUILT));
+        for (number, part) in entries.chunks(BUILT).enumerate() {
+            let low = part[0].low;
+            let high = entries.get((number + 1) * BUILT).map_or(0, |next| next.low);
+            let mut image = Image::new(level, ground.common(low, high)?);
+            for (index, &Post { low, leaf }) in part.iter().enumerate() {
+                image.insert(index, ground.low_word(low, image.skip)?, low, leaf);
+            }
+            let at = nodes.take(free);
+            nodes.store(at, &image);
+            above.push(Post { low, leaf: at });
+        }
+        if let [root] = above[..] {
+            return Ok(root.leaf);
+        }
+        entries = above;
+    }
+    Err(IndexError::Options { what: format!("a guide of more than {LEVELS} levels") })
+}
+
 impl<K> Guide<K> {
-    /// A guide that knows the first leaf only, with room for entries of `leaves` in the worst case.
-    pub(super) fn new<R>(head: u64, leaves: u64) -> Result<Guide<K>, IndexError>
+    /// A guide to leaves that are `known` by their lows, which rise from 0, with room for entries
+    /// of `leaves` in the worst case.
+    pub(super) fn new<R>(
+        ground: &Ground<R, K>,
+        known: Vec<Post>,
+        leaves: u64,
+    ) -> Result<Guide<K>, IndexError>
     where
         R: Region,
         K: Keys<R>,
@@ -113,11 +151,8 @@ impl<K> Guide<K> {
         let memory = Direct::anonymous((leaves + LEVELS as u64) * node_bytes, false);
         let memory = memory.map_err(|error| IndexError::Options { what: error.to_string() })?;
         let nodes = NodeKind::new(memory, K::WHOLE);
-        let mut root = Image::new(0, 0);
-        root.insert(0, 0, 0, head);
-        nodes.store(0, &root);
-        let free = Free { nodes: Vec::new(), end: node_bytes };
-        let root = AtomicU64::new(0);
+        let mut free = Free { nodes: Vec::new(), end: 0 };
+        let root = AtomicU64::new(build(ground, &nodes, &mut free, known)?);
         Ok(Guide { nodes, root, writer: Mutex::new(free), keys: PhantomData })
     }
 

@@ -1,8 +1,12 @@
 //! Making a tree, and opening it.
 //!
 //! The root leads to an anchor: what kind of tree it is, the first leaf, the first block of posts.
-//! Opening reads the posts, and nothing else: what the guide lacks it learns later.
+//! Opening reads the posts, and nothing else, and builds the guide from them, node by node. About
+//! every twentieth leaf has one, so a key is a few links away from the first answer on; whoever
+//! walked over leaves adds them, and [blocks](crate::Persistent::blocks), so a sweep of the pool
+//! behind everybody's back, adds all.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -52,11 +56,14 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         };
         pool.check(head, Leaf::<LINES>::BYTES)?;
         let (posts, named) = Posts::load(pool, anchor + POSTS_AT)?;
-        let tree = SvTree {
-            ground: Ground { pool: pool.clone(), keys },
+        durable(pool.region())?;
+        let ground = Ground { pool: pool.clone(), keys };
+        let known = in_order::<R, K, LINES>(&ground, head, named)?;
+        Ok(SvTree {
+            guide: Guide::new(&ground, known, pool.region().len() / Leaf::<LINES>::BYTES)?,
+            ground,
             anchor,
             latches: Latches::new(),
-            guide: Guide::new(head, pool.region().len() / Leaf::<LINES>::BYTES)?,
             posts,
             orders: Orders::new(pool.region().len(), Leaf::<LINES>::BYTES)
                 .map_err(|error| IndexError::Options { what: error.to_string() })?,
@@ -64,40 +71,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             splits: AtomicU64::new(0),
             replaced: AtomicU64::new(0),
             merges: AtomicU64::new(0),
-        };
-        durable(pool.region())?;
-        tree.begin_guide(named)?;
-        Ok(tree)
-    }
-
-    /// Makes the guide of the leaves that are named.
-    fn begin_guide(&self, named: Vec<Post>) -> Result<(), IndexError> {
-        let mut posts = Vec::with_capacity(named.len());
-        for post in named {
-            self.ground.check(post.leaf, LINES)?;
-            posts.push((self.ground.low_word(post.low, 0)?, post));
-        }
-        let mut damage = Ok(());
-        posts.sort_unstable_by(|(one_word, one), (other_word, other)| {
-            one_word.cmp(other_word).then_with(|| {
-                let order = self.compare_lows(one.low, other.low);
-                order.unwrap_or_else(|error| {
-                    damage = Err(error);
-                    std::cmp::Ordering::Equal
-                })
-            })
-        });
-        damage?;
-        for (_, post) in posts {
-            self.add_to_guide(post.low, post.leaf)?;
-        }
-        Ok(())
-    }
-
-    fn compare_lows(&self, one: u64, other: u64) -> Result<std::cmp::Ordering, IndexError> {
-        let mut scratch = K::Scratch::default();
-        let key = self.ground.low_key(other, &mut scratch)?;
-        self.ground.compare_low(one, key)
+        })
     }
 
     /// The first leaf.
@@ -110,6 +84,51 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         self.region().store_u64(self.anchor + HEAD_AT, leaf, Release);
         self.persist(self.anchor + HEAD_AT, 8)
     }
+}
+
+/// The first leaf and those that are named, in the order of their lows.
+fn in_order<R: Region, K: Keys<R>, const LINES: usize>(
+    ground: &Ground<R, K>,
+    head: u64,
+    named: Vec<Post>,
+) -> Result<Vec<Post>, IndexError> {
+    let mut posts = Vec::with_capacity(named.len());
+    for post in named {
+        ground.check(post.leaf, LINES)?;
+        posts.push((ground.low_word(post.low, 0)?, post));
+    }
+    let compare = |one: u64, other: u64| {
+        let mut scratch = K::Scratch::default();
+        ground.compare_low(one, ground.low_key(other, &mut scratch)?)
+    };
+    let mut damage = Ok(());
+    posts.sort_unstable_by(|(one_word, one), (other_word, other)| {
+        one_word.cmp(other_word).then_with(|| match compare(one.low, other.low) {
+            _ if K::WHOLE => Ordering::Equal,
+            Ok(order) => order,
+            Err(error) => {
+                damage = Err(error);
+                Ordering::Equal
+            }
+        })
+    });
+    damage?;
+    let mut known: Vec<Post> = Vec::with_capacity(posts.len() + 1);
+    known.push(Post { low: 0, leaf: head });
+    for (_, post) in posts {
+        // What does not rise helps nobody, and is found by links.
+        let last = known[known.len() - 1].low;
+        let rises = match (last, post.low) {
+            _ if K::WHOLE => last < post.low,
+            (_, 0) => false,
+            (0, _) => true,
+            _ => compare(last, post.low)?.is_lt(),
+        };
+        if rises {
+            known.push(post);
+        }
+    }
+    Ok(known)
 }
 
 /// Makes an empty tree; says where its anchor and its first leaf are.

@@ -6,11 +6,13 @@
 //! about one line in two hundred inserts.
 
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use entresol_base::sync::Mutex;
 use entresol_media::Region;
 
+use crate::mix::Mixed;
 use crate::{IndexError, Pool};
 
 pub(super) const BLOCK_BYTES: u64 = 1024;
@@ -35,7 +37,7 @@ pub(super) struct Posts {
 #[derive(Debug, Default)]
 struct State {
     free: Vec<u64>,
-    by_leaf: HashMap<u64, u64>,
+    by_leaf: HashMap<u64, u64, BuildHasherDefault<Mixed>>,
 }
 
 impl Posts {
