@@ -7,6 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use entresol_base::Seconds;
+use entresol_media::account::WholeBytes;
 use entresol_media::{Access, AccountHandle};
 
 use crate::cache::Shared;
@@ -491,6 +492,10 @@ impl Shared {
                 if !second.is_empty() {
                     file.write_buffered(segment, offset + first.len() as u64, second);
                 }
+                // The segment will be written as a whole; whoever fills it pays as it fills, so
+                // that a limit holds up the writer and not, much later, somebody else.
+                let whole = WholeBytes(self.segment_bytes as usize);
+                account.charge_part(Access::Write, first.len() + second.len(), whole);
             }
         }
     }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use entresol_media::account::WholeBytes;
 use entresol_media::block::{self, BlockFile, BlockOptions, IoBuffer};
 use entresol_media::{Access, Direct};
 use parking_lot::{Condvar, Mutex};
@@ -231,8 +232,10 @@ fn write_segment(shared: &Shared, file: &FileValues, id: u32, staging: &mut IoBu
         staging[block_at..].copy_from_slice(&closing.block());
     }
     let written = file.file.write_at(shared.medium_base_of(id), staging);
+    // The values were charged when they were put into the buffer; what is left is the rest.
+    let whole = shared.segment_bytes as usize;
     let mut account = shared.account.handle();
-    account.charge(Access::Write, shared.segment_bytes as usize);
+    account.charge_part(Access::Write, whole - value_used, WholeBytes(whole));
     if written.is_ok() {
         file.give_back_buffer(segment);
         shared.make_evictable(id);

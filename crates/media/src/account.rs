@@ -52,6 +52,10 @@ pub enum Limit {
     Stopped,
 }
 
+/// How large the access is of which a part is charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WholeBytes(pub usize);
+
 /// The answer to a thread that wants to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
@@ -295,7 +299,22 @@ impl AccountHandle {
     /// Charges an access of this kind and size.
     #[inline]
     pub fn charge(&mut self, access: Access, bytes: usize) {
-        let units = self.costs.cost_units(access, bytes);
+        self.add(access, self.costs.cost_units(access, bytes), bytes);
+    }
+
+    /// Charges a part of an access that will be made as a whole, together with others' parts: a
+    /// buffer that is written once it is full.
+    #[inline]
+    pub fn charge_part(&mut self, access: Access, part_bytes: usize, of: WholeBytes) {
+        let WholeBytes(whole) = of;
+        // Some 2^30 units for the largest buffers that anybody writes, and as many bytes.
+        let units = self.costs.cost_units(access, whole).saturating_mul(part_bytes as u64)
+            / whole.max(1) as u64;
+        self.add(access, units, part_bytes);
+    }
+
+    #[inline]
+    fn add(&mut self, access: Access, units: u64, bytes: usize) {
         self.credit = self.credit.wrapping_sub(units as i64);
         add(&self.slot.units, units);
         add(&self.slot.operations[access as usize], 1);

@@ -63,6 +63,27 @@ fn what_is_charged_is_what_was_used_while_threads_come_and_go() {
     assert!(account.bucket().slots.is_empty(), "handles that are gone leave no slot");
 }
 
+#[test]
+fn parts_of_an_access_cost_together_what_it_costs_as_a_whole() {
+    let (whole, parts) = (account(), account());
+    let mut handle = whole.handle();
+    handle.charge(Access::Write, 1 << 20);
+    let mut handle = parts.handle();
+    let mut left = 1_usize << 20;
+    for bytes in [1, 64, 100, 4096, 65_536].into_iter().cycle() {
+        let bytes = left.min(bytes);
+        handle.charge_part(Access::Write, bytes, WholeBytes(1 << 20));
+        left -= bytes;
+        if left == 0 {
+            break;
+        }
+    }
+    let (whole, parts) = (whole.usage(), parts.usage());
+    assert_eq!(whole.written_bytes, parts.written_bytes);
+    let missing = whole.used_ns - parts.used_ns;
+    assert!(missing <= parts.writes / UNITS_PER_NS + 1, "{missing} ns of {}", whole.used_ns);
+}
+
 /// Runs `threads` greedy threads against a share for as long as the steps last, and holds what they
 /// used in every interval against the promise.
 fn check_share(share: f64, threads: usize, steps_us: &[u64], sizes: &[usize]) {

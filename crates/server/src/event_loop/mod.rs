@@ -33,6 +33,7 @@ use crate::slow_log::SlowLog;
 use answers::Answered;
 use orders::Mailbox;
 use seats::{LoopSeat, Source};
+use throttled::NEVER;
 use timers::Timers;
 
 /// Events taken from the system at a time.
@@ -61,6 +62,8 @@ pub(crate) struct EventLoop {
     timers: Timers,
     /// Places of the tenants that have connections waiting for their account.
     throttled: Vec<usize>,
+    /// When the first of them may ask its account.
+    question_at: Nanos,
     /// When what this round finds can first have arrived.
     arrival: Nanos,
     round_ended: Nanos,
@@ -154,7 +157,8 @@ impl EventLoop {
             return Some(std::time::Duration::ZERO);
         }
         let accept_at = (!self.accepting.is_empty()).then_some(self.timers.accept_at());
-        let next = [self.timers.next(), self.next_question(), accept_at, self.draining];
+        let question_at = (self.question_at != NEVER).then_some(self.question_at);
+        let next = [self.timers.next(), question_at, accept_at, self.draining];
         let next = next.into_iter().flatten().min()?;
         Some(next.since(self.now.nanos))
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use mio::{Poll, Waker};
 use parking_lot::Mutex;
 
+use super::throttled::NEVER;
 use super::timers::Timers;
 use super::{EventLoop, new_waker};
 use crate::config::ConnectionLimits;
@@ -119,6 +120,7 @@ pub(crate) fn start(
             accepting: Default::default(),
             timers: Timers::default(),
             throttled: Vec::new(),
+            question_at: NEVER,
             arrival: nanos,
             round_ended: nanos,
             answered: Vec::new(),

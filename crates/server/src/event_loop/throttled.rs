@@ -16,6 +16,9 @@ const CALLS_PER_ROUND: usize = 8;
 /// not tell the loops.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
+/// When nobody asks.
+pub(super) const NEVER: Nanos = Nanos(u64::MAX);
+
 /// A tenant's connections that wait for its account, in one loop.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
@@ -59,16 +62,19 @@ impl EventLoop {
             seat.waiting.queue.push_back(key);
             seat.seat.counters.throttled.count();
         }
-        seat.waiting.until = Some(until.min(latest));
+        let until = until.min(latest);
+        seat.waiting.until = Some(until);
+        self.question_at = self.question_at.min(until);
         if !self.throttled.contains(&place) {
             self.throttled.push(place);
         }
     }
 
-    /// When the first waiting connection of any tenant may ask.
-    pub(super) fn next_question(&self) -> Option<Nanos> {
+    /// When the first waiting connection of any tenant may ask; never if there is none. Known
+    /// without looking, so that a round in which nobody may ask costs the others a comparison.
+    fn first_question(&self) -> Nanos {
         let seats = self.throttled.iter().filter_map(|place| self.seats.get(*place)?.as_ref());
-        seats.map(|seat| seat.waiting.until.unwrap_or(self.now.nanos)).min()
+        seats.map(|seat| seat.waiting.until.unwrap_or(self.now.nanos)).min().unwrap_or(NEVER)
     }
 
     /// Somebody has changed a limit: whoever waits may ask now.
@@ -78,11 +84,12 @@ impl EventLoop {
                 seat.waiting.until = None;
             }
         }
+        self.question_at = self.first_question();
     }
 
     /// Serves waiting connections of tenants whose account has something again.
     pub(super) fn serve_throttled(&mut self) {
-        if self.throttled.is_empty() {
+        if self.question_at > self.now.nanos {
             return;
         }
         let mut places = std::mem::take(&mut self.throttled);
@@ -94,6 +101,7 @@ impl EventLoop {
         });
         // Nobody else can have been throttled meanwhile: only these were served.
         self.throttled = places;
+        self.question_at = self.first_question();
     }
 
     fn call(&mut self, place: usize) {
