@@ -18,6 +18,9 @@ use crate::window::Window;
 
 /// The median of so many pauses counts.
 const SAMPLES: usize = 3;
+/// One part in so many of a pause passes before anything counts: what the others have under way,
+/// and what they left in the device's buffers, is still felt then.
+const SETTLING: u32 = 5;
 
 #[derive(Debug)]
 pub(crate) struct Alone {
@@ -49,7 +52,8 @@ struct Load {
 struct Pause {
     tenant: TenantId,
     began: Nanos,
-    window: Window,
+    /// None until what was under way is over.
+    window: Option<Window>,
     saved: Throttles,
 }
 
@@ -103,37 +107,46 @@ impl Alone {
             let throttle = if other == tenant { Throttle::Free } else { Throttle::Stopped };
             hands.throttles.set_all(other, tick.media, throttle);
         }
-        self.pause = Some(Pause { tenant, began: tick.now, window: Window::default(), saved });
-        tick.now.after(self.settings.pause)
+        self.pause = Some(Pause { tenant, began: tick.now, window: None, saved });
+        tick.now.after(self.settings.pause / SETTLING)
     }
 
     fn go_on(&mut self, mut pause: Pause, tick: &Tick<'_>, hands: &mut Hands<'_>) -> Option<Nanos> {
         if let Some(member) = tick.tenants.get(&pause.tenant) {
-            pause.window.add(&member.window);
+            let window = match pause.window.take() {
+                Some(mut window) => {
+                    window.add(&member.window);
+                    window
+                }
+                None => Window::default(),
+            };
             let lasted = tick.now.since(pause.began);
-            let few = pause.window.operations < self.settings.operations_min;
+            let few = window.operations < self.settings.operations_min;
             let end = if few { self.settings.pause_max } else { self.settings.pause };
             if lasted < end {
-                let next = tick.now.after((end - lasted).min(self.settings.pause));
+                let soon = self.settings.pause.saturating_sub(lasted);
+                let soon = if soon.is_zero() { self.settings.pause } else { soon };
+                let next = tick.now.after((end - lasted).min(soon));
+                pause.window = Some(window);
                 self.pause = Some(pause);
                 return Some(next);
             }
-            self.learn(&pause, tick.now);
+            self.learn(pause.tenant, &window, tick.now);
         }
         *hands.throttles = pause.saved;
         None
     }
 
-    fn learn(&mut self, pause: &Pause, now: Nanos) {
+    fn learn(&mut self, tenant: TenantId, window: &Window, now: Nanos) {
         let jitter = 0.5 + self.rng.next_f64();
-        let known = self.known.entry(pause.tenant).or_default();
+        let known = self.known.entry(tenant).or_default();
         known.due = now.after(self.settings.period.mul_f64(jitter));
         known.taken_at = Some(now);
-        let Some(badness) = self.metric.badness(&pause.window) else { return };
+        let Some(badness) = self.metric.badness(window) else { return };
         if std::mem::take(&mut known.is_stale) {
             known.samples.clear();
         }
-        known.samples.push_back(badness * pause.window.use_dominant().max(1.0));
+        known.samples.push_back(badness * window.use_dominant().max(1.0));
         if known.samples.len() > SAMPLES {
             known.samples.pop_front();
         }

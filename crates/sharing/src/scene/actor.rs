@@ -35,6 +35,8 @@ pub struct Phase {
     pub bytes: u64,
     /// What a request takes beside its access: the processor's part, and the client's.
     pub think: Duration,
+    /// What a set takes beyond that: its value has to come from the client.
+    pub set_think: Duration,
     /// The part of all requests that need the medium at all; the others are misses.
     pub hits: f64,
     /// A loop begins no request sooner after its last than this, on average: anything from half of
@@ -82,6 +84,7 @@ impl Phase {
             gets: 1.0,
             bytes,
             think,
+            set_think: Duration::ZERO,
             hits: 1.0,
             period: Duration::ZERO,
             trick: Trick::None,
@@ -160,6 +163,8 @@ pub(super) struct Loop {
     accessor: Accessor,
     account: AccountHandle,
     rng: Rng,
+    /// Adds up the parts of gets; at one it is a get's turn.
+    turn: f64,
     end: Picos,
     /// Whether throttles may be delays before each access.
     delays: bool,
@@ -175,7 +180,9 @@ impl Loop {
     ) -> Loop {
         let before: u32 = scene.actors[..place].iter().map(Actor::threads_max).sum();
         let accessor = Accessor(before + index);
+        let mut rng = world.rng(&format!("loop {}", accessor.0));
         Loop {
+            turn: rng.next_f64(),
             world: world.clone(),
             stage: Arc::clone(stage),
             actor: scene.actors[place].clone(),
@@ -183,7 +190,7 @@ impl Loop {
             index,
             accessor,
             account: stage.lock().account(place).handle(),
-            rng: world.rng(&format!("loop {}", accessor.0)),
+            rng,
             end: Picos::from(scene.time),
             delays: scene.has_delays(),
         }
@@ -218,23 +225,29 @@ impl Loop {
     fn request(&mut self, phase: Phase) -> bool {
         let began = self.world.now();
         let hit = phase.hits >= 1.0 || self.rng.next_f64() < phase.hits;
+        let mut was_set = false;
         if !hit {
             self.stage.lock().answered(self.place, Picos::ZERO);
         } else if !self.is_admitted() {
             return false;
         } else {
-            self.access(phase, began);
+            was_set = self.access(phase, began);
         }
         // Nobody is in step with anybody, as the requests of real clients are not.
         let gap = Picos::from(phase.period);
         let gap = if gap == Picos::ZERO { gap } else { Picos(gap.0 / 2 + self.rng.below(gap.0)) };
-        let ready = self.world.now().after(phase.think.into());
+        let further = if was_set { phase.set_think } else { Duration::ZERO };
+        let ready = self.world.now().after((phase.think + further).into());
         self.world.wait_until(ready.max(began.after(gap)));
         true
     }
 
-    fn access(&mut self, phase: Phase, began: Picos) {
-        let is_get = phase.gets >= 1.0 || self.rng.next_f64() < phase.gets;
+    /// Says whether it was a set.
+    fn access(&mut self, phase: Phase, began: Picos) -> bool {
+        // Gets and sets come in turns, in their proportion.
+        self.turn += phase.gets;
+        let is_get = self.turn >= 1.0;
+        self.turn -= if is_get { 1.0 } else { 0.0 };
         let op = if is_get { MemoryOp::Load } else { MemoryOp::NtStore };
         // What is stored is safe before a set is answered.
         let fence = if is_get { Fence::None } else { Fence::AtEnd };
@@ -257,6 +270,7 @@ impl Loop {
         }
         let kind = if is_get { Access::Read } else { Access::Write };
         self.account.charge(kind, phase.bytes as usize);
+        !is_get
     }
 
     /// Where in the loop's area an access lies. Blocks of a power of two lie on multiples of

@@ -32,6 +32,8 @@ impl Fair {
         let was_fair = self.rounds > 0;
         let enough = match self.settings.pace {
             FairPace::Adaptive if !was_fair => (1.0 + self.settings.unfairness_max) / 2.0,
+            // What is seen is off by a hundredth or two: that much is kept clear.
+            FairPace::Adaptive => (1.0 + 2.0 * self.settings.unfairness_max) / 3.0,
             _ => self.settings.unfairness_max,
         };
         if unfairness <= enough || most == least {

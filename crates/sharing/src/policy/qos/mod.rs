@@ -33,6 +33,12 @@ const CRITICAL_SHARE_MIN: f64 = 0.05;
 const GAIN_MIN: f64 = 0.02;
 /// A step further against the same culprit needs the last one to have helped by this part.
 const HELPED: f64 = 0.05;
+/// So little beyond its target a victim is nearly safe.
+const NEAR: f64 = 0.3;
+/// With so much slack a victim that was helped is clear of its target.
+const CLEAR: f64 = 0.08;
+/// The least and the most that a step takes from a culprit, as a quotient.
+const STEP_DOWN: (f64, f64) = (1.25, 4.0);
 /// An experiment that shows nothing is repeated with twice the expense, up to this many times it.
 const EXPENSE_MAX: f64 = 16.0;
 /// The first wait after a step that had to be taken back.
@@ -175,9 +181,22 @@ impl Qos {
         let Some((victim, slack)) = slacks.worst() else { return };
         if slack < 0.0 {
             self.protect(tick, hands, &slacks, victim);
+        } else if let Some(culprit) = self.pressed(tick, victim, slack) {
+            self.slow(tick, hands, &slacks, (culprit, victim));
         } else if slack > self.settings.slack_min {
             self.release_all(tick, hands, &slacks, slack);
         }
+    }
+
+    /// The culprit of a victim that is being helped and is not clear of its target yet: a tail that
+    /// only just keeps it misses it again in the next window.
+    fn pressed(&mut self, tick: &Tick<'_>, victim: TenantId, slack: f64) -> Option<TenantId> {
+        let culprit = self.culprit.filter(|culprit| culprit.victim == victim)?;
+        if slack >= CLEAR || !self.is_adaptive() {
+            self.culprit = None;
+            return None;
+        }
+        self.has_room(tick, culprit.tenant).then_some(culprit.tenant)
     }
 
     /// Undoes the last step if it broke the target of somebody who had kept it.
@@ -226,7 +245,10 @@ impl Qos {
         let badness = slacks.latency_ns(victim);
         if let Some(culprit) = self.culprit.filter(|_| self.is_adaptive()) {
             let helped = badness < culprit.badness * (1.0 - HELPED);
-            if culprit.victim == victim && helped && self.has_room(tick, culprit.tenant) {
+            // So near to its target no tail tells what helped; what helped before does again.
+            let near = badness < culprit.badness && -slack < NEAR;
+            let goes_on = helped || near;
+            if culprit.victim == victim && goes_on && self.has_room(tick, culprit.tenant) {
                 return self.slow(tick, hands, slacks, (culprit.tenant, victim));
             }
         }
@@ -321,8 +343,7 @@ impl Qos {
         let used = self.windows.use_dominant(tenant);
         let share = match self.settings.pace {
             Pace::Published => used - self.expense_share(tenant),
-            // Far from the target far, near it little.
-            Pace::Adaptive => used / (1.0 - slacks.of_tenant(victim)).clamp(1.1, 3.0),
+            Pace::Adaptive => used / step_down(slacks.of_tenant(victim)),
         };
         if self.released.remove(&tenant).is_some() {
             self.release.fail(tick.now);
@@ -334,8 +355,12 @@ impl Qos {
             Choice::Interference => "it disturbs",
             Choice::LargestBandwidth => "it moves most bytes beside",
         };
-        let late = -slacks.of_tenant(victim) * 100.0;
-        let why = format!("{why} {}, which misses its target by {late:.0}%", tick.name(victim));
+        let slack = slacks.of_tenant(victim) * 100.0;
+        let victim = tick.name(victim);
+        let why = match slack {
+            ..0.0 => format!("{why} {victim}, which misses its target by {:.0}%", -slack),
+            _ => format!("{why} {victim}, which only just keeps its target, by {slack:.0}%"),
+        };
         let share = share.max(self.share_min(tick, tenant));
         hands.slow(tick, tenant, Throttle::share(share), why);
     }
@@ -392,4 +417,11 @@ impl Qos {
             self.settings.share_min
         }
     }
+}
+
+/// What a culprit's use is divided by: far from the target much, near it little. Tails fall by less
+/// than what is taken from who disturbs them, hence the square.
+fn step_down(slack: f64) -> f64 {
+    let late = 1.0 - slack;
+    (late * late).clamp(STEP_DOWN.0, STEP_DOWN.1)
 }
