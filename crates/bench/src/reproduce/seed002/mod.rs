@@ -2,8 +2,14 @@
 
 mod core;
 mod fig1;
+mod fig10;
+mod fig11;
+mod fig12;
 mod fig3;
+mod fig5;
 mod fig6;
+mod fig8;
+mod fig9;
 mod table2;
 mod tenants;
 
@@ -41,6 +47,13 @@ pub(super) const ENTRIES: &[Entry] = &[
         run: fig3::fig3,
     },
     Entry {
+        name: "002-fig5",
+        part: "b",
+        source: SOURCE,
+        about: "what learning performance alone costs",
+        run: fig5::fig5b,
+    },
+    Entry {
         name: "002-fig6",
         part: "a",
         source: SOURCE,
@@ -60,6 +73,69 @@ pub(super) const ENTRIES: &[Entry] = &[
         source: SOURCE,
         about: "a limit of resources when only some requests hit",
         run: fig6::fig7,
+    },
+    Entry {
+        name: "002-fig8",
+        part: "",
+        source: SOURCE,
+        about: "a latency target beside one that reads and one that writes",
+        run: fig8::fig8,
+    },
+    Entry {
+        name: "002-fig9",
+        part: "a",
+        source: SOURCE,
+        about: "equal slow-down of a light and an intensive tenant, over time",
+        run: fig9::fig9a,
+    },
+    Entry {
+        name: "002-fig9",
+        part: "b",
+        source: SOURCE,
+        about: "equal slow-down beside twelve kinds of neighbour",
+        run: fig9::fig9b,
+    },
+    Entry {
+        name: "002-fig10",
+        part: "a",
+        source: SOURCE,
+        about: "shares by weight of one that reads and one that writes",
+        run: fig10::fig10a,
+    },
+    Entry {
+        name: "002-fig10",
+        part: "b",
+        source: SOURCE,
+        about: "shares by weight of large and small gets",
+        run: fig10::fig10b,
+    },
+    Entry {
+        name: "002-fig11",
+        part: "a",
+        source: SOURCE,
+        about: "idle shares lent out, over time",
+        run: fig11::fig11a,
+    },
+    Entry {
+        name: "002-fig11",
+        part: "b",
+        source: SOURCE,
+        about: "idle shares lent out, by how much is idle",
+        run: fig11::fig11b,
+    },
+    Entry {
+        name: "002-fig12",
+        part: "a",
+        source: SOURCE,
+        about: "three of Twitter's mixes and a spike of sets",
+        run: fig12::fig12a,
+    },
+    Entry {
+        name: "002-fig12",
+        part: "b",
+        source: SOURCE,
+        about: "three of Twitter's mixes by day and by night",
+        run: fig12::fig12b,
     },
 ];
 
