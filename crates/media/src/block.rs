@@ -31,8 +31,8 @@ mod threads;
 
 use local::LocalFile;
 pub(crate) use local::OpenFile;
-pub(crate) use slow::Drive;
 use slow::SlowFile;
+pub(crate) use slow::{Drive, SlowMapped};
 
 /// The most that one request moves. The kernel's limit is just below 2 GiB.
 pub const REQUEST_BYTES_MAX: usize = 1 << 30;

@@ -1,5 +1,6 @@
-//! Block files in real time that are no faster than a drive that is not here: every request
-//! completes when the file has served it and the drive's model would have.
+//! Files in real time that are no faster than a drive that is not here: every request to a block
+//! file completes when the file has served it and the drive's model would have, and so does every
+//! persist of a mapped one.
 //!
 //! A slower tier can be had so on any disk that is faster. The bytes are where they are; only the
 //! completions are held back.
@@ -25,6 +26,10 @@ use crate::medium::MediumSpec;
 use crate::model::ModelName;
 use crate::model::block::BlockModel;
 use crate::placement::FileError;
+
+mod mapped;
+
+pub(crate) use mapped::SlowMapped;
 
 /// How long a model goes on before it begins anew, idle: its clock lasts for 213 days.
 const MODEL_LIFE: Duration = Duration::from_secs(100 * 24 * 3600);

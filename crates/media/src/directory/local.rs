@@ -11,7 +11,7 @@ use entresol_base::mutants::{SiteKind, removed};
 
 use super::{Directory, DirectoryLock, Entry, EntryKind};
 use super::{check_small, is_unfinished, path_of, unfinished};
-use crate::block::{self, BlockFile, BlockOptions, Drive};
+use crate::block::{self, BlockFile, BlockOptions, Drive, SlowMapped};
 use crate::crash::Place;
 use crate::files;
 use crate::mapped::{self, MapOptions, MappedFile};
@@ -62,7 +62,8 @@ impl LocalDirectory {
     }
 
     /// Slows all block files that are opened in it, and in directories in it, to one drive, in
-    /// real time. Small and mapped files stay as fast as they are.
+    /// real time. A mapped file's persist takes as long as the drive takes to write its range,
+    /// new or not. Small files stay as fast as they are.
     ///
     /// # Errors
     /// If the model is one of memory.
@@ -98,7 +99,11 @@ impl Directory for LocalDirectory {
     }
 
     fn map_file(&self, name: &str, options: &MapOptions) -> Result<Arc<dyn MappedFile>, FileError> {
-        mapped::open(&path_of(&self.path, name)?, options)
+        let file = mapped::open(&path_of(&self.path, name)?, options)?;
+        Ok(match &self.drive {
+            Some(drive) => SlowMapped::over(file, drive),
+            None => file,
+        })
     }
 
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Directory>, FileError> {

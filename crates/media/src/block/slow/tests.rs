@@ -3,6 +3,8 @@
 
 use super::super::{BackendChoice, BlockOptions, open_block_file};
 use super::*;
+use crate::directory::{Directory, LocalDirectory};
+use crate::mapped::MapOptions;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
@@ -124,6 +126,34 @@ fn two_queues_share_the_drive() {
     let alone = (0..5).map(|_| timed(1)).min().expect("five");
     let together = timed(4);
     assert!(together > alone * 2, "{together:?} for four, {alone:?} for one");
+}
+
+#[test]
+fn a_persist_takes_as_long_as_the_drive_takes_to_write_its_range() {
+    let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let parent = parent.expect("directory");
+    let model = ModelName::Qlc5210;
+    let slowed =
+        LocalDirectory::open(parent.path()).expect("opens").slowed(model).expect("a drive");
+    let options = MapOptions { create: Some(FILE_BYTES), ..MapOptions::default() };
+    let file = slowed.map_file("log", &options).expect("maps");
+    let clock = SystemClock::new();
+    let timed = |len: u64| {
+        let before = clock.now();
+        file.persist(0, len).expect("persists");
+        clock.now().since(before)
+    };
+    let at = Picos::from_secs(1);
+    let mut drive = BlockModel::of(model).expect("a drive");
+    let least = Duration::from(drive.submit(at, Access::Write, 0, FILE_BYTES as u32).since(at));
+    assert!(least > Duration::from_millis(1), "{least:?}");
+    file.write(100, b"there");
+    let took = timed(FILE_BYTES);
+    assert!(took >= least, "{took:?} < {least:?}");
+    // Others may have the processor meanwhile, but not each time.
+    let nothing = (0..20).map(|_| timed(0)).min().expect("twenty");
+    assert!(nothing < least, "{nothing:?}");
+    assert!(file.equals(100, b"there"));
 }
 
 #[test]

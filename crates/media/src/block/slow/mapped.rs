@@ -1,0 +1,87 @@
+//! Mapped files in real time whose persists are no faster than a drive that is not here.
+
+use std::cmp::Ordering;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use entresol_base::clock::Nanos;
+
+use super::Drive;
+use crate::cost::Access;
+use crate::crash::Place;
+use crate::mapped::{MappedFile, MappedKind};
+
+/// A mapped file of which a persist takes as long as the drive takes to write its range, after all
+/// that the drive was given before. Which of the range's bytes are new is not known: whoever
+/// persists the same ones again pays again.
+#[derive(Debug)]
+pub(crate) struct SlowMapped {
+    inner: Arc<dyn MappedFile>,
+    drive: Arc<Drive>,
+    /// Where on the drive the file begins.
+    base: u64,
+}
+
+impl SlowMapped {
+    /// Slows an ordinary file; persistent memory is on no drive.
+    pub(crate) fn over(inner: Arc<dyn MappedFile>, drive: &Arc<Drive>) -> Arc<dyn MappedFile> {
+        if inner.kind().is_pmem() {
+            return inner;
+        }
+        let base = drive.place(inner.len());
+        Arc::new(SlowMapped { inner, drive: Arc::clone(drive), base })
+    }
+
+    /// When the drive would have written the range and all before it.
+    fn due(&self, offset: u64, len: u64) -> Nanos {
+        let Ok(bytes) = usize::try_from(len) else { return Nanos(0) };
+        if bytes > 0 {
+            self.drive.due(Access::Write, self.base + offset, bytes);
+        }
+        self.drive.busy_until()
+    }
+}
+
+impl MappedFile for SlowMapped {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn kind(&self) -> MappedKind {
+        self.inner.kind()
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) {
+        self.inner.write(offset, bytes);
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) {
+        self.inner.read(offset, out);
+    }
+
+    fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
+        self.inner.append_to(offset, len, out);
+    }
+
+    fn equals(&self, offset: u64, bytes: &[u8]) -> bool {
+        self.inner.equals(offset, bytes)
+    }
+
+    fn compare(&self, offset: u64, len: usize, bytes: &[u8]) -> Ordering {
+        self.inner.compare(offset, len, bytes)
+    }
+
+    fn persist_at(&self, offset: u64, len: u64, place: Place) -> io::Result<()> {
+        let due = self.due(offset, len);
+        self.inner.persist_at(offset, len, place)?;
+        if len > 0 {
+            self.drive.sleep(due);
+        }
+        Ok(())
+    }
+
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+}
