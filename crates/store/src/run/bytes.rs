@@ -61,18 +61,27 @@ impl<'a> Reader<'a> {
         Some(value)
     }
 
-    #[inline]
+    /// Most numbers have one byte, and most others three at most: these are read in line.
+    #[inline(always)]
     pub(super) fn varint(&mut self) -> Option<u64> {
-        let first = self.byte()?;
+        let first = u64::from(self.byte()?);
         if first < 0x80 {
-            return Some(u64::from(first));
+            return Some(first);
         }
-        self.long_varint(first)
+        let second = u64::from(self.byte()?);
+        let value = (first & 0x7f) | (second & 0x7f) << 7;
+        if second < 0x80 {
+            return Some(value);
+        }
+        let third = u64::from(self.byte()?);
+        let value = value | (third & 0x7f) << 14;
+        if third < 0x80 { Some(value) } else { self.long_varint(value) }
     }
 
-    fn long_varint(&mut self, first: u8) -> Option<u64> {
-        let mut value = u64::from(first & 0x7f);
-        for place in 1..VARINT_BYTES_MAX {
+    /// Goes on behind the first three bytes.
+    #[inline(never)]
+    fn long_varint(&mut self, mut value: u64) -> Option<u64> {
+        for place in 3..VARINT_BYTES_MAX {
             let byte = self.byte()?;
             let bits = u64::from(byte & 0x7f);
             let shifted = bits << (7 * place);

@@ -11,6 +11,9 @@ use super::view::{Block, Item, Target};
 #[derive(Debug)]
 pub(super) struct Walker {
     page: Arc<Page>,
+    /// Where the block's entries end, and how many there are.
+    end: usize,
+    entries: u32,
     number: u32,
     item: Item,
     key: Vec<u8>,
@@ -44,18 +47,19 @@ impl Walker {
         let number = number(&block)?;
         let mut key = Vec::new();
         let item = load(&block, number, &mut key)?;
-        Some(Walker { page, number, item, key })
+        let (end, entries) = (block.bytes.len(), block.entries);
+        Some(Walker { page, end, entries, number, item, key })
     }
 
     /// Goes to the next entry; false if there is none.
     #[inline]
     pub(super) fn next(&mut self) -> Option<bool> {
-        let block = Block::of(self.page.bytes())?;
-        if self.number + 1 >= block.entries {
+        if self.number + 1 >= self.entries {
             return Some(false);
         }
-        let item = Item::read(block.bytes, self.item.next)?;
-        extend(&mut self.key, &item, block.bytes)?;
+        let bytes = self.page.bytes().get(..self.end)?;
+        let item = Item::read(bytes, self.item.next)?;
+        extend(&mut self.key, &item, bytes)?;
         self.item = item;
         self.number += 1;
         Some(true)
