@@ -26,10 +26,12 @@ use crate::popularity::Popularity;
 use crate::progress::Progress;
 use crate::statistics::Spread;
 
+pub(crate) use charged::{CACHE_PROBE, Charged, DramLines};
 pub use keys::Keys;
 pub use modelled::CPU_PER_OPERATION;
-pub(crate) use subjects::AnyIndex;
+pub(crate) use modelled::{Lab, in_world};
 pub use subjects::IndexName;
+pub(crate) use subjects::{AnyIndex, failed};
 pub(crate) use work::Worker;
 pub use work::Workload;
 

@@ -24,7 +24,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use entresol_base::clock::Picos;
 use entresol_base::sync::Mutex;
+use entresol_base::world::World;
 use entresol_media::Region;
 
 use crate::mix::mix;
@@ -61,12 +63,15 @@ pub struct CacheOptions {
     pub probing: Probing,
     /// Threads that do it. A look-up that finds none free does both itself.
     pub helpers: usize,
+    /// What a probe takes in a simulated world, to which DRAM is free. Nothing elsewhere.
+    pub probe: Picos,
 }
 
 impl Default for CacheOptions {
     fn default() -> CacheOptions {
         let probing = Probing::ByMisses;
-        CacheOptions { entries: 1 << 16, fills_waiting: 1024, probing, helpers: 1 }
+        let probe = Picos::ZERO;
+        CacheOptions { entries: 1 << 16, fills_waiting: 1024, probing, helpers: 1, probe }
     }
 }
 
@@ -95,6 +100,7 @@ struct Shared<I> {
     sets: Box<[Locked]>,
     fills: Queue<Fill>,
     probing: Probing,
+    probe: Picos,
     /// On while most look-ups miss.
     misses_prevail: Switch,
 }
@@ -119,6 +125,15 @@ impl<I> Shared<I> {
             Probing::ByMisses => self.misses_prevail.is_on(),
             Probing::Serial => false,
             Probing::Parallel => true,
+        }
+    }
+
+    /// Lets the time pass that a probe takes, in a simulated world.
+    fn pass_probe(&self) {
+        if self.probe > Picos::ZERO
+            && let Some(world) = World::current()
+        {
+            world.spend(self.probe);
         }
     }
 
@@ -161,6 +176,7 @@ impl<I: Index<Key = u64> + 'static> Cached<I> {
             sets: (0..sets).map(|_| Locked::default()).collect(),
             fills: Queue::new(options.fills_waiting),
             probing: options.probing,
+            probe: options.probe,
             misses_prevail: Switch::default(),
         });
         let count = if options.probing == Probing::Serial { 0 } else { options.helpers };
@@ -210,6 +226,7 @@ impl<I: Index<Key = u64> + 'static> Cached<I> {
         // Nobody reads the set until the key is gone from it, so a helper may begin at once.
         let mut locked = set.lock();
         let ticket = if self.shared.is_parallel() { self.helpers.begin(work) } else { None };
+        self.shared.pass_probe();
         let mut change = Change { set, key, begun: locked.begin(key), value: None };
         drop(locked);
         let answer = match ticket {
@@ -254,6 +271,7 @@ impl<I: Index<Key = u64> + 'static> Index for Cached<I> {
         let version = set.version_to_fill();
         let is_parallel = shared.is_parallel();
         let ticket = if is_parallel { self.helpers.begin(Work::Get(key)) } else { None };
+        shared.pass_probe();
         let hit = set.get(key);
         let told = set.take_misses(TOLD);
         drop(set);

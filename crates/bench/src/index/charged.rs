@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use entresol_base::clock::Picos;
 use entresol_base::world::World;
@@ -18,11 +19,11 @@ const DRAM_LINE: Picos = Picos(40_000);
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct DramLines {
     /// A look-up.
-    get: u64,
+    pub(crate) get: u64,
     /// A change.
-    change: u64,
+    pub(crate) change: u64,
     /// Finding where a range begins.
-    range: u64,
+    pub(crate) range: u64,
 }
 
 impl DramLines {
@@ -42,22 +43,28 @@ impl DramLines {
             IndexName::SkipMap => same(24),
         }
     }
-
-    /// Those of a cache before an index: a set's line and the lock in it.
-    pub(crate) const CACHE: DramLines = DramLines { get: 2, change: 2, range: 0 };
 }
+
+/// A probe of a cache before an index: a set's line and the lock in it.
+pub(crate) const CACHE_PROBE: Picos = Picos(2 * DRAM_LINE.0);
 
 /// An index in a world, charged for its work in DRAM.
 pub(crate) struct Charged {
     world: World,
     index: AnyIndex,
     lines: DramLines,
+    gets: AtomicU64,
 }
 
 impl Charged {
     /// The index, charged.
-    pub(crate) fn over(world: &World, index: AnyIndex, lines: DramLines) -> AnyIndex {
-        Arc::new(Charged { world: world.clone(), index, lines })
+    pub(crate) fn over(world: &World, index: AnyIndex, lines: DramLines) -> Arc<Charged> {
+        Arc::new(Charged { world: world.clone(), index, lines, gets: AtomicU64::new(0) })
+    }
+
+    /// How often it was looked into so far.
+    pub(crate) fn gets(&self) -> u64 {
+        self.gets.load(Relaxed)
     }
 
     fn spend(&self, lines: u64) {
@@ -81,6 +88,7 @@ impl Index for Charged {
     }
 
     fn get(&self, key: &u64) -> Result<Option<u64>, IndexError> {
+        self.gets.fetch_add(1, Relaxed);
         self.spend(self.lines.get);
         self.index.get(key)
     }

@@ -23,7 +23,7 @@ use crate::progress::Progress;
 pub const CPU_PER_OPERATION: Picos = Picos(50_000);
 
 /// The device under the index, which takes time only while something is measured.
-struct Device {
+pub(crate) struct Device {
     is_timed: AtomicBool,
     memory: SimulatedMemory,
 }
@@ -33,6 +33,117 @@ impl Observer for Device {
         if self.is_timed.load(Relaxed) {
             self.memory.wait(step);
         }
+    }
+}
+
+/// Memory that is a device of a model.
+pub(crate) type OnModel = Observed<(Arc<Device>, Arc<Counters>)>;
+
+/// A device in a world, and a pool on it. What is done takes no time unless it is measured.
+pub(crate) struct Lab {
+    world: World,
+    device: Arc<Device>,
+    counters: Arc<Counters>,
+    pool: Arc<Pool<OnModel>>,
+}
+
+/// What was measured of some operations.
+#[derive(Debug, Clone)]
+pub(crate) struct Measured {
+    /// How long all of them took.
+    pub(crate) passed: Picos,
+    /// How long each took, in picoseconds, the shortest first.
+    pub(crate) times: Vec<u64>,
+    counts: Counts,
+    medium: MediumCounts,
+}
+
+impl Measured {
+    /// The mean operation.
+    pub(crate) fn ns(&self) -> f64 {
+        self.times.iter().sum::<u64>() as f64 / self.times.len().max(1) as f64 / 1e3
+    }
+
+    /// All threads together.
+    pub(crate) fn operations_s(&self) -> f64 {
+        self.times.len() as f64 / (self.passed.0 as f64 / 1e12)
+    }
+
+    /// The time that such a share of the operations stays within.
+    pub(crate) fn share_ns(&self, share: f64) -> f64 {
+        let last = self.times.len().saturating_sub(1) as f64;
+        self.times.get((last * share) as usize).map_or(0.0, |&time| time as f64 / 1e3)
+    }
+}
+
+impl Lab {
+    /// An idle device under an empty pool of so many bytes. Inside of the world.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub(crate) fn new(
+        world: &World,
+        parameters: Parameters,
+        bytes: u64,
+    ) -> Result<Lab, BenchError> {
+        let device = Arc::new(Device {
+            is_timed: AtomicBool::new(false),
+            memory: SimulatedMemory::new(world, parameters),
+        });
+        let counters = Arc::new(Counters::default());
+        let observers = (Arc::clone(&device), Arc::clone(&counters));
+        let region = Observed::new(bytes, observers);
+        let region = Arc::new(region.map_err(|error| BenchError::Failed(error.to_string()))?);
+        let pool = Arc::new(Pool::create(region, PoolOptions::default()).map_err(failed)?);
+        Ok(Lab { world: world.clone(), device, counters, pool })
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool<OnModel>> {
+        &self.pool
+    }
+
+    /// Puts so many keys into an index, and answers with those who will work on it.
+    ///
+    /// # Errors
+    /// If the index answers wrongly.
+    pub(crate) fn load(
+        &self,
+        index: &AnyIndex,
+        (seed, threads): (u64, usize),
+        keys: u64,
+    ) -> Result<Vec<Worker>, BenchError> {
+        let of = threads as u64;
+        let mut workers: Vec<Worker> = (0..of).map(|part| Worker::new(seed, (part, of))).collect();
+        for worker in &mut workers {
+            for _ in 0..worker.share(keys) {
+                worker.step(Workload::Insert, &**index)?;
+            }
+        }
+        Ok(workers)
+    }
+
+    /// Lets every worker do its share of the operations in a thread of its own.
+    ///
+    /// # Errors
+    /// If the index answers wrongly.
+    pub(crate) fn measure(
+        &self,
+        index: &AnyIndex,
+        workers: &mut Vec<Worker>,
+        workload: Workload,
+        operations: u64,
+    ) -> Result<Measured, BenchError> {
+        let given = std::mem::take(workers);
+        self.device.is_timed.store(true, Relaxed);
+        let before = (self.world.now(), self.counters.counts(), self.device.memory.counts());
+        let (given, mut times) = on_threads(&self.world, index, given, workload, operations)?;
+        let passed = Picos(self.world.now().0 - before.0.0);
+        self.device.is_timed.store(false, Relaxed);
+        *workers = given;
+        times.sort_unstable();
+        let counts = self.counters.counts().since(&before.1);
+        let medium = self.device.memory.counts().since(before.2);
+        Ok(Measured { passed, times, counts, medium })
     }
 }
 
@@ -50,12 +161,10 @@ pub(super) fn run(
     let mut shape = Shape::default();
     for round in 0..options.rounds as u64 {
         let seed = options.seed.wrapping_add(round);
-        let world = World::new(WorldOptions::seeded(seed));
-        let (options, progress, within) = (options.clone(), progress.clone(), world.clone());
-        let ran =
-            world.run(move || one_round(&within, &options, name, parameters, seed, &progress));
-        let (found, of_workloads) =
-            ran.map_err(|failure| BenchError::Failed(failure.to_string()))??;
+        let (options, progress) = (options.clone(), progress.clone());
+        let (found, of_workloads) = in_world(seed, move |world| {
+            one_round(world, &options, name, parameters, seed, &progress)
+        })?;
         shape = found;
         for (rounds, found) in rounds.iter_mut().zip(of_workloads) {
             rounds.push(found);
@@ -63,6 +172,20 @@ pub(super) fn run(
     }
     let workloads = results(options, rounds);
     Ok(IndexResult { index: name, load_ns: None, shape, workloads })
+}
+
+/// Does something in a world of its own.
+///
+/// # Errors
+/// What it says, or that the world ended badly.
+pub(crate) fn in_world<T: 'static>(
+    seed: u64,
+    what: impl FnOnce(&World) -> Result<T, BenchError> + 'static,
+) -> Result<T, BenchError> {
+    let world = World::new(WorldOptions::seeded(seed));
+    let within = world.clone();
+    let ran = world.run(move || what(&within));
+    ran.map_err(|failure| BenchError::Failed(failure.to_string()))?
 }
 
 fn one_round(
@@ -74,47 +197,24 @@ fn one_round(
     progress: &Progress,
 ) -> Result<(Shape, Vec<Round>), BenchError> {
     progress.say(&format!("{name}: loading"));
-    let device = Arc::new(Device {
-        is_timed: AtomicBool::new(false),
-        memory: SimulatedMemory::new(world, parameters),
-    });
-    let counters = Arc::new(Counters::default());
-    let observers = (Arc::clone(&device), Arc::clone(&counters));
-    let region = Observed::new(region_bytes(options), observers);
-    let region = Arc::new(region.map_err(|error| BenchError::Failed(error.to_string()))?);
-    let pool = Arc::new(Pool::create(region, PoolOptions::default()).map_err(failed)?);
-    let subject = Subject::open(name, options, &pool, Some(world))?;
+    let lab = Lab::new(world, parameters, region_bytes(options))?;
+    let subject = Subject::open(name, options, lab.pool(), Some(world))?;
     let index = &subject.index;
-    let of = options.threads as u64;
-    let mut workers: Vec<Worker> = (0..of).map(|part| Worker::new(seed, (part, of))).collect();
-    for worker in &mut workers {
-        for _ in 0..worker.share(options.keys) {
-            worker.step(Workload::Insert, &**index)?;
-        }
-    }
+    let mut workers = lab.load(index, (seed, options.threads), options.keys)?;
     progress.advance(1);
     let mut rounds = Vec::new();
     for &workload in &options.workloads {
         progress.say(&format!("{name}: {workload}"));
         workers.iter_mut().for_each(|worker| worker.choose(options.popularity));
-        device.is_timed.store(true, Relaxed);
-        let before = (world.now(), counters.counts(), device.memory.counts());
         let cache = subject.cache_counts();
-        let mut times;
-        (workers, times) = on_threads(world, index, workers, workload, options.operations)?;
-        let passed = Picos(world.now().0 - before.0.0);
-        device.is_timed.store(false, Relaxed);
-        times.sort_unstable();
-        let counts = counters.counts().since(&before.1);
-        let medium = device.memory.counts().since(before.2);
-        let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize] as f64 / 1e3;
+        let measured = lab.measure(index, &mut workers, workload, options.operations)?;
         rounds.push(Round {
-            operations_s: options.operations as f64 / (passed.0 as f64 / 1e12),
-            ns: times.iter().sum::<u64>() as f64 / times.len() as f64 / 1e3,
+            operations_s: measured.operations_s(),
+            ns: measured.ns(),
             modelled: Some(Modelled {
-                p50_ns: at(0.5),
-                p99_ns: at(0.99),
-                counts: per_operation(&counts, &medium, options.operations),
+                p50_ns: measured.share_ns(0.5),
+                p99_ns: measured.share_ns(0.99),
+                counts: per_operation(&measured.counts, &measured.medium, options.operations),
             }),
             hit_ratio: hit_ratio(cache, subject.cache_counts()),
         });

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crossbeam_skiplist::SkipMap;
+use entresol_base::clock::Picos;
 use entresol_base::suggest;
 use entresol_base::sync::RwLock;
 use entresol_base::world::World;
@@ -14,14 +15,14 @@ use entresol_index::keys::Inline;
 use entresol_index::{
     CacheCounts, CacheOptions, Cached, Direction, FastFair, FastFairOptions, Flow, FpTree,
     FpTreeOptions, HybridIndex, HybridIndexPlus, HybridOptions, HybridPlusOptions, Index,
-    IndexError, Ods, OdsOptions, Persistent, Pool, Probing, SkipList, Statistics, SvTree, WbTree,
+    IndexError, Ods, OdsOptions, Persistent, Pool, SkipList, Statistics, SvTree, WbTree,
     WbTreeOptions,
 };
 use entresol_media::Region;
 use serde::{Serialize, Serializer};
 
 use super::IndexOptions;
-use super::charged::{Charged, DramLines};
+use super::charged::{CACHE_PROBE, Charged, DramLines};
 use crate::error::BenchError;
 
 /// An index with keys of eight bytes, whichever.
@@ -184,24 +185,20 @@ impl Subject {
         pool: &Arc<Pool<R>>,
         world: Option<&World>,
     ) -> Result<Subject, BenchError> {
-        let charged = |index, lines| match world {
-            Some(world) => Charged::over(world, index, lines),
+        let index = name.open(pool, options.node_bytes)?;
+        let index = match world {
+            Some(world) => Charged::over(world, index, DramLines::of(name)),
             None => index,
         };
-        let index = charged(name.open(pool, options.node_bytes)?, DramLines::of(name));
         let entries = (options.keys as f64 * options.cache_fraction) as usize;
         if entries == 0 {
             return Ok(Subject { index, cache: None });
         }
-        let probing = options.probing;
-        let cache = CacheOptions { entries, probing, ..CacheOptions::default() };
+        let probe = world.map_or(Picos::ZERO, |_| CACHE_PROBE);
+        let cache =
+            CacheOptions { entries, probing: options.probing, probe, ..CacheOptions::default() };
         let cache = Arc::new(Cached::new(index, &cache).map_err(failed)?);
-        // In parallel the probe takes no time of its own: the search takes longer.
-        let lines = match probing {
-            Probing::Parallel => DramLines::default(),
-            Probing::Serial | Probing::ByMisses => DramLines::CACHE,
-        };
-        Ok(Subject { index: charged(Arc::clone(&cache) as AnyIndex, lines), cache: Some(cache) })
+        Ok(Subject { index: Arc::clone(&cache) as AnyIndex, cache: Some(cache) })
     }
 
     /// Hits and misses of the cache so far.

@@ -11,7 +11,10 @@ use super::{Entry, Outcome, Settings};
 use crate::report::svg::{Axis, Line, Scale, lines};
 
 mod bandwidth;
+mod cached;
 mod fences;
+mod fig19;
+mod fig20;
 mod holdout;
 mod latency;
 mod mixed;
@@ -62,6 +65,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry!("fig12", "figure 12", "writes beside ever more readers, bandwidth", mixed::figure12),
     entry!("fig13", "figure 13", "reads beside ever more writers, latency", mixed::figure13),
     entry!("fig14", "figure 14", "writes beside ever more readers, latency", mixed::figure14),
+    entry!("fig19", "figure 19", "a cache in DRAM before three indexes", fig19::figure19),
+    entry!("fig20", "figure 20", "serial and parallel probing of that cache", fig20::figure20),
 ];
 
 /// One point of a figure over sizes and threads.
