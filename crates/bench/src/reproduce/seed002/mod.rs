@@ -1,5 +1,6 @@
 //! NyxCache: its tables and figures.
 
+mod adversaries;
 mod core;
 mod fig1;
 mod fig10;
@@ -136,6 +137,13 @@ pub(super) const ENTRIES: &[Entry] = &[
         source: SOURCE,
         about: "three of Twitter's mixes by day and by night",
         run: fig12::fig12b,
+    },
+    Entry {
+        name: "002-adversaries",
+        part: "",
+        source: SOURCE,
+        about: "tenants that try to get more than their limit or share, no figure of the paper",
+        run: adversaries::adversaries,
     },
 ];
 
