@@ -47,9 +47,9 @@ const LC_BYTES_S: f64 = 0.8e9;
 const LC_BYTES: u64 = 768;
 const BE1_BYTES: u64 = 2048;
 const BE2_BYTES: u64 = 2048;
-const BE2_THREADS: u32 = 8;
+const BE2_THREADS: u32 = 16;
 const BE2_QUIET_BYTES_S: f64 = 0.02e9;
-const BE2_LOUD_BYTES_S: f64 = 1.55e9;
+const BE2_LOUD_BYTES_S: f64 = 1.43e9;
 
 fn scene(device: &Device, settings: Option<QosSettings>, burst: f64, end: f64) -> Scene {
     let policy = settings.map_or(PolicySettings::None, |mut settings| {
