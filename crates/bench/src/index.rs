@@ -29,7 +29,7 @@ use crate::statistics::Spread;
 pub(crate) use charged::{CACHE_PROBE, Charged, DramLines};
 pub use keys::Keys;
 pub use modelled::CPU_PER_OPERATION;
-pub(crate) use modelled::{Lab, in_world};
+pub(crate) use modelled::{Lab, OnModel, in_world};
 pub use subjects::IndexName;
 pub(crate) use subjects::{AnyIndex, failed};
 pub(crate) use work::Worker;

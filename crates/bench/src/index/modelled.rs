@@ -44,6 +44,7 @@ pub(crate) struct Lab {
     world: World,
     device: Arc<Device>,
     counters: Arc<Counters>,
+    region: Arc<OnModel>,
     pool: Arc<Pool<OnModel>>,
 }
 
@@ -94,12 +95,20 @@ impl Lab {
         let observers = (Arc::clone(&device), Arc::clone(&counters));
         let region = Observed::new(bytes, observers);
         let region = Arc::new(region.map_err(|error| BenchError::Failed(error.to_string()))?);
-        let pool = Arc::new(Pool::create(region, PoolOptions::default()).map_err(failed)?);
-        Ok(Lab { world: world.clone(), device, counters, pool })
+        let pool = Pool::create(Arc::clone(&region), PoolOptions::default()).map_err(failed)?;
+        Ok(Lab { world: world.clone(), device, counters, region, pool: Arc::new(pool) })
     }
 
     pub(crate) fn pool(&self) -> &Arc<Pool<OnModel>> {
         &self.pool
+    }
+
+    /// The pool opened anew, as after a restart. Nobody uses it as it was any more.
+    ///
+    /// # Errors
+    /// What the pool says.
+    pub(crate) fn reopened(&self) -> Result<Arc<Pool<OnModel>>, BenchError> {
+        Ok(Arc::new(Pool::open(Arc::clone(&self.region)).map_err(failed)?))
     }
 
     /// Puts so many keys into an index, and answers with those who will work on it.
@@ -122,6 +131,15 @@ impl Lab {
         Ok(workers)
     }
 
+    /// Lets something take its time on the device.
+    pub(crate) fn timed<T>(&self, what: impl FnOnce() -> T) -> (T, Picos) {
+        let before = self.world.now();
+        self.device.is_timed.store(true, Relaxed);
+        let answer = what();
+        self.device.is_timed.store(false, Relaxed);
+        (answer, Picos(self.world.now().0 - before.0))
+    }
+
     /// Lets every worker do its share of the operations in a thread of its own.
     ///
     /// # Errors
@@ -133,16 +151,15 @@ impl Lab {
         workload: Workload,
         operations: u64,
     ) -> Result<Measured, BenchError> {
+        let before = (self.counters.counts(), self.device.memory.counts());
         let given = std::mem::take(workers);
-        self.device.is_timed.store(true, Relaxed);
-        let before = (self.world.now(), self.counters.counts(), self.device.memory.counts());
-        let (given, mut times) = on_threads(&self.world, index, given, workload, operations)?;
-        let passed = Picos(self.world.now().0 - before.0.0);
-        self.device.is_timed.store(false, Relaxed);
+        let work = || on_threads(&self.world, index, given, workload, operations);
+        let (worked, passed) = self.timed(work);
+        let (given, mut times) = worked?;
         *workers = given;
         times.sort_unstable();
-        let counts = self.counters.counts().since(&before.1);
-        let medium = self.device.memory.counts().since(before.2);
+        let counts = self.counters.counts().since(&before.0);
+        let medium = self.device.memory.counts().since(before.1);
         Ok(Measured { passed, times, counts, medium })
     }
 }

@@ -111,6 +111,16 @@ impl Worker {
         Worker { keys: Keys::new(seed), part, of, window: 0..0, updates: 0, rng, chooser }
     }
 
+    /// A worker, one of several, that reads and updates any of the first `keys` keys of `seed`, and
+    /// neither adds nor removes any.
+    pub(crate) fn over(seed: u64, keys: u64, number: u64) -> Worker {
+        let rng = Rng::with_seed(seed ^ (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut worker = Worker { rng, ..Worker::new(seed, (0, 1)) };
+        worker.window = 0..keys;
+        worker.choose(Popularity::Uniform);
+        worker
+    }
+
     /// From now on keys that are in the index are chosen so.
     pub(crate) fn choose(&mut self, popularity: Popularity) {
         self.chooser = KeyChooser::new(popularity, self.window.end - self.window.start);

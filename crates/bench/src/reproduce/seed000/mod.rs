@@ -13,6 +13,7 @@ use crate::report::svg::{Axis, Line, Scale, lines};
 mod bandwidth;
 mod cached;
 mod fences;
+mod fig17;
 mod fig19;
 mod fig20;
 mod holdout;
@@ -65,6 +66,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry!("fig12", "figure 12", "writes beside ever more readers, bandwidth", mixed::figure12),
     entry!("fig13", "figure 13", "reads beside ever more writers, latency", mixed::figure13),
     entry!("fig14", "figure 14", "writes beside ever more readers, latency", mixed::figure14),
+    entry!("fig17", "figure 17", "HybridIndex and HybridIndex+", fig17::figure17),
     entry!("fig19", "figure 19", "a cache in DRAM before three indexes", fig19::figure19),
     entry!("fig20", "figure 20", "serial and parallel probing of that cache", fig20::figure20),
 ];
