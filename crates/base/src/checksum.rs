@@ -25,6 +25,14 @@ pub fn matches(crc: u32, bytes: &[u8]) -> bool {
     mutants::removed(SiteKind::Checksum, Location::caller()) || crc32c(bytes) == crc
 }
 
+/// Whether `bytes`, behind others whose checksum is `before`, have this CRC-32C, see [`matches()`].
+#[must_use]
+#[track_caller]
+#[inline]
+pub fn matches_behind(before: u32, crc: u32, bytes: &[u8]) -> bool {
+    mutants::removed(SiteKind::Checksum, Location::caller()) || crc32c_append(before, bytes) == crc
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,5 +43,6 @@ mod tests {
         assert_eq!(crc32c(b"123456789"), 0xE306_9283);
         assert!(matches(0xE306_9283, b"123456789") && !matches(0xE306_9283, b"123456780"));
         assert_eq!(crc32c_append(crc32c(b"1234"), b"56789"), 0xE306_9283);
+        assert!(matches_behind(crc32c(b"1234"), 0xE306_9283, b"56789"));
     }
 }

@@ -1,5 +1,7 @@
 //! What is kept of a key: its versions, and where a value lies.
 
+use entresol_base::Seconds;
+
 /// The number of a write: of two writes the later one has the greater.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(pub u64);
@@ -17,6 +19,17 @@ pub struct KvsId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentNumber(pub u64);
 
+impl SegmentNumber {
+    /// From here on segments are no part of the log: their values come from others.
+    pub const FIRST_OF_VALUES: SegmentNumber = SegmentNumber(1 << 62);
+
+    /// Whether writes land in it.
+    #[must_use]
+    pub fn is_of_log(self) -> bool {
+        self < Self::FIRST_OF_VALUES
+    }
+}
+
 /// The number of a sorted run in its `Kvdb`; never used again for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunNumber(pub u64);
@@ -24,6 +37,17 @@ pub struct RunNumber(pub u64);
 /// When a version ends, in seconds since 1970; 0 is never.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Expiry(pub u32);
+
+impl Expiry {
+    /// Not at all.
+    pub const NEVER: Expiry = Expiry(0);
+
+    /// Whether a version has ended at a time.
+    #[must_use]
+    pub fn is_over(self, now: Seconds) -> bool {
+        self != Expiry::NEVER && self.0 <= now.0
+    }
+}
 
 /// Where the record of a value lies in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

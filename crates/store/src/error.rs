@@ -3,7 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use entresol_media::FileError;
+use entresol_index::IndexError;
+use entresol_media::{FileError, RegionError};
 
 /// Why a store cannot do what it was asked. Every variant names the thing, the place and the way
 /// out.
@@ -51,6 +52,12 @@ pub enum StoreError {
         /// What is known.
         known: u32,
     },
+    /// There is no room to freeze what was written, and too much waits for that.
+    #[error("no room: {what}; what is there can be read, and writing goes on once there is room")]
+    NoRoom {
+        /// What was refused.
+        what: String,
+    },
     /// More prefixes of keys were removed than one run can say.
     #[error("{path} cannot hold more than {most} prefixes that are gone; compact, then go on")]
     TooManyPrefixes {
@@ -65,4 +72,110 @@ pub enum StoreError {
         /// What is wrong.
         what: String,
     },
+    /// An earlier write or sync failed.
+    #[error(
+        "nothing is written any more, since a write failed: {what}; what was durable can be read: \
+         find out why it failed, then open the store again"
+    )]
+    Failed {
+        /// What it said.
+        what: String,
+    },
+    /// The index of the youngest data.
+    #[error("the index of the youngest data: {0}")]
+    Index(#[from] IndexError),
+    /// Memory cannot be had.
+    #[error(transparent)]
+    Memory(#[from] RegionError),
+    /// There is no store.
+    #[error("there is no store in {directory}; create one there, or name another directory")]
+    NoStore {
+        /// Where.
+        directory: PathBuf,
+    },
+    /// There is something already.
+    #[error("{directory} has a store or other files in it; open it, or name an empty directory")]
+    Exists {
+        /// Where.
+        directory: PathBuf,
+    },
+    /// A value is in a segment that the store does not have.
+    #[error("a value is said to be in segment {number}, which is no part of the store")]
+    NoSegment {
+        /// The segment.
+        number: u64,
+    },
+    /// There is no `Kvs` of this name.
+    #[error("there is no Kvs '{name}'; there are: {there}")]
+    NoKvs {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        there: String,
+    },
+    /// There is a `Kvs` of this name already.
+    #[error("there is a Kvs '{name}' already; open it")]
+    KvsExists {
+        /// The name.
+        name: String,
+    },
+    /// Not a name for a `Kvs`.
+    #[error("'{name}' is no name for a Kvs: take 1 to 64 letters, digits, '_', '-' and '.'")]
+    KvsName {
+        /// The name.
+        name: String,
+    },
+    /// A key that cannot be kept.
+    #[error("a key of {bytes} bytes; keys have 1 to {most}")]
+    Key {
+        /// Its bytes.
+        bytes: usize,
+        /// The most.
+        most: usize,
+    },
+    /// A value that cannot be kept.
+    #[error("a value of {bytes} bytes; values have at most {most}")]
+    Value {
+        /// Its bytes.
+        bytes: usize,
+        /// The most.
+        most: usize,
+    },
+    /// A group of writes that is too large to be written at once.
+    #[error("a group of writes of {bytes} bytes; a group has at most {most}: divide it")]
+    Group {
+        /// Its bytes.
+        bytes: u64,
+        /// The most.
+        most: u64,
+    },
+    /// Somebody else has changed what this write depends on.
+    #[error("the key was changed meanwhile; read it again, and decide again")]
+    Conflict,
+    /// The store was opened to be read.
+    #[error("the store was opened to be read only; open it to write as well")]
+    ReadOnly,
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+    /// Options that cannot be had.
+    #[error("{what}")]
+    Options {
+        /// Which, and what would do.
+        what: String,
+    },
+}
+
+impl StoreError {
+    /// Whether a disk has no room: then it may work later.
+    #[must_use]
+    pub fn is_no_room(&self) -> bool {
+        let is_full = |cause: &io::Error| cause.kind() == io::ErrorKind::StorageFull;
+        match self {
+            StoreError::Io { cause, .. } => is_full(cause),
+            StoreError::NoRoom { .. } | StoreError::File(FileError::NoSpace { .. }) => true,
+            StoreError::File(FileError::Io { cause, .. }) => is_full(cause),
+            _ => false,
+        }
+    }
 }

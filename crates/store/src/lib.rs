@@ -5,10 +5,36 @@
 //! points into the segments for large ones. Runs are merged as they age.
 #![forbid(unsafe_code)]
 
+mod batch;
+mod cursor;
 mod entry;
 mod error;
+mod failure;
+mod freeze;
+mod kvdb;
+mod kvs;
+mod log;
+mod manifest;
+mod merge;
+mod options;
 pub mod pages;
+mod prefixes;
 pub mod run;
+mod snapshot;
+mod stripes;
+pub mod trial;
+mod view;
+mod work;
+mod young;
 
+pub use batch::Batch;
+pub use cursor::{Cursor, CursorOptions, Shown};
 pub use entry::{Entry, Expiry, KvsId, RecordPlace, RunNumber, SegmentNumber, Sequence, Value};
 pub use error::StoreError;
+pub use kvdb::Kvdb;
+pub use kvs::{Kvs, Matches};
+pub use options::{
+    GROUP_BYTES_MAX, KEY_BYTES_MAX, KVS_MAX, KvdbOptions, KvsOptions, NAME_BYTES_MAX,
+    VALUE_BYTES_MAX,
+};
+pub use snapshot::Snapshot;

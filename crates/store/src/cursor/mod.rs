@@ -1,0 +1,185 @@
+//! Cursors: keys in their order, up or down, as they were at one time.
+
+use std::fmt;
+use std::sync::Arc;
+
+use entresol_index::Direction;
+
+use crate::entry::{Expiry, Sequence};
+use crate::kvdb::Inner;
+use crate::kvs::Kvs;
+use crate::view::{Held, Version, View};
+use crate::{KvsId, Snapshot, StoreError};
+use merged::{Merged, Taken};
+use source::Source;
+
+pub(crate) mod merged;
+pub(crate) mod source;
+
+/// What a cursor shows.
+#[derive(Debug, Clone, Default)]
+pub struct CursorOptions {
+    /// From the greatest key down.
+    pub backward: bool,
+    /// Only keys that begin so.
+    pub prefix: Vec<u8>,
+    /// Values are not read; they are shown empty.
+    pub keys_only: bool,
+}
+
+/// A key and its value.
+pub type Shown<'a> = (&'a [u8], &'a [u8]);
+
+/// Walks over the keys of a [`Kvs`], from one end or from where it was set. It sees the `Kvs` as it
+/// was when the cursor was made or last [updated](Cursor::update).
+pub struct Cursor {
+    inner: Arc<Inner>,
+    kvs: KvsId,
+    options: CursorOptions,
+    view: Arc<View>,
+    at: Sequence,
+    merged: Merged,
+    /// Where the walk begins: the next key to be shown, if it is there; none is an end.
+    from: Option<Vec<u8>>,
+    is_started: bool,
+}
+
+impl Cursor {
+    pub(crate) fn new(kvs: &Kvs, snapshot: &Snapshot, options: CursorOptions) -> Cursor {
+        let (view, at) = snapshot.parts();
+        let mut cursor = Cursor {
+            inner: kvs.inner().clone(),
+            kvs: kvs.id(),
+            options,
+            view: view.clone(),
+            at,
+            merged: Merged::default(),
+            from: None,
+            is_started: false,
+        };
+        cursor.begin();
+        cursor
+    }
+
+    fn direction(&self) -> Direction {
+        if self.options.backward { Direction::Backward } else { Direction::Forward }
+    }
+
+    fn begin(&mut self) {
+        let Cursor { kvs, at, .. } = *self;
+        let direction = self.direction();
+        let young = self.view.generations().map(|generation| {
+            let source = Source::young(generation.clone(), kvs, at, direction);
+            (source, generation.prefixes(kvs))
+        });
+        let runs = self.view.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter());
+        let runs = runs.map(|frozen| {
+            let source = Source::run(&frozen.run, at, direction);
+            (source, Some(frozen.prefixes.clone()))
+        });
+        self.merged = Merged::new(young.chain(runs).collect(), direction, at);
+        self.is_started = false;
+        self.from = None;
+    }
+
+    /// Sets it so that what is shown next is this key, or, if it is not there, the next in the
+    /// cursor's direction.
+    pub fn seek(&mut self, key: &[u8]) {
+        self.from = Some(key.to_vec());
+        self.is_started = false;
+    }
+
+    /// Shows the data of now from here on. It stays where it is: what is shown next is behind what
+    /// was shown last.
+    ///
+    /// # Errors
+    /// If the store is closed.
+    pub fn update(&mut self) -> Result<(), StoreError> {
+        self.inner.check_open()?;
+        let snapshot = Snapshot::of(&self.inner);
+        let (view, at) = snapshot.parts();
+        (self.view, self.at) = (view.clone(), at);
+        let (from, is_started) = (self.from.take(), self.is_started);
+        let last = self.merged.key().to_vec();
+        self.begin();
+        self.from = from;
+        if is_started {
+            self.start(Some((&last, false)))?;
+        }
+        Ok(())
+    }
+
+    /// The next key and its value; none at the end.
+    ///
+    /// # Errors
+    /// If a disk fails, or what is read is damaged.
+    #[expect(clippy::should_implement_trait, reason = "what is shown is borrowed")]
+    pub fn next(&mut self) -> Result<Option<Shown<'_>>, StoreError> {
+        self.inner.check_open()?;
+        if !self.is_started {
+            let from = self.from.take();
+            self.start(from.as_deref().map(|key| (key, true)))?;
+        }
+        while let Some(Taken { version, is_gone }) = self.merged.take()? {
+            if !self.merged.key().starts_with(&self.options.prefix) {
+                return Ok(None);
+            }
+            let Version { expiry, value, .. } = version;
+            let is_over = expiry != Expiry::NEVER && expiry.is_over(self.inner.now());
+            if is_gone || is_over || value == Held::Gone {
+                continue;
+            }
+            if let Held::Apart(place) = value
+                && !self.options.keys_only
+            {
+                self.view.value(place, self.merged.value_mut())?;
+            }
+            return Ok(Some((self.merged.key(), self.merged.value())));
+        }
+        Ok(None)
+    }
+
+    /// Sets all sources to where the walk begins, within the prefix.
+    fn start(&mut self, from: Option<(&[u8], bool)>) -> Result<(), StoreError> {
+        self.is_started = true;
+        let prefix = &self.options.prefix;
+        let end = after_prefix(prefix);
+        let bound = match (self.options.backward, from) {
+            (false, Some((key, included))) if key >= prefix.as_slice() => Some((key, included)),
+            (false, _) if prefix.is_empty() => None,
+            (false, _) => Some((prefix.as_slice(), true)),
+            (true, Some((key, included))) if end.as_deref().is_none_or(|end| key < end) => {
+                Some((key, included))
+            }
+            (true, _) => end.as_deref().map(|end| (end, false)),
+        };
+        self.merged.seek(bound)
+    }
+}
+
+impl fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cursor").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// The least key that is above all that begin with a prefix; none if there is none.
+fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|&byte| byte != u8::MAX)?;
+    let mut after = prefix[..=last].to_vec();
+    after[last] += 1;
+    Some(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_the_next_one() {
+        assert_eq!(after_prefix(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(after_prefix(&[7, 255, 255]), Some(vec![8]));
+        assert_eq!(after_prefix(&[255, 255]), None);
+        assert_eq!(after_prefix(&[]), None);
+    }
+}

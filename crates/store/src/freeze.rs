@@ -1,0 +1,176 @@
+//! Freezing: what was written last becomes sorted runs, which hold small values and lead to the
+//! large ones where they lie.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use entresol_base::thread;
+use entresol_index::{Direction, Flow};
+
+use crate::StoreError;
+use crate::entry::{Entry, KvsId, RunNumber, SegmentNumber, Sequence, Value};
+use crate::kvdb::Inner;
+use crate::log::segment;
+use crate::manifest::Manifest;
+use crate::run::{self, RunOptions, RunWriter};
+use crate::view::{Frozen, View};
+use crate::young::{Found, Generation};
+
+/// Freezes the oldest closed generation, whose last write is `last`.
+///
+/// # Errors
+/// If a disk fails, has no room, or what is read is damaged. Nothing has changed then.
+pub(crate) fn freeze(
+    inner: &Inner,
+    generation: &Arc<Generation>,
+    last: Sequence,
+) -> Result<(), StoreError> {
+    while inner.published() < last {
+        inner.failure.check()?;
+        thread::yield_now();
+    }
+    // What the manifest says to be frozen must not depend on what a crash would undo.
+    let durable = inner.log_behind()?.sync()?;
+    let mut runs = BTreeMap::new();
+    for kvs in generation.kvs() {
+        if let Some(run) = freeze_kvs(inner, generation, kvs)? {
+            runs.insert(kvs, run);
+        }
+    }
+    inner.directory.sync()?;
+    install(inner, generation, runs, last, durable)
+}
+
+/// The run of a `Kvs`; none if there is no such `Kvs` any more.
+fn freeze_kvs(
+    inner: &Inner,
+    generation: &Generation,
+    kvs: KvsId,
+) -> Result<Option<Frozen>, StoreError> {
+    let (number, inline_bytes) = {
+        let manifest = &mut *inner.manifest.lock();
+        let number = manifest.take_run();
+        match manifest.kvs_mut(kvs) {
+            Some(state) => (number, state.inline_bytes as usize),
+            None => return Ok(None),
+        }
+    };
+    let mut writer = RunWriter::create(&inner.directory, number, kvs, RunOptions::default())?;
+    let prefixes = generation.prefixes(kvs);
+    for (prefix, sequence) in prefixes.iter().flat_map(|prefixes| prefixes.all()) {
+        writer.push_prefix_gone(&prefix, sequence)?;
+    }
+    let mut last: Option<Vec<u8>> = None;
+    let mut failed = Ok(());
+    let mut bytes = Vec::new();
+    generation.walk(kvs, Bound::Unbounded, Direction::Forward, &mut |key, found| {
+        // The newest comes first, and is all that is kept.
+        if last.as_deref() == Some(key) {
+            return Flow::On;
+        }
+        let last = last.get_or_insert_default();
+        last.clear();
+        last.extend_from_slice(key);
+        let gone = prefixes.as_ref().and_then(|it| it.covering(key, Sequence::MAX));
+        if gone.is_some_and(|gone| gone > found.sequence) {
+            return Flow::On;
+        }
+        failed = push(&mut writer, generation, key, found, inline_bytes, &mut bytes);
+        if failed.is_ok() { Flow::On } else { Flow::Stop }
+    })?;
+    failed?;
+    writer.finish()?;
+    Frozen::open(&inner.directory, number, &inner.pages).map(Some)
+}
+
+fn push(
+    writer: &mut RunWriter,
+    generation: &Generation,
+    key: &[u8],
+    found: Found,
+    inline_bytes: usize,
+    bytes: &mut Vec<u8>,
+) -> Result<(), StoreError> {
+    let Found { sequence, expiry, value } = found;
+    let Some(place) = value else {
+        return writer.push(&Entry { key, sequence, expiry, value: Value::Gone });
+    };
+    let is_small = place.bytes as usize <= inline_bytes + key.len() + crate::log::record::OVERHEAD;
+    let mut value = Value::Apart(place);
+    if is_small {
+        let mut segments = generation.segments().iter();
+        let segment = segments.find(|segment| segment.number() == place.segment);
+        let segment = segment.ok_or(StoreError::NoSegment { number: place.segment.0 })?;
+        let record = segment.record(place, bytes)?;
+        if record.value.len() <= inline_bytes {
+            value = Value::Inline(record.value);
+        }
+    }
+    writer.push(&Entry { key, sequence, expiry, value })
+}
+
+/// Puts the runs in the generation's place: first in the manifest, then for readers.
+fn install(
+    inner: &Inner,
+    generation: &Arc<Generation>,
+    runs: BTreeMap<KvsId, Frozen>,
+    last: Sequence,
+    durable: Sequence,
+) -> Result<(), StoreError> {
+    let manifest = &mut *inner.manifest.lock();
+    let view = inner.current.get();
+    let live: BTreeSet<SegmentNumber> = runs
+        .values()
+        .flat_map(|run| run.run.summary().live.iter().map(|live| live.segment))
+        .collect();
+    let segments: Vec<_> = generation.segments().iter().cloned().collect();
+    let (kept, dead): (Vec<_>, Vec<_>) =
+        segments.into_iter().partition(|segment| live.contains(&segment.number()));
+    let mut next = Manifest::clone(manifest);
+    let mut strays = Vec::new();
+    for (&kvs, run) in &runs {
+        let number = run.number();
+        match next.kvs_mut(kvs) {
+            Some(state) => state.runs.insert(0, number.0),
+            // It was dropped meanwhile.
+            None => strays.push(number),
+        }
+    }
+    next.segments.extend(kept.iter().map(|segment| segment.number().0));
+    next.log.frozen = last.0;
+    next.log.durable = durable.0;
+    next.log.first_segment = first_segment_behind(&view, generation);
+    inner.save(manifest, next)?;
+    inner.current.change(|view| {
+        view.closed.retain(|(closed, _)| !Arc::ptr_eq(closed, generation));
+        inner.work.set_waiting(view.closed.len());
+        for (kvs, run) in runs {
+            if manifest.kvs_mut(kvs).is_some() {
+                let of_kvs = view.runs.entry(kvs).or_default();
+                Arc::make_mut(of_kvs).insert(0, run);
+            }
+        }
+        let all = Arc::make_mut(&mut view.segments);
+        all.extend(kept.iter().map(|segment| (segment.number(), segment.clone())));
+    });
+    for segment in dead {
+        inner.directory.remove(&segment::file_name(segment.number()))?;
+    }
+    strays.into_iter().try_for_each(|run: RunNumber| {
+        inner.directory.remove(&run::file_name(run)).map_err(StoreError::from)
+    })
+}
+
+/// The first segment of the generation that follows.
+fn first_segment_behind(view: &View, generation: &Arc<Generation>) -> u64 {
+    let mut newer = &view.young;
+    for (closed, _) in &view.closed {
+        if Arc::ptr_eq(closed, generation) {
+            break;
+        }
+        newer = closed;
+    }
+    let first = newer.segments().iter().next();
+    first.map_or(0, |segment| segment.number().0)
+}

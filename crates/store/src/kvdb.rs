@@ -1,0 +1,650 @@
+//! A store: its `Kvs`, its log, and what is done behind the writers' backs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use entresol_base::hash::KeyHasher;
+use entresol_base::sync::Mutex;
+use entresol_base::thread::{self, JoinHandle};
+use entresol_base::world::World;
+use entresol_base::{Clock, Seconds, SystemClock};
+use entresol_media::directory::DirectoryLock;
+use entresol_media::{Directory, LocalDirectory};
+
+use crate::entry::{KvsId, RunNumber, SegmentNumber, Sequence};
+use crate::failure::Failure;
+use crate::freeze::freeze;
+use crate::kvs::Kvs;
+use crate::log::recover::{Recovered, Start, recover};
+use crate::log::segment::{self, Segment};
+use crate::log::{Beginning, Log, LogOptions};
+use crate::manifest::{KvsState, LogState, Manifest};
+use crate::options::{KVS_MAX, KvdbOptions, KvsOptions, check_name};
+use crate::pages::Pages;
+use crate::run;
+use crate::stripes::Stripes;
+use crate::view::{Current, Frozen, View};
+use crate::work::Work;
+use crate::young::Generation;
+use crate::{Batch, Snapshot, StoreError, merge};
+
+/// How long a thread that could not make room waits before it tries again.
+const RETRY: Duration = Duration::from_millis(100);
+/// The longest that a thread sleeps without being told anything.
+const IDLE: Duration = Duration::from_secs(3600);
+/// How long a writer waits for each byte, for each generation too many that waits to be frozen.
+const DELAY_NS: u64 = 4;
+
+/// A store in a directory: several [`Kvs`], written in one order.
+///
+/// When it is dropped, or [closed](Kvdb::close), everything that was written is durable.
+///
+/// ```
+/// # fn main() -> Result<(), entresol_store::StoreError> {
+/// # let scratch = tempfile::tempdir().expect("a directory");
+/// # let path = scratch.path().join("store");
+/// use entresol_store::{Kvdb, KvdbOptions, KvsOptions};
+///
+/// let store = Kvdb::create_at(&path, KvdbOptions::default())?;
+/// let users = store.create_kvs("users", KvsOptions::default())?;
+/// users.put(b"ada", b"1815")?;
+/// assert_eq!(users.get(b"ada")?, Some(b"1815".to_vec()));
+/// store.close()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Kvdb {
+    inner: Arc<Inner>,
+    threads: Vec<JoinHandle<()>>,
+    /// Let go when this is dropped.
+    _lock: Mutex<DirectoryLock>,
+}
+
+/// What the handles of a store share.
+pub(crate) struct Inner {
+    pub(crate) directory: Arc<dyn Directory>,
+    pub(crate) options: KvdbOptions,
+    clock: Arc<dyn Clock>,
+    /// The latest time that was seen.
+    seconds: AtomicU32,
+    /// None if the store is only read.
+    log: Option<Log>,
+    last_recovered: Sequence,
+    pub(crate) current: Arc<Current>,
+    /// Changes are made under its lock: first the manifest, then the view.
+    pub(crate) manifest: Mutex<Manifest>,
+    /// Held by the one who merges.
+    pub(crate) merging: Mutex<()>,
+    pub(crate) pages: Arc<Pages>,
+    pub(crate) stripes: Stripes,
+    pub(crate) work: Arc<Work>,
+    pub(crate) failure: Arc<Failure>,
+    is_closed: AtomicBool,
+}
+
+impl Kvdb {
+    /// Makes a store in a directory of this machine, which is made if it does not exist.
+    ///
+    /// # Errors
+    /// If there is something in the directory, or it cannot be written to.
+    pub fn create_at(path: &Path, options: KvdbOptions) -> Result<Kvdb, StoreError> {
+        let directory = LocalDirectory::open(path)?;
+        Kvdb::create(Arc::new(directory), options, Arc::new(SystemClock::new()))
+    }
+
+    /// Opens the store in a directory of this machine.
+    ///
+    /// # Errors
+    /// If there is none, somebody else has it open, or it is damaged.
+    pub fn open_at(path: &Path, options: KvdbOptions) -> Result<Kvdb, StoreError> {
+        let directory = LocalDirectory::open_existing(path)?;
+        Kvdb::open(Arc::new(directory), options, Arc::new(SystemClock::new()))
+    }
+
+    /// Makes a store in an empty directory.
+    ///
+    /// # Errors
+    /// If there is something in the directory, or it cannot be written to.
+    pub fn create(
+        directory: Arc<dyn Directory>,
+        options: KvdbOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Kvdb, StoreError> {
+        options.check()?;
+        let lock = directory.lock()?;
+        if !directory.list()?.is_empty() {
+            return Err(StoreError::Exists { directory: directory.path().to_owned() });
+        }
+        let store = match World::current() {
+            Some(world) => world.rng("store").next_u64(),
+            None => KeyHasher::random().hash(directory.path().as_os_str().as_encoded_bytes()),
+        };
+        // What a manifest names is there before it.
+        let manifest = Manifest::new(store & (u64::MAX >> 1));
+        manifest.save(&*directory)?;
+        Kvdb::assemble(Opening { directory, options, clock, lock, read_only: false }, manifest)
+    }
+
+    /// Opens the store in a directory.
+    ///
+    /// # Errors
+    /// If there is none, somebody else has it open, or it is damaged.
+    pub fn open(
+        directory: Arc<dyn Directory>,
+        options: KvdbOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Kvdb, StoreError> {
+        Kvdb::open_with(directory, options, clock, false)
+    }
+
+    /// Opens the store in a directory to be read only: nothing in it is changed. Others are kept
+    /// out all the same.
+    ///
+    /// # Errors
+    /// If there is none, somebody else has it open, or it is damaged.
+    pub fn open_read_only(
+        directory: Arc<dyn Directory>,
+        options: KvdbOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Kvdb, StoreError> {
+        Kvdb::open_with(directory, options, clock, true)
+    }
+
+    fn open_with(
+        directory: Arc<dyn Directory>,
+        options: KvdbOptions,
+        clock: Arc<dyn Clock>,
+        read_only: bool,
+    ) -> Result<Kvdb, StoreError> {
+        options.check()?;
+        let lock = directory.lock()?;
+        let Some(manifest) = Manifest::load(&*directory)? else {
+            return Err(StoreError::NoStore { directory: directory.path().to_owned() });
+        };
+        Kvdb::assemble(Opening { directory, options, clock, lock, read_only }, manifest)
+    }
+
+    fn assemble(opening: Opening, manifest: Manifest) -> Result<Kvdb, StoreError> {
+        let (inner, lock) = opening.inner(manifest)?;
+        let inner = Arc::new(inner);
+        let mut threads = Vec::new();
+        if inner.log.is_some() {
+            let spawn = |name: &str, run: fn(&Inner)| {
+                let inner = inner.clone();
+                thread::spawn(name, move || run(&inner))
+            };
+            threads.push(spawn("store-sync", keep_durable));
+            threads.push(spawn("store-freeze", keep_freezing));
+            threads.push(spawn("store-merge", keep_merging));
+        }
+        Ok(Kvdb { inner, threads, _lock: Mutex::new(lock) })
+    }
+
+    /// Makes a `Kvs`.
+    ///
+    /// # Errors
+    /// If there is one of this name already, or the name or the options cannot be had.
+    pub fn create_kvs(&self, name: &str, options: KvsOptions) -> Result<Kvs, StoreError> {
+        check_name(name)?;
+        options.check()?;
+        let inner = &self.inner;
+        inner.log()?;
+        let manifest = &mut *inner.manifest.lock();
+        if manifest.kvs.iter().any(|kvs| kvs.name == name) {
+            return Err(StoreError::KvsExists { name: name.to_owned() });
+        }
+        if manifest.kvs.len() >= KVS_MAX || manifest.next_kvs > u16::MAX.into() {
+            let what = format!("no more than {KVS_MAX} Kvs can be made; drop some");
+            return Err(StoreError::Options { what });
+        }
+        let mut next = manifest.clone();
+        let state = KvsState {
+            id: next.next_kvs,
+            name: name.to_owned(),
+            inline_bytes: options.inline_bytes,
+            time_to_live_s: options
+                .time_to_live
+                .map_or(0, |time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1)),
+            runs: Vec::new(),
+        };
+        next.next_kvs += 1;
+        next.kvs.push(state.clone());
+        inner.save(manifest, next)?;
+        Ok(Kvs::new(inner.clone(), &state))
+    }
+
+    /// Opens a `Kvs`.
+    ///
+    /// # Errors
+    /// If there is none of this name.
+    pub fn kvs(&self, name: &str) -> Result<Kvs, StoreError> {
+        self.inner.check_open()?;
+        let manifest = self.inner.manifest.lock();
+        match manifest.kvs.iter().find(|kvs| kvs.name == name) {
+            Some(state) => Ok(Kvs::new(self.inner.clone(), state)),
+            None => Err(manifest.no_kvs(name)),
+        }
+    }
+
+    /// Drops a `Kvs` and all that is in it.
+    ///
+    /// # Errors
+    /// If there is none of this name.
+    pub fn drop_kvs(&self, name: &str) -> Result<(), StoreError> {
+        let inner = &self.inner;
+        inner.log()?;
+        let manifest = &mut *inner.manifest.lock();
+        let Some(place) = manifest.kvs.iter().position(|kvs| kvs.name == name) else {
+            return Err(manifest.no_kvs(name));
+        };
+        let mut next = manifest.clone();
+        let dropped = next.kvs.remove(place);
+        inner.save(manifest, next)?;
+        inner.current.change(|view| {
+            view.runs.remove(&KvsId(dropped.id));
+        });
+        for run in dropped.runs {
+            inner.directory.remove(&run::file_name(RunNumber(run)))?;
+        }
+        inner.drop_dead_segments(manifest)
+    }
+
+    /// The names of all `Kvs`.
+    #[must_use]
+    pub fn kvs_names(&self) -> Vec<String> {
+        self.inner.manifest.lock().kvs.iter().map(|kvs| kvs.name.clone()).collect()
+    }
+
+    /// Writes a batch: all of it counts at once, and after a crash all of it is there or nothing.
+    ///
+    /// # Errors
+    /// If a key or value cannot be kept, there is no room, or an earlier write failed.
+    pub fn write(&self, batch: &Batch) -> Result<Sequence, StoreError> {
+        self.inner.write_batch(batch)
+    }
+
+    /// Everything as it is now, for as long as the snapshot is held.
+    ///
+    /// # Errors
+    /// If the store is closed.
+    pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        self.inner.check_open()?;
+        Ok(Snapshot::of(&self.inner))
+    }
+
+    /// Makes everything durable that was acknowledged before: it survives the machine's crash.
+    ///
+    /// # Errors
+    /// If the disk fails; then nothing is written any more.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.inner.log()?.sync().map(drop)
+    }
+
+    /// Freezes all data and merges everything that can be merged. Writers may go on meanwhile.
+    ///
+    /// # Errors
+    /// If the disk fails or has no room.
+    pub fn compact(&self) -> Result<(), StoreError> {
+        let inner = &self.inner;
+        inner.log()?.close_generation()?;
+        inner.work.tell();
+        loop {
+            let seen = inner.work.events();
+            inner.failure.check()?;
+            inner.check_open()?;
+            if inner.current.get().closed.is_empty() {
+                break;
+            }
+            inner.work.wait(seen, IDLE);
+        }
+        merge::merge_all(inner)
+    }
+
+    /// Ends the store's threads and makes everything durable.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), StoreError> {
+        if self.inner.is_closed.swap(true, Relaxed) {
+            return Ok(());
+        }
+        self.inner.work.end();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                let what = "a thread of the store has panicked".to_owned();
+                self.inner.failure.set(&StoreError::Failed { what });
+            }
+        }
+        let done = self.inner.make_all_durable();
+        // Handles that are still there hold no files.
+        if let Some(log) = &self.inner.log {
+            log.end();
+        }
+        self.inner.current.change(|view| *view = View::default());
+        done
+    }
+}
+
+impl Drop for Kvdb {
+    fn drop(&mut self) {
+        // Who wants to know closes it.
+        let _ = self.end();
+    }
+}
+
+impl fmt::Debug for Kvdb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kvdb").field("directory", &self.inner.directory.path()).finish()
+    }
+}
+
+/// What a store is opened with.
+struct Opening {
+    directory: Arc<dyn Directory>,
+    options: KvdbOptions,
+    clock: Arc<dyn Clock>,
+    lock: DirectoryLock,
+    read_only: bool,
+}
+
+impl Opening {
+    fn inner(self, manifest: Manifest) -> Result<(Inner, DirectoryLock), StoreError> {
+        let Opening { directory, options, clock, lock, read_only } = self;
+        let LogState { first_segment, frozen, durable } = manifest.log;
+        let start = Start {
+            store: manifest.store,
+            segment: SegmentNumber(first_segment),
+            frozen: Sequence(frozen),
+            durable: Sequence(durable),
+            generation_bytes: options.generation_bytes,
+        };
+        let Recovered { generations, last, next_segment } = recover(&directory, start, read_only)?;
+        if !read_only {
+            remove_strangers(&directory, &manifest)?;
+        }
+        let pages = Pages::new(options.page_cache_bytes);
+        let (runs, segments) = open_frozen(&directory, &manifest, &pages)?;
+        let young = Arc::new(Generation::new(options.generation_bytes));
+        let closed = generations.into_iter().rev().collect();
+        let view = View { young: young.clone(), closed, runs, segments };
+        let current = Arc::new(Current::new(view));
+        let (work, failure) = (Arc::new(Work::default()), Arc::new(Failure::default()));
+        let log = match read_only {
+            true => None,
+            false => {
+                let (views, tell) = (current.clone(), work.clone());
+                let rotated = Box::new(move |closed: &Arc<_>, young: &Arc<_>, last| {
+                    views.change(|view| {
+                        view.closed.insert(0, (Arc::clone(closed), last));
+                        view.young = Arc::clone(young);
+                        tell.set_waiting(view.closed.len());
+                    });
+                    tell.tell();
+                });
+                let KvdbOptions { segment_bytes, generation_bytes, .. } = options;
+                Some(Log::begin(
+                    directory.clone(),
+                    manifest.store,
+                    LogOptions { segment_bytes, generation_bytes },
+                    Beginning { last, next_segment, generation: young },
+                    failure.clone(),
+                    rotated,
+                )?)
+            }
+        };
+        let inner = Inner {
+            directory,
+            options,
+            clock,
+            seconds: AtomicU32::new(manifest.seconds),
+            log,
+            last_recovered: last,
+            current,
+            manifest: Mutex::new(manifest),
+            merging: Mutex::new(()),
+            pages,
+            stripes: Stripes::new(),
+            work,
+            failure,
+            is_closed: AtomicBool::new(false),
+        };
+        Ok((inner, lock))
+    }
+}
+
+/// The runs of each `Kvs`, the newest first.
+type Runs = BTreeMap<KvsId, Arc<Vec<Frozen>>>;
+/// Segments that values lie in.
+type Segments = Arc<BTreeMap<SegmentNumber, Arc<Segment>>>;
+
+/// Opens the runs and segments that a manifest names.
+fn open_frozen(
+    directory: &Arc<dyn Directory>,
+    manifest: &Manifest,
+    pages: &Arc<Pages>,
+) -> Result<(Runs, Segments), StoreError> {
+    let mut runs = BTreeMap::new();
+    for kvs in &manifest.kvs {
+        let of_kvs = kvs.runs.iter().map(|&run| Frozen::open(directory, RunNumber(run), pages));
+        let of_kvs = of_kvs.collect::<Result<Vec<_>, _>>()?;
+        runs.insert(KvsId(kvs.id), Arc::new(of_kvs));
+    }
+    let segments = manifest.segments().map(|number| {
+        let segment = Segment::open_blocks(&**directory, manifest.store, number)?;
+        Ok((number, Arc::new(segment)))
+    });
+    let segments = Arc::new(segments.collect::<Result<BTreeMap<_, _>, StoreError>>()?);
+    Ok((runs, segments))
+}
+
+/// Removes files that a crash has left and no manifest names.
+fn remove_strangers(directory: &Arc<dyn Directory>, manifest: &Manifest) -> Result<(), StoreError> {
+    for entry in directory.list()? {
+        let is_ours = match (segment::number_of(&entry.name), run::number_of(&entry.name)) {
+            (Some(number), _) => {
+                let is_ahead = number.is_of_log() && number.0 >= manifest.log.first_segment;
+                is_ahead || manifest.segments.contains(&number.0)
+            }
+            (_, Some(RunNumber(number))) => {
+                manifest.kvs.iter().any(|kvs| kvs.runs.contains(&number))
+            }
+            (None, None) => true,
+        };
+        if !is_ours {
+            directory.remove(&entry.name)?;
+        }
+    }
+    Ok(())
+}
+
+impl Inner {
+    /// The log, if the store can be written to.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub(crate) fn log(&self) -> Result<&Log, StoreError> {
+        self.check_open()?;
+        self.log.as_ref().ok_or(StoreError::ReadOnly)
+    }
+
+    /// The log, for the store's own threads, which work until it is closed.
+    ///
+    /// # Errors
+    /// If the store cannot be written to.
+    pub(crate) fn log_behind(&self) -> Result<&Log, StoreError> {
+        self.log.as_ref().ok_or(StoreError::ReadOnly)
+    }
+
+    /// Makes a segment for values that are moved. Its name is not durable yet.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub(crate) fn make_value_segment(&self, bytes: u64) -> Result<Segment, StoreError> {
+        let (store, number) = {
+            let manifest = &mut *self.manifest.lock();
+            (manifest.store, manifest.take_value_segment())
+        };
+        Segment::create(&*self.directory, store, number, bytes)
+    }
+
+    /// Lets a writer wait if freezing falls behind: first a little, in the end until it has caught
+    /// up.
+    ///
+    /// # Errors
+    /// If the store fails or is closed meanwhile.
+    pub(crate) fn slow_down(&self, bytes: u64) -> Result<(), StoreError> {
+        let most = self.options.generations_waiting_max as usize;
+        let waiting = self.work.waiting();
+        if waiting <= most / 2 {
+            return Ok(());
+        }
+        if waiting < most {
+            self.work.pay(Duration::from_nanos(bytes * DELAY_NS * (waiting - most / 2) as u64));
+            return Ok(());
+        }
+        let (before, _) = self.work.attempts();
+        loop {
+            let seen = self.work.events();
+            if self.work.waiting() < most {
+                return Ok(());
+            }
+            if let (tried, Some(what)) = self.work.attempts()
+                && tried > before
+            {
+                return Err(StoreError::NoRoom { what });
+            }
+            self.failure.check()?;
+            self.check_open()?;
+            self.work.wait(seen, RETRY);
+        }
+    }
+
+    /// # Errors
+    /// If the store is closed.
+    pub(crate) fn check_open(&self) -> Result<(), StoreError> {
+        if self.is_closed.load(Relaxed) { Err(StoreError::Closed) } else { Ok(()) }
+    }
+
+    /// The last write that counts.
+    pub(crate) fn published(&self) -> Sequence {
+        self.log.as_ref().map_or(self.last_recovered, Log::published)
+    }
+
+    /// What time it is; never earlier than it was, also if the clock was set back.
+    pub(crate) fn now(&self) -> Seconds {
+        let now = self.clock.seconds().0;
+        Seconds(self.seconds.fetch_max(now, Relaxed).max(now))
+    }
+
+    /// Puts a manifest in the place of the one before.
+    ///
+    /// # Errors
+    /// If the disk fails; then nothing is written any more, since either may be there.
+    pub(crate) fn save(&self, held: &mut Manifest, mut next: Manifest) -> Result<(), StoreError> {
+        next.seconds = self.seconds.load(Relaxed).max(next.seconds);
+        match next.save(&*self.directory) {
+            Ok(()) => {
+                *held = next;
+                Ok(())
+            }
+            Err(error) => {
+                self.failure.set(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes everything durable, and says so in the manifest.
+    fn make_all_durable(&self) -> Result<(), StoreError> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let last = log.sync()?;
+        let manifest = &mut *self.manifest.lock();
+        let mut next = manifest.clone();
+        next.log.durable = last.0;
+        self.save(manifest, next)
+    }
+
+    /// Removes frozen segments that no run needs any more. `manifest` is the one that is locked.
+    pub(crate) fn drop_dead_segments(&self, manifest: &mut Manifest) -> Result<(), StoreError> {
+        let live = live_segments(&self.current.get());
+        let is_dead = |number: u64| !live.contains_key(&SegmentNumber(number));
+        let (dead, kept): (Vec<u64>, Vec<u64>) =
+            manifest.segments.iter().copied().partition(|&number| is_dead(number));
+        if dead.is_empty() {
+            return Ok(());
+        }
+        let mut next = manifest.clone();
+        next.segments = kept;
+        self.save(manifest, next)?;
+        self.current.change(|view| {
+            let segments = Arc::make_mut(&mut view.segments);
+            dead.iter().for_each(|&number| drop(segments.remove(&SegmentNumber(number))));
+        });
+        for number in dead {
+            self.directory.remove(&segment::file_name(SegmentNumber(number)))?;
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of records in each frozen segment that runs lead to.
+pub(crate) fn live_segments(view: &View) -> BTreeMap<SegmentNumber, u64> {
+    let mut live = BTreeMap::new();
+    for run in view.runs.values().flat_map(|runs| runs.iter()) {
+        for of_segment in &run.run.summary().live {
+            *live.entry(of_segment.segment).or_default() += of_segment.bytes;
+        }
+    }
+    live
+}
+
+/// Syncs at least as often as the options say, and makes segments ahead.
+fn keep_durable(inner: &Inner) {
+    let Ok(log) = inner.log_behind() else { return };
+    while !inner.work.pause(inner.options.durability_interval) {
+        // Both failures are told to those who write.
+        let _ = log.sync();
+        let _ = log.make_spare();
+    }
+}
+
+/// Freezes generations, the oldest first.
+fn keep_freezing(inner: &Inner) {
+    while !inner.work.is_over() {
+        let seen = inner.work.events();
+        let oldest = inner.current.get().closed.last().cloned();
+        let Some((generation, last)) = oldest else {
+            inner.work.wait(seen, IDLE);
+            continue;
+        };
+        match freeze(inner, &generation, last) {
+            Ok(()) => inner.work.tried(None),
+            Err(error) if error.is_no_room() => {
+                inner.work.tried(Some(error.to_string()));
+                inner.work.pause(RETRY);
+            }
+            Err(error) => return inner.failure.set(&error),
+        }
+    }
+}
+
+/// Merges runs, where that is worth it.
+fn keep_merging(inner: &Inner) {
+    while !inner.work.is_over() {
+        let seen = inner.work.events();
+        match merge::merge_one(inner) {
+            Ok(true) => inner.work.tell(),
+            Ok(false) => inner.work.wait(seen, IDLE),
+            Err(error) if error.is_no_room() => drop(inner.work.pause(RETRY)),
+            Err(error) => return inner.failure.set(&error),
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! A `Kvs`: an ordered map of a store.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cursor::{Cursor, CursorOptions};
+use crate::entry::{Expiry, KvsId, Sequence};
+use crate::kvdb::Inner;
+use crate::log::record::{Draft, Kind};
+use crate::manifest::KvsState;
+use crate::options::check_sizes;
+use crate::view::{Held, Version, View};
+use crate::{Snapshot, StoreError};
+
+/// A named ordered map from keys to values, in a [`Kvdb`](crate::Kvdb). Clones are the same one.
+#[derive(Clone)]
+pub struct Kvs {
+    inner: Arc<Inner>,
+    id: KvsId,
+    name: Arc<str>,
+    /// In seconds; 0 is for ever.
+    time_to_live: u32,
+}
+
+/// What a prefix matches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Matches {
+    /// No key.
+    None,
+    /// One key, with its value.
+    One(Vec<u8>, Vec<u8>),
+    /// Several keys; the first, with its value.
+    Many(Vec<u8>, Vec<u8>),
+}
+
+impl Kvs {
+    pub(crate) fn new(inner: Arc<Inner>, state: &KvsState) -> Kvs {
+        let (id, name) = (KvsId(state.id), Arc::from(state.name.as_str()));
+        Kvs { inner, id, name, time_to_live: state.time_to_live_s }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn id(&self) -> KvsId {
+        self.id
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// When something ends that is written now.
+    pub(crate) fn expiry(&self, time: Option<Duration>) -> Expiry {
+        let seconds = match time {
+            Some(time) => u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1),
+            None if self.time_to_live == 0 => return Expiry::NEVER,
+            None => self.time_to_live,
+        };
+        Expiry(self.inner.now().0.saturating_add(seconds))
+    }
+
+    /// Gives a key a value. Answers the number of the write.
+    ///
+    /// # Errors
+    /// If the key or the value cannot be kept, there is no room, or an earlier write failed.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Sequence, StoreError> {
+        self.put_for(key, value, None)
+    }
+
+    /// Gives a key a value for some time, in whole seconds; none is as long as the `Kvs` says.
+    ///
+    /// # Errors
+    /// As [`put`](Kvs::put).
+    pub fn put_for(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        time: Option<Duration>,
+    ) -> Result<Sequence, StoreError> {
+        check_sizes(key, value)?;
+        let _held = self.inner.stripes.lock(self.id, key);
+        self.inner.append(&[Draft::put(self.id, key, value, self.expiry(time))])
+    }
+
+    /// Removes a key, whether or not it is there.
+    ///
+    /// # Errors
+    /// If there is no room, or an earlier write failed.
+    pub fn delete(&self, key: &[u8]) -> Result<Sequence, StoreError> {
+        check_sizes(key, &[])?;
+        let _held = self.inner.stripes.lock(self.id, key);
+        self.inner.append(&[Draft::gone(self.id, Kind::Gone, key)])
+    }
+
+    /// Removes all keys that begin so.
+    ///
+    /// # Errors
+    /// If there is no room, or an earlier write failed.
+    pub fn delete_prefix(&self, prefix: &[u8]) -> Result<Sequence, StoreError> {
+        check_sizes(prefix, &[])?;
+        let _held = self.inner.stripes.lock_every();
+        self.inner.append(&[Draft::gone(self.id, Kind::PrefixGone, prefix)])
+    }
+
+    /// Gives a key a value if its newest write is still the one that the caller knows; none: if the
+    /// key is not there. See [`get_with_token`](Kvs::get_with_token).
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if it is not; else as [`put`](Kvs::put).
+    pub fn compare_and_set(
+        &self,
+        key: &[u8],
+        known: Option<Sequence>,
+        value: &[u8],
+    ) -> Result<Sequence, StoreError> {
+        check_sizes(key, value)?;
+        let _held = self.inner.stripes.lock(self.id, key);
+        let view = self.inner.current.get();
+        let found = self.inner.find(&view, self.id, key, Sequence::MAX, &mut Vec::new())?;
+        if found.map(|version| version.sequence) != known {
+            return Err(StoreError::Conflict);
+        }
+        self.inner.append(&[Draft::put(self.id, key, value, self.expiry(None))])
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// If a disk fails, or what is read is damaged.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.then_some(value))
+    }
+
+    /// Appends the value of a key to `out`; says whether there is one.
+    ///
+    /// # Errors
+    /// If a disk fails, or what is read is damaged.
+    pub fn get_into(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool, StoreError> {
+        self.inner.check_open()?;
+        let view = self.inner.current.get();
+        Ok(self.inner.get(&view, self.id, key, Sequence::MAX, out)?.is_some())
+    }
+
+    /// The value of a key, and the number of the write that gave it.
+    ///
+    /// # Errors
+    /// If a disk fails, or what is read is damaged.
+    pub fn get_with_token(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Sequence)>, StoreError> {
+        self.inner.check_open()?;
+        let mut value = Vec::new();
+        let view = self.inner.current.get();
+        let found = self.inner.get(&view, self.id, key, Sequence::MAX, &mut value)?;
+        Ok(found.map(|token| (value, token)))
+    }
+
+    /// The value of a key in a snapshot of the same store.
+    ///
+    /// # Errors
+    /// If a disk fails, or what is read is damaged.
+    pub fn get_at(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.check_open()?;
+        let mut value = Vec::new();
+        let (view, at) = snapshot.parts();
+        Ok(self.inner.get(view, self.id, key, at, &mut value)?.map(|_| value))
+    }
+
+    /// The values of several keys at one time.
+    ///
+    /// # Errors
+    /// If a disk fails, or what is read is damaged.
+    pub fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.inner.check_open()?;
+        let snapshot = Snapshot::of(&self.inner);
+        keys.iter().map(|key| self.get_at(&snapshot, key)).collect()
+    }
+
+    /// Whether no, one or several keys begin so.
+    ///
+    /// # Errors
+    /// If a disk fails, or what is read is damaged.
+    pub fn probe_prefix(&self, prefix: &[u8]) -> Result<Matches, StoreError> {
+        let options = CursorOptions { prefix: prefix.to_vec(), ..CursorOptions::default() };
+        let mut cursor = self.cursor(options)?;
+        let first = match cursor.next()? {
+            Some((key, value)) => (key.to_vec(), value.to_vec()),
+            None => return Ok(Matches::None),
+        };
+        Ok(match cursor.next()? {
+            None => Matches::One(first.0, first.1),
+            Some(_) => Matches::Many(first.0, first.1),
+        })
+    }
+
+    /// Walks over the keys as they are now.
+    ///
+    /// # Errors
+    /// If the store is closed.
+    pub fn cursor(&self, options: CursorOptions) -> Result<Cursor, StoreError> {
+        self.inner.check_open()?;
+        self.cursor_at(&Snapshot::of(&self.inner), options)
+    }
+
+    /// Walks over the keys as they are in a snapshot of the same store.
+    ///
+    /// # Errors
+    /// If the store is closed.
+    pub fn cursor_at(
+        &self,
+        snapshot: &Snapshot,
+        options: CursorOptions,
+    ) -> Result<Cursor, StoreError> {
+        self.inner.check_open()?;
+        Ok(Cursor::new(self, snapshot, options))
+    }
+}
+
+impl fmt::Debug for Kvs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kvs").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// The version of a key that there is at a time, unless it is gone or has expired.
+    ///
+    /// # Errors
+    /// If a disk fails, or what is read is damaged.
+    pub(crate) fn find(
+        &self,
+        view: &View,
+        kvs: KvsId,
+        key: &[u8],
+        at: Sequence,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Version>, StoreError> {
+        let found = view.find(kvs, key, at, out)?;
+        let is_there = |version: &Version| {
+            let is_over = version.expiry != Expiry::NEVER && version.expiry.is_over(self.now());
+            version.value != Held::Gone && !is_over
+        };
+        Ok(found.filter(is_there))
+    }
+
+    /// Appends the value of a key to `out`; answers the number of its write.
+    ///
+    /// # Errors
+    /// If a disk fails, or what is read is damaged.
+    pub(crate) fn get(
+        &self,
+        view: &View,
+        kvs: KvsId,
+        key: &[u8],
+        at: Sequence,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Sequence>, StoreError> {
+        let before = out.len();
+        let Some(version) = self.find(view, kvs, key, at, out)? else {
+            out.truncate(before);
+            return Ok(None);
+        };
+        if let Held::Apart(place) = version.value {
+            view.value(place, out)?;
+        }
+        Ok(Some(version.sequence))
+    }
+}

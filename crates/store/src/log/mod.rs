@@ -1,0 +1,395 @@
+//! The log: where every write lands, in order, once.
+//!
+//! Who may do what:
+//! 1. A writer takes the head's lock, gets a place in the newest segment and numbers for its
+//!    records, and gives the lock back; copying and entering into the index need no lock.
+//! 2. Its write counts, and is acknowledged, once all before it are complete ([`order`]). So what
+//!    is found after a crash, up to the first record that is none, has all that was acknowledged.
+//! 3. On persistent memory each writer has persisted its records before they are complete. On a
+//!    disk [`Log::sync`] makes everything durable that counts when it begins, and no more: behind
+//!    it somebody may have a place that he has not written to yet. Who finds that another's sync
+//!    has done it need not do it again.
+//! 4. A segment that is full ends with a seal. The next one, whose name is durable, may belong to
+//!    the next generation.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use entresol_base::sync::Mutex;
+use entresol_media::Directory;
+
+use crate::StoreError;
+use crate::entry::{SegmentNumber, Sequence};
+use crate::failure::Failure;
+use crate::young::Generation;
+use order::{Order, Position};
+use record::{Draft, HEADER_BYTES};
+use segment::{FIRST_RECORD, Segment};
+
+mod order;
+pub(crate) mod record;
+pub(crate) mod recover;
+pub(crate) mod segment;
+
+/// What a seal takes, which every segment has room for.
+const SEAL_BYTES: u64 = HEADER_BYTES as u64;
+
+/// How large things are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogOptions {
+    /// The bytes of a segment, unless a write needs more.
+    pub(crate) segment_bytes: u64,
+    /// A generation with so many bytes is followed by the next.
+    pub(crate) generation_bytes: u64,
+}
+
+/// Is told, with the head locked, that a generation is closed and another follows.
+pub(crate) type Rotated = Box<dyn Fn(&Arc<Generation>, &Arc<Generation>, Sequence) + Send + Sync>;
+
+/// The log of a store.
+pub(crate) struct Log {
+    directory: Arc<dyn Directory>,
+    store: u64,
+    options: LogOptions,
+    /// None once the log has ended.
+    head: Mutex<Option<Head>>,
+    order: Order,
+    /// All writes up to this one survive the machine's crash.
+    durable: AtomicU64,
+    /// Held by the one who syncs.
+    syncing: Mutex<()>,
+    next_segment: AtomicU64,
+    /// A segment for when the newest is full, made ahead.
+    spare: Mutex<Option<Segment>>,
+    failure: Arc<Failure>,
+    rotated: Rotated,
+}
+
+/// Where the next record goes.
+struct Head {
+    generation: Arc<Generation>,
+    segment: Arc<Segment>,
+    /// Which of the generation's segments it is.
+    place: u32,
+    used: u64,
+    generation_used: u64,
+    next: Sequence,
+    /// Segments that are not synced to their ends, the oldest first, and up to where they are. The
+    /// last one is the newest of all.
+    unsynced: VecDeque<(Arc<Segment>, u64)>,
+}
+
+/// A place for a write.
+struct Reserved {
+    generation: Arc<Generation>,
+    segment: Arc<Segment>,
+    place: u32,
+    offset: u64,
+    first: Sequence,
+}
+
+/// What a log begins with.
+pub(crate) struct Beginning {
+    /// All that counts already, and is durable.
+    pub(crate) last: Sequence,
+    /// Above the numbers of all segments that there are.
+    pub(crate) next_segment: u64,
+    /// The generation that is written to first; it has no segments yet.
+    pub(crate) generation: Arc<Generation>,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A scratch buffer is not kept longer than this.
+const SCRATCH_BYTES_MAX: usize = 1 << 20;
+
+impl Log {
+    /// A log that goes on in a segment of its own.
+    ///
+    /// # Errors
+    /// If that cannot be made.
+    pub(crate) fn begin(
+        directory: Arc<dyn Directory>,
+        store: u64,
+        options: LogOptions,
+        beginning: Beginning,
+        failure: Arc<Failure>,
+        rotated: Rotated,
+    ) -> Result<Log, StoreError> {
+        let Beginning { last, next_segment, generation } = beginning;
+        let number = SegmentNumber(next_segment);
+        let segment = Segment::create(&*directory, store, number, options.segment_bytes)?;
+        directory.sync()?;
+        let segment = Arc::new(segment);
+        let place = generation.add_segment(segment.clone()).unwrap_or_default();
+        let head = Head {
+            generation,
+            segment: segment.clone(),
+            place,
+            used: FIRST_RECORD,
+            generation_used: options.segment_bytes,
+            next: Sequence(last.0 + 1),
+            unsynced: VecDeque::from([(segment.clone(), FIRST_RECORD)]),
+        };
+        let position = Position { last, segment: number, end: FIRST_RECORD };
+        Ok(Log {
+            directory,
+            store,
+            options,
+            head: Mutex::new(Some(head)),
+            order: Order::new(position),
+            durable: AtomicU64::new(last.0),
+            syncing: Mutex::new(()),
+            next_segment: AtomicU64::new(next_segment + 1),
+            spare: Mutex::new(None),
+            failure,
+            rotated,
+        })
+    }
+
+    /// The last write that counts.
+    pub(crate) fn published(&self) -> Sequence {
+        self.order.published()
+    }
+
+    /// A number for a segment that is not the log's.
+    pub(crate) fn take_number(&self) -> SegmentNumber {
+        SegmentNumber(self.next_segment.fetch_add(1, Relaxed))
+    }
+
+    /// Writes records as one group: after a crash all of them are there, or none. Answers the
+    /// number of the last once the group counts.
+    ///
+    /// # Errors
+    /// If there is no room, in which case nothing was written, or an earlier write failed.
+    pub(crate) fn append(&self, drafts: &[Draft<'_>]) -> Result<Sequence, StoreError> {
+        self.failure.check()?;
+        let bytes: u64 = drafts.iter().map(Draft::bytes).sum();
+        let reserved = self.reserve(bytes, drafts.len() as u64)?;
+        let last = Sequence(reserved.first.0 + drafts.len() as u64 - 1);
+        let done = self.write(drafts, &reserved, bytes);
+        if let Err(error) = done {
+            // The place stays empty: nothing behind it would be found again.
+            self.failure.set(&error);
+            return Err(error);
+        }
+        let Reserved { first, offset, segment, .. } = &reserved;
+        let (segment, end) = (segment.number(), offset + bytes);
+        self.order.complete(*first, Position { last, segment, end });
+        self.order.wait(last, || self.failure.is_set());
+        self.failure.check()?;
+        Ok(last)
+    }
+
+    fn write(
+        &self,
+        drafts: &[Draft<'_>],
+        reserved: &Reserved,
+        bytes: u64,
+    ) -> Result<(), StoreError> {
+        let Reserved { generation, segment, place, offset, first } = reserved;
+        // Taken out and put back: in a simulated world threads share it.
+        let mut scratch = SCRATCH.take();
+        scratch.clear();
+        for (number, draft) in drafts.iter().enumerate() {
+            let address = segment.address(offset + scratch.len() as u64);
+            let sequence = Sequence(first.0 + number as u64);
+            draft.encode(address, sequence, number + 1 < drafts.len(), &mut scratch);
+        }
+        debug_assert_eq!(scratch.len() as u64, bytes);
+        let written = segment.write(*offset, &scratch);
+        if scratch.capacity() <= SCRATCH_BYTES_MAX {
+            SCRATCH.set(scratch);
+        }
+        written?;
+        if segment.is_persistent_memory() {
+            segment.persist(*offset, bytes)?;
+        }
+        let mut at = *offset;
+        for (number, draft) in drafts.iter().enumerate() {
+            generation.enter(draft, Sequence(first.0 + number as u64), *place, at)?;
+            at += draft.bytes();
+        }
+        Ok(())
+    }
+
+    fn reserve(&self, bytes: u64, records: u64) -> Result<Reserved, StoreError> {
+        let mut head = self.head.lock();
+        let head = head.as_mut().ok_or(StoreError::Closed)?;
+        if head.used + bytes + SEAL_BYTES > head.segment.len() {
+            self.next(head, bytes)?;
+        }
+        let Head { generation, segment, place, used, next, .. } = head;
+        let (offset, first) = (*used, *next);
+        *used += bytes;
+        *next = Sequence(first.0 + records);
+        let (generation, segment) = (generation.clone(), segment.clone());
+        Ok(Reserved { generation, segment, place: *place, offset, first })
+    }
+
+    /// Goes on in the next segment, which has room for `bytes`.
+    fn next(&self, head: &mut Head, bytes: u64) -> Result<(), StoreError> {
+        let needed = FIRST_RECORD + bytes + SEAL_BYTES;
+        let segment = Arc::new(self.segment_of(needed)?);
+        let full = head.generation_used >= self.options.generation_bytes;
+        let place = if full { None } else { head.generation.add_segment(segment.clone()) };
+        self.seal(head)?;
+        match place {
+            Some(place) => {
+                head.place = place;
+                head.segment = segment;
+                head.generation_used += head.segment.len();
+                head.begin();
+            }
+            None => self.rotate(head, segment),
+        }
+        Ok(())
+    }
+
+    fn rotate(&self, head: &mut Head, segment: Arc<Segment>) {
+        let generation = Arc::new(Generation::new(self.options.generation_bytes));
+        head.place = generation.add_segment(segment.clone()).unwrap_or_default();
+        head.segment = segment;
+        head.generation_used = head.segment.len();
+        head.begin();
+        let closed = std::mem::replace(&mut head.generation, generation);
+        (self.rotated)(&closed, &head.generation, Sequence(head.next.0 - 1));
+    }
+
+    fn seal(&self, head: &mut Head) -> Result<(), StoreError> {
+        let segment = head.segment.clone();
+        let mut seal = Vec::with_capacity(SEAL_BYTES as usize);
+        Draft::seal().encode(segment.address(head.used), head.next, false, &mut seal);
+        segment.write(head.used, &seal)?;
+        if segment.is_persistent_memory() {
+            segment.persist(head.used, SEAL_BYTES)?;
+        }
+        Ok(())
+    }
+
+    /// A segment with at least so many bytes, whose name is durable.
+    fn segment_of(&self, bytes: u64) -> Result<Segment, StoreError> {
+        // Held meanwhile: segments are found again in the order of their numbers, so that nobody
+        // may make one between the taking of a number and its use.
+        let mut spare = self.spare.lock();
+        match spare.take() {
+            Some(spare) if spare.len() >= bytes => return Ok(spare),
+            Some(spare) => self.directory.remove(&segment::file_name(spare.number()))?,
+            None => {}
+        }
+        self.make_segment(bytes.max(self.options.segment_bytes))
+    }
+
+    fn make_segment(&self, bytes: u64) -> Result<Segment, StoreError> {
+        let segment = Segment::create(&*self.directory, self.store, self.take_number(), bytes)?;
+        self.directory.sync()?;
+        Ok(segment)
+    }
+
+    /// Makes a segment ahead, if there is none.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub(crate) fn make_spare(&self) -> Result<(), StoreError> {
+        let mut spare = self.spare.lock();
+        if spare.is_none() {
+            *spare = Some(self.make_segment(self.options.segment_bytes)?);
+        }
+        Ok(())
+    }
+
+    /// Closes the generation that is written to, if it has anything.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub(crate) fn close_generation(&self) -> Result<(), StoreError> {
+        self.failure.check()?;
+        let mut head = self.head.lock();
+        let head = head.as_mut().ok_or(StoreError::Closed)?;
+        if head.generation.is_empty() {
+            return Ok(());
+        }
+        let segment = Arc::new(self.segment_of(0)?);
+        self.seal(head)?;
+        self.rotate(head, segment);
+        Ok(())
+    }
+
+    /// Makes all writes durable that count now; answers up to which all are.
+    ///
+    /// # Errors
+    /// If the disk fails: then nothing that was not durable before is sure, and nothing is written
+    /// any more.
+    pub(crate) fn sync(&self) -> Result<Sequence, StoreError> {
+        self.failure.check()?;
+        let wanted = self.published();
+        let _held = self.syncing.lock();
+        let durable = Sequence(self.durable.load(Acquire));
+        if durable >= wanted {
+            return Ok(durable);
+        }
+        let position = self.order.position();
+        let done = self.sync_to(position);
+        if let Err(error) = &done {
+            self.failure.set(error);
+        }
+        done?;
+        self.durable.store(position.last.0, Release);
+        Ok(position.last)
+    }
+
+    /// Ends the log: its files are let go, nothing is written any more.
+    pub(crate) fn end(&self) {
+        *self.head.lock() = None;
+        *self.spare.lock() = None;
+    }
+
+    /// Older segments come first: what is found up to the first gap is what is kept. What lies
+    /// behind the position may still be written to, and is left to the next sync.
+    fn sync_to(&self, position: Position) -> Result<(), StoreError> {
+        loop {
+            let (segment, from) = match self.head.lock().as_ref().map(|head| head.unsynced.front())
+            {
+                Some(Some((segment, from))) => (segment.clone(), *from),
+                _ => return Ok(()),
+            };
+            let is_last = segment.number() == position.segment;
+            let to = if is_last { position.end } else { segment.len() };
+            if to > from {
+                segment.persist(from, to - from)?;
+            }
+            if let Some(head) = self.head.lock().as_mut() {
+                head.synced(to, is_last);
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Head {
+    /// Begins with the newest segment.
+    fn begin(&mut self) {
+        self.used = FIRST_RECORD;
+        self.unsynced.push_back((self.segment.clone(), FIRST_RECORD));
+    }
+
+    /// Says up to where the oldest segment is synced that was not.
+    fn synced(&mut self, to: u64, is_last: bool) {
+        match (self.unsynced.front_mut(), is_last) {
+            (Some((_, synced)), true) => *synced = to,
+            _ => drop(self.unsynced.pop_front()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("published", &self.published()).finish_non_exhaustive()
+    }
+}

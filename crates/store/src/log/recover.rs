@@ -1,0 +1,182 @@
+//! What the log holds when a store is opened: generations, and up to where their records go.
+
+use std::sync::Arc;
+
+use entresol_index::Flow;
+use entresol_media::Directory;
+
+use super::SEAL_BYTES;
+use super::record::{Draft, Record};
+use super::segment::{self, End, Segment};
+use crate::StoreError;
+use crate::entry::{RecordPlace, SegmentNumber, Sequence};
+use crate::young::Generation;
+
+/// Where the log begins that is not frozen yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start {
+    /// The store's identity.
+    pub(crate) store: u64,
+    /// The first segment.
+    pub(crate) segment: SegmentNumber,
+    /// The last write that is frozen.
+    pub(crate) frozen: Sequence,
+    /// A write that was durable at some time: the log must go so far.
+    pub(crate) durable: Sequence,
+    /// The bytes of a generation.
+    pub(crate) generation_bytes: u64,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    /// Closed generations with the last write of each, oldest first.
+    pub(crate) generations: Vec<(Arc<Generation>, Sequence)>,
+    /// The last write.
+    pub(crate) last: Sequence,
+    /// Above the numbers of all segments that there are.
+    pub(crate) next_segment: u64,
+}
+
+/// The reader of a log.
+struct Reader<'a> {
+    directory: &'a Arc<dyn Directory>,
+    start: Start,
+    generation: Arc<Generation>,
+    generation_used: u64,
+    closed: Vec<(Arc<Generation>, Sequence)>,
+    last: Sequence,
+}
+
+/// Reads the log. What lies behind its end, which a crash has left there, is removed, and the end
+/// sealed, unless the store is only read.
+///
+/// # Errors
+/// If the disk fails, or the log ends before a write that was durable.
+pub(crate) fn recover(
+    directory: &Arc<dyn Directory>,
+    start: Start,
+    read_only: bool,
+) -> Result<Recovered, StoreError> {
+    let names = directory.list()?;
+    let numbers = names.iter().filter_map(|entry| segment::number_of(&entry.name));
+    let numbers = numbers.filter(|number| number.is_of_log());
+    let mut numbers: Vec<SegmentNumber> = numbers.collect();
+    numbers.sort_unstable();
+    let next_segment = numbers.last().map_or(start.segment.0, |last| last.0 + 1);
+    numbers.retain(|number| *number >= start.segment);
+    let mut reader = Reader {
+        directory,
+        start,
+        generation: Arc::new(Generation::new(start.generation_bytes)),
+        generation_used: 0,
+        closed: Vec::new(),
+        last: start.frozen,
+    };
+    let mut open_end = None;
+    let mut rest = numbers.as_slice();
+    while let Some((&number, behind)) = rest.split_first() {
+        let Some((segment, end)) = reader.read(number)? else { break };
+        rest = behind;
+        if !end.is_sealed {
+            open_end = Some((segment, end));
+            break;
+        }
+    }
+    if reader.last < start.durable {
+        let (path, offset) = match &open_end {
+            Some((segment, end)) => (segment.path(), end.offset),
+            None => (directory.path().to_owned(), 0),
+        };
+        let what =
+            format!("the log ends with write {}, {} was durable", reader.last.0, start.durable.0);
+        return Err(StoreError::Damaged { path, offset, what });
+    }
+    reader.close_generation();
+    if !read_only {
+        remove(directory, rest.iter().copied())?;
+        // What a process that died had written but not synced counts from now on.
+        let segments = reader.closed.iter().flat_map(|(closed, _)| closed.segments().iter());
+        segments.into_iter().try_for_each(|segment| segment.persist(0, segment.len()))?;
+        if let Some((segment, end)) = open_end {
+            seal(&segment, end.offset, reader.last)?;
+        }
+    }
+    Ok(Recovered { generations: reader.closed, last: reader.last, next_segment })
+}
+
+/// Removes segments behind the log's end, durably, so that none is ever taken for a part of it.
+fn remove(
+    directory: &Arc<dyn Directory>,
+    numbers: impl Iterator<Item = SegmentNumber>,
+) -> Result<(), StoreError> {
+    let mut any = false;
+    for number in numbers {
+        directory.remove(&segment::file_name(number))?;
+        any = true;
+    }
+    if any {
+        directory.sync()?;
+    }
+    Ok(())
+}
+
+fn seal(segment: &Segment, offset: u64, last: Sequence) -> Result<(), StoreError> {
+    let mut seal = Vec::with_capacity(SEAL_BYTES as usize);
+    Draft::seal().encode(segment.address(offset), Sequence(last.0 + 1), false, &mut seal);
+    segment.write(offset, &seal)?;
+    segment.persist(offset, SEAL_BYTES)
+}
+
+impl Reader<'_> {
+    /// Reads a segment; none if it never became one.
+    fn read(&mut self, number: SegmentNumber) -> Result<Option<(Arc<Segment>, End)>, StoreError> {
+        let store = self.start.store;
+        let Some(segment) = Segment::open_mapped(&**self.directory, store, number)? else {
+            return Ok(None);
+        };
+        let segment = Arc::new(segment);
+        if self.generation_used >= self.start.generation_bytes {
+            self.close_generation();
+        }
+        let place = match self.generation.add_segment(segment.clone()) {
+            Some(place) => place,
+            None => {
+                self.close_generation();
+                self.generation.add_segment(segment.clone()).unwrap_or_default()
+            }
+        };
+        self.generation_used += segment.len();
+        let end = segment.scan(&mut |group| self.enter(place, group))?;
+        Ok(Some((segment, end)))
+    }
+
+    /// Enters a group, if its numbers go on where the last one's ended: others are left from an
+    /// earlier use of the place.
+    fn enter(
+        &mut self,
+        segment: u32,
+        group: &[(RecordPlace, Record<'_>)],
+    ) -> Result<Flow, StoreError> {
+        let numbers = group.iter().zip(self.last.0 + 1..);
+        if numbers.into_iter().any(|((_, record), number)| record.header.sequence.0 != number) {
+            return Ok(Flow::Stop);
+        }
+        for (place, record) in group {
+            let Record { header, key, expiry, value } = *record;
+            let draft = Draft { kind: header.kind, kvs: header.kvs, expiry, key, value };
+            self.generation.enter(&draft, header.sequence, segment, place.offset)?;
+            self.last = header.sequence;
+        }
+        Ok(Flow::On)
+    }
+
+    fn close_generation(&mut self) {
+        let next = Arc::new(Generation::new(self.start.generation_bytes));
+        let closed = std::mem::replace(&mut self.generation, next);
+        if closed.segments().iter().next().is_some() {
+            self.closed.push((closed, self.last));
+        }
+        self.generation_used = 0;
+    }
+}

@@ -1,0 +1,361 @@
+//! Segments: files of records, one behind the other.
+//!
+//! ```text
+//!  0  8 B  "ENTRSEGM"
+//!  8  u32  CRC-32C over the 20 bytes behind this word
+//! 12  u32  format version, 1
+//! 16  u64  the store's identity
+//! 24  u64  the segment's number
+//! 4096     the first record
+//! ```
+//!
+//! A segment that is written to is mapped; one that is full is read in blocks, unless it is mapped
+//! still. Its records end with a seal, or with the first bytes that are no record.
+
+use std::sync::Arc;
+
+use entresol_base::checksum;
+use entresol_index::Flow;
+use entresol_media::{BlockFile, BlockOptions, Directory, MapOptions, MappedFile};
+
+use super::record::{Address, HEADER_BYTES, Header, Kind, Record};
+use crate::StoreError;
+use crate::entry::{RecordPlace, SegmentNumber};
+
+/// The first bytes of a segment.
+pub(crate) const MAGIC: [u8; 8] = *b"ENTRSEGM";
+/// Where records begin.
+pub(crate) const FIRST_RECORD: u64 = 4096;
+/// What a segment's name ends with.
+pub(crate) const SUFFIX: &str = ".segment";
+
+const VERSION: u32 = 1;
+/// The bytes of the header behind the magic number.
+const HEAD_BYTES: usize = 24;
+
+/// A segment of records.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    number: SegmentNumber,
+    store: u64,
+    bytes: Bytes,
+}
+
+/// What a header says.
+struct Head {
+    version: u32,
+    store: u64,
+    number: u64,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Mapped(Arc<dyn MappedFile>),
+    Blocks(Arc<dyn BlockFile>),
+}
+
+/// Is shown a group of records, and says whether it wants it.
+pub(crate) type Visit<'a> =
+    dyn FnMut(&[(RecordPlace, Record<'_>)]) -> Result<Flow, StoreError> + 'a;
+
+/// How far the records of a segment go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct End {
+    /// Behind the last record that belongs to a whole group.
+    pub(crate) offset: u64,
+    /// Whether a seal says so.
+    pub(crate) is_sealed: bool,
+}
+
+/// The name of a segment's file.
+pub(crate) fn file_name(number: SegmentNumber) -> String {
+    format!("{:012}{SUFFIX}", number.0)
+}
+
+/// The segment whose file has a name.
+pub(crate) fn number_of(name: &str) -> Option<SegmentNumber> {
+    name.strip_suffix(SUFFIX)?.parse().ok().map(SegmentNumber)
+}
+
+impl Segment {
+    /// Makes a segment of so many bytes. Its name is durable after the directory's sync only.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub(crate) fn create(
+        directory: &dyn Directory,
+        store: u64,
+        number: SegmentNumber,
+        bytes: u64,
+    ) -> Result<Segment, StoreError> {
+        let options =
+            MapOptions { create: Some(bytes), magic: Some(MAGIC), ..MapOptions::default() };
+        let file = directory.map_file(&file_name(number), &options)?;
+        let mut head = [0; HEAD_BYTES];
+        head[4..8].copy_from_slice(&VERSION.to_le_bytes());
+        head[8..16].copy_from_slice(&store.to_le_bytes());
+        head[16..24].copy_from_slice(&number.0.to_le_bytes());
+        let crc = checksum::crc32c(&head[4..]);
+        head[..4].copy_from_slice(&crc.to_le_bytes());
+        file.write(MAGIC.len() as u64, &head);
+        let segment = Segment { number, store, bytes: Bytes::Mapped(file) };
+        segment.persist(0, FIRST_RECORD)?;
+        Ok(segment)
+    }
+
+    /// Opens a segment to be read and sealed; none if it has no header that is right: a crash
+    /// came while it was made, and nothing in it was ever durable.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is another's.
+    pub(crate) fn open_mapped(
+        directory: &dyn Directory,
+        store: u64,
+        number: SegmentNumber,
+    ) -> Result<Option<Segment>, StoreError> {
+        let options = MapOptions { magic: Some(MAGIC), ..MapOptions::default() };
+        let file = directory.map_file(&file_name(number), &options)?;
+        let segment = Segment { number, store, bytes: Bytes::Mapped(file) };
+        match segment.head()? {
+            Some(head) => segment.checked(head).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Opens a segment that is full.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is another's.
+    pub(crate) fn open_blocks(
+        directory: &dyn Directory,
+        store: u64,
+        number: SegmentNumber,
+    ) -> Result<Segment, StoreError> {
+        let options = BlockOptions { magic: Some(MAGIC), ..BlockOptions::default() };
+        let file = directory.open_block_file(&file_name(number), &options)?;
+        let segment = Segment { number, store, bytes: Bytes::Blocks(file) };
+        match segment.head()? {
+            Some(head) => segment.checked(head),
+            None => Err(segment.damaged(8, "the header's checksum is wrong")),
+        }
+    }
+
+    /// The header, if its checksum is right.
+    fn head(&self) -> Result<Option<Head>, StoreError> {
+        let mut bytes = Vec::with_capacity(HEAD_BYTES);
+        self.read(MAGIC.len() as u64, HEAD_BYTES, &mut bytes)?;
+        let (crc, bytes) = bytes.split_at(4);
+        let crc = crc.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte));
+        if !checksum::matches(crc, bytes) {
+            return Ok(None);
+        }
+        let long =
+            |at: usize| (0..8).rev().fold(0, |word, it| word << 8 | u64::from(bytes[at + it]));
+        Ok(Some(Head { version: long(0) as u32, store: long(4), number: long(12) }))
+    }
+
+    /// Refuses a header that is another's.
+    fn checked(self, head: Head) -> Result<Segment, StoreError> {
+        let Head { version: found, store, number } = head;
+        if found != VERSION {
+            return Err(StoreError::Version { path: self.path(), found, known: VERSION });
+        }
+        if store != self.store {
+            return Err(self.damaged(16, "it belongs to another store"));
+        }
+        if number != self.number.0 {
+            return Err(self.damaged(24, format!("it says that it is segment {number}")));
+        }
+        Ok(self)
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> SegmentNumber {
+        self.number
+    }
+
+    /// Its bytes, header included.
+    pub(crate) fn len(&self) -> u64 {
+        match &self.bytes {
+            Bytes::Mapped(file) => file.len(),
+            Bytes::Blocks(file) => file.len(),
+        }
+    }
+
+    /// Where it lies.
+    pub(crate) fn path(&self) -> std::path::PathBuf {
+        match &self.bytes {
+            Bytes::Mapped(file) => file.path().to_owned(),
+            Bytes::Blocks(file) => file.path().to_owned(),
+        }
+    }
+
+    /// The address of what lies at an offset.
+    pub(crate) fn address(&self, offset: u64) -> Address {
+        Address { store: self.store, segment: self.number, offset }
+    }
+
+    /// Writes bytes; readers of the place must not come before it is done.
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        match &self.bytes {
+            Bytes::Mapped(file) => {
+                file.write(offset, bytes);
+                Ok(())
+            }
+            Bytes::Blocks(_) => Err(self.damaged(offset, "it is full, and was written to")),
+        }
+    }
+
+    /// Makes a range durable.
+    ///
+    /// # Errors
+    /// If the disk fails: nothing written to the segment since the last success is sure then.
+    #[track_caller]
+    pub(crate) fn persist(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        let Bytes::Mapped(file) = &self.bytes else { return Ok(()) };
+        let path = || file.path().to_owned();
+        let done = file.persist(offset, len);
+        done.map_err(|cause| StoreError::Io { doing: "sync", path: path(), offset, cause })
+    }
+
+    /// Whether a write is durable as soon as the thread that wrote it has persisted it.
+    pub(crate) fn is_persistent_memory(&self) -> bool {
+        matches!(&self.bytes, Bytes::Mapped(file) if file.kind().is_pmem())
+    }
+
+    /// Appends `len` bytes at `offset` to `out`.
+    ///
+    /// # Errors
+    /// If the disk fails, or the segment is shorter.
+    pub(crate) fn read(
+        &self,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        if offset.checked_add(len as u64).is_none_or(|end| end > self.len()) {
+            return Err(self.damaged(offset, format!("{len} bytes lie beyond its end")));
+        }
+        match &self.bytes {
+            Bytes::Mapped(file) => file.append_to(offset, len, out),
+            Bytes::Blocks(file) => {
+                let unit = file.alignment().offset;
+                let begin = offset / unit * unit;
+                let end = (offset + len as u64).next_multiple_of(unit);
+                let mut buffer = file.buffer((end - begin) as usize);
+                let read = file.read_at(begin, &mut buffer);
+                let fail = |cause| self.failed("read", offset, cause);
+                let read = read.map_err(fail)?;
+                let skip = (offset - begin) as usize;
+                if read < skip + len {
+                    return Err(self.damaged(offset, format!("it ends after {read} bytes")));
+                }
+                out.extend_from_slice(&buffer[skip..skip + len]);
+            }
+        }
+        Ok(())
+    }
+
+    /// The record at a place; what is appended to `scratch` is what it borrows from.
+    ///
+    /// # Errors
+    /// If the disk fails, or there is no such record.
+    pub(crate) fn record<'a>(
+        &self,
+        place: RecordPlace,
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<Record<'a>, StoreError> {
+        scratch.clear();
+        self.read(place.offset, place.bytes as usize, scratch)?;
+        let record = Record::decode(self.address(place.offset), scratch);
+        record.ok_or_else(|| self.damaged(place.offset, "there is no record, or a damaged one"))
+    }
+
+    /// The header of the record at an offset.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn header(&self, offset: u64) -> Result<Header, StoreError> {
+        let mut bytes = [0; HEADER_BYTES];
+        if offset + HEADER_BYTES as u64 > self.len() {
+            return Err(self.damaged(offset, "a record would begin beyond its end"));
+        }
+        match &self.bytes {
+            Bytes::Mapped(file) => file.read(offset, &mut bytes),
+            Bytes::Blocks(_) => {
+                let mut found = Vec::new();
+                self.read(offset, HEADER_BYTES, &mut found)?;
+                bytes.copy_from_slice(&found);
+            }
+        }
+        Header::decode(&bytes).ok_or_else(|| self.damaged(offset, "there is no record"))
+    }
+
+    /// Shows the records from the first on, a whole group at a time, until something else comes or
+    /// `visit` does not want the group.
+    ///
+    /// # Errors
+    /// If the disk fails, or `visit` does.
+    pub(crate) fn scan(&self, visit: &mut Visit<'_>) -> Result<End, StoreError> {
+        let mut end = End { offset: FIRST_RECORD, is_sealed: false };
+        let mut bytes = Vec::new();
+        while let Some(group) = self.group(end.offset, &mut bytes)? {
+            let records = group.iter().filter_map(|&place| {
+                let begin = (place.offset - end.offset) as usize;
+                let of_record = bytes.get(begin..begin + place.bytes as usize)?;
+                Some((place, Record::decode(self.address(place.offset), of_record)?))
+            });
+            let records: Vec<_> = records.collect();
+            if records.len() < group.len() {
+                break;
+            }
+            if records.iter().any(|(_, record)| record.header.kind == Kind::Seal) {
+                end.is_sealed = true;
+                break;
+            }
+            if visit(&records)? == Flow::Stop {
+                break;
+            }
+            end.offset += bytes.len() as u64;
+        }
+        Ok(end)
+    }
+
+    /// The places of the records of the group at an offset, and in `bytes` the group itself; none
+    /// if there is no whole one by its headers, which are not believed yet.
+    fn group(
+        &self,
+        offset: u64,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<Vec<RecordPlace>>, StoreError> {
+        bytes.clear();
+        let (mut at, mut places) = (offset, Vec::new());
+        loop {
+            let room = self.len() - at;
+            if room < HEADER_BYTES as u64 {
+                return Ok(None);
+            }
+            let Ok(header) = self.header(at) else { return Ok(None) };
+            if header.bytes() > room || header.bytes() > u64::from(u32::MAX) {
+                return Ok(None);
+            }
+            let record =
+                RecordPlace { segment: self.number, offset: at, bytes: header.bytes() as u32 };
+            places.push(record);
+            self.read(at, record.bytes as usize, bytes)?;
+            at += header.bytes();
+            if !header.more_follow {
+                return Ok(Some(places));
+            }
+        }
+    }
+
+    /// Damage at an offset.
+    pub(crate) fn damaged(&self, offset: u64, what: impl Into<String>) -> StoreError {
+        StoreError::Damaged { path: self.path(), offset, what: what.into() }
+    }
+
+    fn failed(&self, doing: &'static str, offset: u64, cause: std::io::Error) -> StoreError {
+        StoreError::Io { doing, path: self.path(), offset, cause }
+    }
+}

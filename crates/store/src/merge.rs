@@ -1,0 +1,222 @@
+//! Merging: several runs of a `Kvs` become one, what is dead is dropped, and the values of segments
+//! that are mostly dead are moved, so that these can be given back.
+//!
+//! Runs are merged when four or more of like size stand side by side, the newest among them, and
+//! all of them when the newer ones together have grown beyond what space amplification allows. The
+//! values that they lead to stay where they are, except in a merge of all runs of a `Kvs`: that
+//! rewrites every entry that leads to a value, and so may move it.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+use entresol_index::Direction;
+
+use crate::StoreError;
+use crate::cursor::merged::{Merged, Taken};
+use crate::cursor::source::Source;
+use crate::entry::{Entry, Expiry, KvsId, RunNumber, SegmentNumber, Sequence, Value};
+use crate::kvdb::{Inner, live_segments};
+use crate::log::segment::{self, Segment};
+use crate::manifest::Manifest;
+use crate::run::{self, RunOptions, RunWriter};
+use crate::view::{Frozen, Held, Version, View};
+use values::ValueWriter;
+
+mod values;
+
+/// So many runs of like size are merged.
+const LIKE_MIN: usize = 4;
+/// Of a segment with fewer live bytes in a hundred the values are moved.
+const LIVE_PERCENT_MIN: u64 = 70;
+/// Dead bytes that are not worth a merge.
+const DEAD_BYTES_MIN: u64 = 4 << 20;
+
+/// What is to be merged.
+#[derive(Debug)]
+struct Plan {
+    kvs: KvsId,
+    runs: Range<usize>,
+    /// Segments whose values are moved.
+    moved: BTreeSet<SegmentNumber>,
+}
+
+/// Merges what is most worth it, if anything is; says whether anything was.
+///
+/// # Errors
+/// If a disk fails, has no room, or what is read is damaged. Nothing has changed then.
+pub(crate) fn merge_one(inner: &Inner) -> Result<bool, StoreError> {
+    let _held = inner.merging.lock();
+    let view = inner.current.get();
+    let Some(plan) = plan(&view, inner.options.space_amplification_max) else { return Ok(false) };
+    merge(inner, &view, &plan)?;
+    Ok(true)
+}
+
+/// Merges all runs of every `Kvs`, and gives back what is dead.
+///
+/// # Errors
+/// If a disk fails, has no room, or what is read is damaged.
+pub(crate) fn merge_all(inner: &Inner) -> Result<(), StoreError> {
+    let _held = inner.merging.lock();
+    let kvs: Vec<KvsId> = inner.current.get().runs.keys().copied().collect();
+    for kvs in kvs {
+        let view = inner.current.get();
+        let runs = view.runs.get(&kvs).map_or(0, |runs| runs.len());
+        let plan = Plan { kvs, runs: 0..runs, moved: mostly_dead(&view) };
+        if runs > 1 || runs == 1 && leads_to(&view, kvs, &plan.moved) {
+            merge(inner, &view, &plan)?;
+        }
+    }
+    Ok(())
+}
+
+fn plan(view: &View, amplification: f64) -> Option<Plan> {
+    let all = view.runs.iter().filter(|(_, runs)| !runs.is_empty());
+    let mut sizes = all.clone().map(|(kvs, runs)| {
+        (*kvs, runs.iter().map(|run| run.run.summary().file_bytes).collect::<Vec<_>>())
+    });
+    let by_size = sizes.find_map(|(kvs, sizes)| Some((kvs, window(&sizes, amplification)?)));
+    if let Some((kvs, runs)) = by_size {
+        let is_all = runs.len() == view.runs.get(&kvs).map_or(0, |runs| runs.len());
+        let moved = if is_all { mostly_dead(view) } else { BTreeSet::new() };
+        return Some(Plan { kvs, runs, moved });
+    }
+    let live: u64 = live_segments(view).values().sum();
+    let held: u64 = view.segments.values().map(|segment| segment.len()).sum();
+    if held < DEAD_BYTES_MIN + (live as f64 * amplification) as u64 {
+        return None;
+    }
+    let moved = mostly_dead(view);
+    let most = all.max_by_key(|(_, runs)| bytes_in(runs, &moved))?;
+    if bytes_in(most.1, &moved) == 0 {
+        return None;
+    }
+    Some(Plan { kvs: *most.0, runs: 0..most.1.len(), moved })
+}
+
+/// Which runs to merge, by their sizes, the newest first.
+fn window(sizes: &[u64], amplification: f64) -> Option<Range<usize>> {
+    let (oldest, newer) = sizes.split_last()?;
+    let sum: u64 = newer.iter().sum();
+    if newer.len() + 1 >= LIKE_MIN && sum as f64 > *oldest as f64 * (amplification - 1.0) {
+        return Some(0..sizes.len());
+    }
+    let mut sum = 0;
+    let like = sizes.iter().enumerate().take_while(|(place, size)| {
+        let is_like = *place == 0 || **size <= 2 * sum;
+        sum += **size;
+        is_like
+    });
+    let like = like.count();
+    (like >= LIKE_MIN).then_some(0..like)
+}
+
+/// Segments of which little is live.
+fn mostly_dead(view: &View) -> BTreeSet<SegmentNumber> {
+    let live = live_segments(view);
+    let all = view.segments.iter().filter(|(number, segment)| {
+        let live = live.get(number).copied().unwrap_or_default();
+        live * 100 < segment.len() * LIVE_PERCENT_MIN
+    });
+    all.map(|(number, _)| *number).collect()
+}
+
+fn bytes_in(runs: &[Frozen], segments: &BTreeSet<SegmentNumber>) -> u64 {
+    let live = runs.iter().flat_map(|run| run.run.summary().live.iter());
+    live.filter(|live| segments.contains(&live.segment)).map(|live| live.bytes).sum()
+}
+
+fn leads_to(view: &View, kvs: KvsId, segments: &BTreeSet<SegmentNumber>) -> bool {
+    view.runs.get(&kvs).is_some_and(|runs| bytes_in(runs, segments) > 0)
+}
+
+/// Carries out a plan that was made for a view. The caller holds the lock of those who merge.
+fn merge(inner: &Inner, view: &Arc<View>, plan: &Plan) -> Result<(), StoreError> {
+    let Some(all) = view.runs.get(&plan.kvs) else { return Ok(()) };
+    let old = &all[plan.runs.clone()];
+    let has_oldest = plan.runs.end == all.len();
+    let number = {
+        let manifest = &mut *inner.manifest.lock();
+        manifest.take_run()
+    };
+    let mut writer = RunWriter::create(&inner.directory, number, plan.kvs, RunOptions::default())?;
+    if !has_oldest {
+        for (prefix, sequence) in old.iter().flat_map(|run| run.prefixes.all()) {
+            writer.push_prefix_gone(&prefix, sequence)?;
+        }
+    }
+    let parts = old.iter().map(|run| {
+        let source = Source::run(&run.run, Sequence::MAX, Direction::Forward);
+        (source, Some(run.prefixes.clone()))
+    });
+    let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);
+    merged.seek(None)?;
+    let mut values = ValueWriter::new(inner, plan.kvs);
+    while let Some(Taken { version, is_gone }) = merged.take()? {
+        inner.failure.check()?;
+        if inner.work.is_over() {
+            return Ok(());
+        }
+        let Version { sequence, mut expiry, value } = version;
+        let is_over = expiry != Expiry::NEVER && expiry.is_over(inner.now());
+        let value = match value {
+            _ if is_gone && has_oldest => continue,
+            _ if is_gone || is_over => Value::Gone,
+            Held::Gone => Value::Gone,
+            Held::Here => Value::Inline(merged.value()),
+            Held::Apart(place) if plan.moved.contains(&place.segment) => {
+                Value::Apart(values.copy(view, place)?)
+            }
+            Held::Apart(place) => Value::Apart(place),
+        };
+        if value == Value::Gone {
+            if has_oldest {
+                continue;
+            }
+            expiry = Expiry::NEVER;
+        }
+        writer.push(&Entry { key: merged.key(), sequence, expiry, value })?;
+    }
+    let segments = values.finish()?;
+    writer.finish()?;
+    inner.directory.sync()?;
+    let run = Frozen::open(&inner.directory, number, &inner.pages)?;
+    install(inner, plan.kvs, old, run, segments)
+}
+
+/// Puts a run in the place of those that it was merged from.
+fn install(
+    inner: &Inner,
+    kvs: KvsId,
+    old: &[Frozen],
+    run: Frozen,
+    segments: Vec<Arc<Segment>>,
+) -> Result<(), StoreError> {
+    let manifest = &mut *inner.manifest.lock();
+    let mut next = Manifest::clone(manifest);
+    let dead: BTreeSet<u64> = old.iter().map(|run| run.number().0).collect();
+    let number = run.number();
+    let Some(state) = next.kvs_mut(kvs) else {
+        // It was dropped meanwhile.
+        inner.directory.remove(&run::file_name(number))?;
+        let names = segments.iter().map(|segment| segment::file_name(segment.number()));
+        return names.into_iter().try_for_each(|name| Ok(inner.directory.remove(&name)?));
+    };
+    let Some(place) = state.runs.iter().position(|run| dead.contains(run)) else { return Ok(()) };
+    state.runs.retain(|run| !dead.contains(run));
+    state.runs.insert(place, number.0);
+    next.segments.extend(segments.iter().map(|segment| segment.number().0));
+    inner.save(manifest, next)?;
+    inner.current.change(|view| {
+        let of_kvs = Arc::make_mut(view.runs.entry(kvs).or_default());
+        of_kvs.retain(|run| !dead.contains(&run.number().0));
+        of_kvs.insert(place.min(of_kvs.len()), run);
+        let all = Arc::make_mut(&mut view.segments);
+        all.extend(segments.into_iter().map(|segment| (segment.number(), segment)));
+    });
+    for run in dead {
+        inner.directory.remove(&run::file_name(RunNumber(run)))?;
+    }
+    inner.drop_dead_segments(manifest)
+}

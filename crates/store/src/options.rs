@@ -1,0 +1,145 @@
+//! How a store and its tables are made and opened.
+
+use std::time::Duration;
+
+use entresol_base::ByteSize;
+
+use crate::StoreError;
+
+/// The longest key.
+pub const KEY_BYTES_MAX: usize = (64 << 10) - 1;
+/// The longest value.
+pub const VALUE_BYTES_MAX: usize = 1 << 30;
+/// The most bytes that one group of writes takes in the log.
+pub const GROUP_BYTES_MAX: u64 = (2 << 30) - (1 << 20);
+/// The longest name of a `Kvs`.
+pub const NAME_BYTES_MAX: usize = 64;
+/// The most `Kvs` of a store.
+pub const KVS_MAX: usize = 1024;
+
+/// How a store is opened. What it contains does not depend on it: every one may differ from the
+/// last time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KvdbOptions {
+    /// On a disk, as long a machine's crash may reach back: after it all writes that are older are
+    /// there. A process that dies loses none.
+    pub durability_interval: Duration,
+    /// The bytes of a segment of the log.
+    pub segment_bytes: u64,
+    /// After so many bytes the youngest data are closed, and frozen behind the writers' backs.
+    pub generation_bytes: u64,
+    /// Generations that may wait to be frozen before writers wait for them.
+    pub generations_waiting_max: u32,
+    /// The bytes of runs' pages that are kept in DRAM.
+    pub page_cache_bytes: u64,
+    /// Bytes on media for each byte that is live: above it, merging makes room.
+    pub space_amplification_max: f64,
+}
+
+impl Default for KvdbOptions {
+    fn default() -> KvdbOptions {
+        KvdbOptions {
+            durability_interval: Duration::from_millis(100),
+            segment_bytes: 16 << 20,
+            generation_bytes: 64 << 20,
+            generations_waiting_max: 4,
+            page_cache_bytes: 64 << 20,
+            space_amplification_max: 1.5,
+        }
+    }
+}
+
+impl KvdbOptions {
+    /// The least bytes of a segment.
+    pub const SEGMENT_BYTES_MIN: u64 = 16 << 10;
+    /// The most.
+    pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        let refuse = |what: String| Err(StoreError::Options { what });
+        let segments = Self::SEGMENT_BYTES_MIN..=Self::SEGMENT_BYTES_MAX;
+        if !segments.contains(&self.segment_bytes) || !self.segment_bytes.is_multiple_of(4096) {
+            return refuse(format!(
+                "segment_bytes is {}: take a multiple of 4 KiB from {} to {}",
+                self.segment_bytes,
+                ByteSize(*segments.start()),
+                ByteSize(*segments.end()),
+            ));
+        }
+        if self.generation_bytes < self.segment_bytes || self.generation_bytes > 64 << 30 {
+            return refuse(format!(
+                "generation_bytes is {}: take at least segment_bytes, and at most 64GiB",
+                ByteSize(self.generation_bytes)
+            ));
+        }
+        if self.generations_waiting_max == 0 {
+            return refuse("generations_waiting_max is 0: take at least 1".to_owned());
+        }
+        let interval = Duration::from_millis(1)..=Duration::from_secs(3600);
+        if !interval.contains(&self.durability_interval) {
+            return refuse(format!(
+                "durability_interval is {:?}: take 1ms to 1h",
+                self.durability_interval
+            ));
+        }
+        if !(1.1..=100.0).contains(&self.space_amplification_max) {
+            return refuse(format!(
+                "space_amplification_max is {}: take 1.1 to 100",
+                self.space_amplification_max
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// How a `Kvs` is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvsOptions {
+    /// Values of at most so many bytes lie beside their keys once they are frozen.
+    pub inline_bytes: u32,
+    /// How long a key lives if its write does not say, in whole seconds; none is for ever.
+    pub time_to_live: Option<Duration>,
+}
+
+impl Default for KvsOptions {
+    fn default() -> KvsOptions {
+        KvsOptions { inline_bytes: 256, time_to_live: None }
+    }
+}
+
+impl KvsOptions {
+    /// The most bytes that may lie beside a key.
+    pub const INLINE_BYTES_MAX: u32 = 64 << 10;
+
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        if self.inline_bytes > Self::INLINE_BYTES_MAX {
+            let what = format!(
+                "inline_bytes is {}: take at most {}",
+                self.inline_bytes,
+                Self::INLINE_BYTES_MAX
+            );
+            return Err(StoreError::Options { what });
+        }
+        Ok(())
+    }
+}
+
+/// Refuses names that could not be typed.
+pub(crate) fn check_name(name: &str) -> Result<(), StoreError> {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(good) {
+        return Err(StoreError::KvsName { name: name.to_owned() });
+    }
+    Ok(())
+}
+
+/// Refuses keys and values that cannot be kept.
+pub(crate) fn check_sizes(key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+    if key.is_empty() || key.len() > KEY_BYTES_MAX {
+        return Err(StoreError::Key { bytes: key.len(), most: KEY_BYTES_MAX });
+    }
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(StoreError::Value { bytes: value.len(), most: VALUE_BYTES_MAX });
+    }
+    Ok(())
+}

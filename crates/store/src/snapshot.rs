@@ -1,0 +1,39 @@
+//! Snapshots: everything as it was at one time.
+
+use std::sync::Arc;
+
+use crate::entry::Sequence;
+use crate::kvdb::Inner;
+use crate::view::View;
+
+/// Everything in a store as it was at one time. As long as it is held, what has been overwritten or
+/// removed since then takes space.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    view: Arc<View>,
+    at: Sequence,
+}
+
+impl Snapshot {
+    /// A snapshot of now.
+    pub(crate) fn of(inner: &Inner) -> Snapshot {
+        loop {
+            // What is frozen keeps the newest versions only: the number must be as old as the view.
+            let view = inner.current.get();
+            let at = inner.published();
+            if Arc::ptr_eq(&view, &inner.current.get()) {
+                return Snapshot { view, at };
+            }
+        }
+    }
+
+    /// The last write that it has.
+    #[must_use]
+    pub fn sequence(&self) -> Sequence {
+        self.at
+    }
+
+    pub(crate) fn parts(&self) -> (&Arc<View>, Sequence) {
+        (&self.view, self.at)
+    }
+}

@@ -1,0 +1,195 @@
+//! What readers see: generations and runs, as they were at one time. Whoever holds a view reads
+//! what it had, whatever is frozen, merged or removed meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use entresol_base::sync::RwLock;
+use entresol_media::Directory;
+
+use crate::StoreError;
+use crate::entry::{Expiry, KvsId, RecordPlace, RunNumber, SegmentNumber, Sequence, Value};
+use crate::log::segment::Segment;
+use crate::pages::Pages;
+use crate::prefixes::Prefixes;
+use crate::run::Run;
+use crate::young::Generation;
+
+/// All data of a store.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    /// The generation that is written to.
+    pub(crate) young: Arc<Generation>,
+    /// Those that are to be frozen, the newest first, each with its last write.
+    pub(crate) closed: Vec<(Arc<Generation>, Sequence)>,
+    /// The runs of each `Kvs`, the newest first.
+    pub(crate) runs: BTreeMap<KvsId, Arc<Vec<Frozen>>>,
+    /// Frozen segments that values lie in.
+    pub(crate) segments: Arc<BTreeMap<SegmentNumber, Arc<Segment>>>,
+}
+
+/// A run, and what is asked of it often.
+#[derive(Debug, Clone)]
+pub(crate) struct Frozen {
+    pub(crate) run: Arc<Run>,
+    pub(crate) prefixes: Arc<Prefixes>,
+}
+
+/// The newest view.
+#[derive(Debug)]
+pub(crate) struct Current(RwLock<Arc<View>>);
+
+/// A version that was found. Its value, if it lies beside its key, was appended to a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) sequence: Sequence,
+    pub(crate) expiry: Expiry,
+    pub(crate) value: Held,
+}
+
+/// Where the value of a version is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// In the buffer.
+    Here,
+    /// In a record.
+    Apart(RecordPlace),
+    /// Nowhere: the key is gone.
+    Gone,
+}
+
+impl Frozen {
+    /// Opens a run.
+    ///
+    /// # Errors
+    /// If it cannot be read or is damaged.
+    pub(crate) fn open(
+        directory: &Arc<dyn Directory>,
+        number: RunNumber,
+        pages: &Arc<Pages>,
+    ) -> Result<Frozen, StoreError> {
+        let run = Run::open(directory, number, pages)?;
+        let prefixes = run.prefixes_gone().iter();
+        let prefixes = prefixes.map(|gone| (gone.prefix.to_vec(), gone.sequence)).collect();
+        Ok(Frozen { run, prefixes: Arc::new(Prefixes::of(prefixes)) })
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> RunNumber {
+        self.run.summary().number
+    }
+}
+
+impl Held {
+    /// Where a value is that a run has said; one beside its key is appended to `out`.
+    pub(crate) fn of(value: Value<'_>, out: &mut Vec<u8>) -> Held {
+        match value {
+            Value::Inline(value) => {
+                out.extend_from_slice(value);
+                Held::Here
+            }
+            Value::Apart(place) => Held::Apart(place),
+            Value::Gone => Held::Gone,
+        }
+    }
+}
+
+impl Current {
+    pub(crate) fn new(view: View) -> Current {
+        Current(RwLock::new(Arc::new(view)))
+    }
+
+    /// The view of now.
+    pub(crate) fn get(&self) -> Arc<View> {
+        self.0.read().clone()
+    }
+
+    /// Changes it.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut View)) {
+        let mut current = self.0.write();
+        let mut view = View::clone(&current);
+        change(&mut view);
+        let before = std::mem::replace(&mut *current, Arc::new(view));
+        drop(current);
+        // What only it had is dropped without the lock.
+        drop(before);
+    }
+}
+
+impl Default for View {
+    fn default() -> View {
+        View {
+            young: Arc::new(Generation::new(0)),
+            closed: Vec::new(),
+            runs: BTreeMap::new(),
+            segments: Arc::default(),
+        }
+    }
+}
+
+impl View {
+    /// The generations, the newest first.
+    pub(crate) fn generations(&self) -> impl Iterator<Item = &Arc<Generation>> {
+        std::iter::once(&self.young).chain(self.closed.iter().map(|(closed, _)| closed))
+    }
+
+    /// The newest version of a key that is not above a sequence number, none if there is none or
+    /// its prefix is gone since. A value beside its key is appended to `out`.
+    ///
+    /// # Errors
+    /// If a disk fails, or what is read is damaged.
+    pub(crate) fn find(
+        &self,
+        kvs: KvsId,
+        key: &[u8],
+        at: Sequence,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Version>, StoreError> {
+        let mut gone = Sequence(0);
+        for generation in self.generations() {
+            if let Some(prefixes) = generation.prefixes(kvs) {
+                gone = gone.max(prefixes.covering(key, at).unwrap_or_default());
+            }
+            if let Some(found) = generation.find(kvs, key, at)? {
+                let value = found.value.map_or(Held::Gone, Held::Apart);
+                let version = Version { sequence: found.sequence, expiry: found.expiry, value };
+                return Ok((version.sequence >= gone).then_some(version));
+            }
+        }
+        for frozen in self.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter()) {
+            gone = gone.max(frozen.prefixes.covering(key, at).unwrap_or_default());
+            if let Some(found) = frozen.run.get(key, at)? {
+                let value = Held::of(found.value(), out);
+                let (sequence, expiry) = (found.sequence(), found.expiry());
+                let version = Version { sequence, expiry, value };
+                return Ok((version.sequence >= gone).then_some(version));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The segment that a record lies in.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn segment(&self, number: SegmentNumber) -> Result<&Arc<Segment>, StoreError> {
+        let frozen = self.segments.get(&number);
+        let found = frozen.or_else(|| {
+            let mut young = self.generations().flat_map(|it| it.segments().iter());
+            young.find(|segment| segment.number() == number)
+        });
+        found.ok_or(StoreError::NoSegment { number: number.0 })
+    }
+
+    /// Appends the value in a record to `out`.
+    ///
+    /// # Errors
+    /// If a disk fails, or the record is damaged.
+    pub(crate) fn value(&self, place: RecordPlace, out: &mut Vec<u8>) -> Result<(), StoreError> {
+        let segment = self.segment(place.segment)?;
+        let mut bytes = Vec::new();
+        let record = segment.record(place, &mut bytes)?;
+        out.extend_from_slice(record.value);
+        Ok(())
+    }
+}

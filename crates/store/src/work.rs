@@ -1,0 +1,109 @@
+//! What is done behind the writers' backs, and how they and it wait for each other.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use entresol_base::sync::{Condvar, Mutex};
+use entresol_base::thread;
+
+/// Who waits for what.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Generations that wait to be frozen.
+    waiting: AtomicUsize,
+    /// What writers owe, in nanoseconds.
+    debt: AtomicU64,
+}
+
+/// A writer sleeps when so much is owed: shorter sleeps are longer than they are asked to be.
+const DEBT_NS_MAX: u64 = 1_000_000;
+
+#[derive(Debug, Default)]
+struct State {
+    is_over: bool,
+    /// Grows whenever there may be something to do, or something was done.
+    events: u64,
+    /// How often it was tried to freeze something, and why the last one found no room, if so.
+    tried: u64,
+    no_room: Option<String>,
+}
+
+impl Work {
+    /// Says that there may be something to do, or that something was done.
+    pub(crate) fn tell(&self) {
+        self.state.lock().events += 1;
+        self.changed.notify_all();
+    }
+
+    /// Says how an attempt to freeze something ended.
+    pub(crate) fn tried(&self, no_room: Option<String>) {
+        let mut state = self.state.lock();
+        state.tried += 1;
+        state.events += 1;
+        state.no_room = no_room;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// How often it was tried, and why there was no room the last time.
+    pub(crate) fn attempts(&self) -> (u64, Option<String>) {
+        let state = self.state.lock();
+        (state.tried, state.no_room.clone())
+    }
+
+    /// Says that the store is being closed.
+    pub(crate) fn end(&self) {
+        self.state.lock().is_over = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether the store is being closed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().is_over
+    }
+
+    /// What has happened so far, for [`Work::wait`].
+    pub(crate) fn events(&self) -> u64 {
+        self.state.lock().events
+    }
+
+    /// Waits until something has happened since `seen`, the store is being closed, or the time is
+    /// over.
+    pub(crate) fn wait(&self, seen: u64, time: Duration) {
+        let mut state = self.state.lock();
+        if !state.is_over && state.events == seen {
+            self.changed.wait_timeout(&mut state, time);
+        }
+    }
+
+    /// Waits until the store is being closed, or the time is over; says whether it is.
+    pub(crate) fn pause(&self, time: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.is_over {
+            self.changed.wait_timeout(&mut state, time);
+        }
+        state.is_over
+    }
+
+    /// How many generations wait to be frozen.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
+    /// Says how many do.
+    pub(crate) fn set_waiting(&self, waiting: usize) {
+        self.waiting.store(waiting, Relaxed);
+    }
+
+    /// Lets a writer wait for so long, now or together with a later one.
+    pub(crate) fn pay(&self, time: Duration) {
+        let time = time.as_nanos() as u64;
+        let owed = self.debt.fetch_add(time, Relaxed) + time;
+        if owed >= DEBT_NS_MAX {
+            self.debt.fetch_sub(owed, Relaxed);
+            thread::sleep(Duration::from_nanos(owed));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Stores to try things on.
+#![allow(dead_code, reason = "each test uses a part")]
+#![expect(clippy::expect_used, reason = "a test says what it expects")]
+
+use std::sync::Arc;
+
+use entresol_base::{ManualClock, Seconds};
+use entresol_media::{Directory, LocalDirectory};
+use entresol_store::{CursorOptions, Kvdb, KvdbOptions, Kvs};
+
+pub(crate) type Pair = (Vec<u8>, Vec<u8>);
+
+/// A directory that vanishes.
+pub(crate) struct Place {
+    scratch: tempfile::TempDir,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) options: KvdbOptions,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        let options = KvdbOptions {
+            segment_bytes: 64 << 10,
+            generation_bytes: 256 << 10,
+            ..KvdbOptions::default()
+        };
+        Place {
+            scratch: tempfile::tempdir().expect("a directory"),
+            clock: Arc::new(ManualClock::at(Seconds(1_000_000))),
+            options,
+        }
+    }
+
+    pub(crate) fn directory(&self) -> Arc<dyn Directory> {
+        Arc::new(LocalDirectory::open(&self.scratch.path().join("store")).expect("a directory"))
+    }
+
+    pub(crate) fn create(&self) -> Kvdb {
+        Kvdb::create(self.directory(), self.options, self.clock.clone()).expect("a store")
+    }
+
+    pub(crate) fn open(&self) -> Kvdb {
+        Kvdb::open(self.directory(), self.options, self.clock.clone()).expect("the store")
+    }
+}
+
+/// All pairs, up or down.
+pub(crate) fn all(kvs: &Kvs, backward: bool) -> Vec<Pair> {
+    pairs(kvs, CursorOptions { backward, ..CursorOptions::default() })
+}
+
+pub(crate) fn pairs(kvs: &Kvs, options: CursorOptions) -> Vec<Pair> {
+    let mut cursor = kvs.cursor(options).expect("open");
+    let mut all = Vec::new();
+    while let Some((key, value)) = cursor.next().expect("readable") {
+        all.push((key.to_vec(), value.to_vec()));
+    }
+    all
+}

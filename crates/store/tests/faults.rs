@@ -1,0 +1,199 @@
+//! What disks do wrong: calls that fail, no room, bits that turn over.
+
+#![expect(clippy::expect_used, reason = "a test says what it expects")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use entresol_base::rng::Rng;
+use entresol_base::world::{World, WorldOptions};
+use entresol_media::disk::{Calls, Disk, DiskOptions, Effect, Failure, FaultPlan, fail_every_call};
+use entresol_store::{Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError};
+
+type State = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options() -> KvdbOptions {
+    KvdbOptions {
+        segment_bytes: KvdbOptions::SEGMENT_BYTES_MIN,
+        generation_bytes: 2 * KvdbOptions::SEGMENT_BYTES_MIN,
+        page_cache_bytes: 64 << 10,
+        ..KvdbOptions::default()
+    }
+}
+
+/// Runs something in a world, with an empty disk.
+fn in_world<T: 'static>(run: impl FnOnce(World, Disk) -> T + 'static) -> T {
+    let world = World::new(WorldOptions::seeded(1));
+    let within = world.clone();
+    let ran = world.run(move || {
+        let disk = Disk::new(&within, DiskOptions::default()).expect("a disk");
+        run(within, disk)
+    });
+    ran.expect("the world comes to its end")
+}
+
+fn create(world: &World, disk: &Disk) -> Kvdb {
+    let clock = Arc::new(world.clone());
+    let store = Kvdb::create(disk.root(), options(), clock).expect("a store");
+    let options = KvsOptions { inline_bytes: 100, ..KvsOptions::default() };
+    store.create_kvs("data", options).expect("a Kvs");
+    store
+}
+
+fn open(world: &World, disk: &Disk) -> Result<Kvdb, StoreError> {
+    Kvdb::open(disk.root(), options(), Arc::new(world.clone()))
+}
+
+fn contents(kvs: &Kvs) -> Result<State, StoreError> {
+    let mut cursor = kvs.cursor(CursorOptions::default())?;
+    let mut all = State::new();
+    while let Some((key, value)) = cursor.next()? {
+        all.insert(key.to_vec(), value.to_vec());
+    }
+    Ok(all)
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("key{number:02}").into_bytes()
+}
+
+/// Twenty operations of every kind; the acknowledged state is kept in step.
+fn script(store: &Kvdb, done: &mut Vec<State>) -> Result<(), StoreError> {
+    let kvs = store.kvs("data")?;
+    let mut state = State::new();
+    let mut put = |number: usize, bytes: usize, done: &mut Vec<State>| {
+        let value = vec![number as u8; bytes];
+        kvs.put(&key(number), &value)?;
+        state.insert(key(number), value);
+        done.push(state.clone());
+        Ok::<(), StoreError>(())
+    };
+    for number in 0..8 {
+        put(number, [10, 3000, 300][number % 3], done)?;
+    }
+    store.sync()?;
+    put(8, 9000, done)?;
+    store.compact()?;
+    for number in 6..12 {
+        put(number, 2000, done)?;
+    }
+    kvs.delete(&key(1))?;
+    state.remove(&key(1));
+    done.push(state.clone());
+    let mut batch = Batch::new();
+    batch.put(&kvs, &key(20), b"twenty")?.delete(&kvs, &key(2))?;
+    store.write(&batch)?;
+    state.insert(key(20), b"twenty".to_vec());
+    state.remove(&key(2));
+    done.push(state.clone());
+    kvs.delete_prefix(b"key1")?;
+    state.retain(|key, _| !key.starts_with(b"key1"));
+    done.push(state);
+    store.compact()?;
+    store.sync()
+}
+
+#[test]
+fn a_call_that_fails_loses_nothing_and_is_told() {
+    let attempts = in_world(|world, _| {
+        let attempt = |plan: FaultPlan| {
+            let disk = Disk::new(&world, DiskOptions::default()).expect("a disk");
+            let store = create(&world, &disk);
+            disk.inject(plan);
+            let mut done = vec![State::new()];
+            let told = script(&store, &mut done).and_then(|()| store.close());
+            let struck = disk.struck_count();
+            let disk = disk.reopen(&world, DiskOptions::default()).expect("a disk");
+            let store = open(&world, &disk).map_err(|error| format!("not opened: {error}"))?;
+            let found = store.kvs("data").and_then(|kvs| contents(&kvs));
+            let found = found.map_err(|error| format!("not read: {error}"))?;
+            let last = done.last().expect("at least the first");
+            if told.is_ok() && found != *last {
+                return Err("all was acknowledged, and something else is there".to_owned());
+            }
+            // The write that failed may be there: the one behind the last that was acknowledged.
+            let kept = done.contains(&found);
+            if !kept && !is_next(last, &found) {
+                return Err(format!("told {told:?}, but it is no state that there was"));
+            }
+            let lost = *last != found && !is_next(last, &found);
+            if lost {
+                return Err(format!("told {told:?}, and acknowledged writes are lost"));
+            }
+            Ok(struck)
+        };
+        fail_every_call(Calls::ALL, Effect::Fail(Failure::Io), attempt)
+    });
+    assert!(attempts.expect("nothing is lost") > 60);
+}
+
+/// Whether one more of the script's writes makes one state of another.
+fn is_next(last: &State, found: &State) -> bool {
+    let keys = last.keys().chain(found.keys());
+    let odd: std::collections::BTreeSet<_> =
+        keys.filter(|key| last.get(*key) != found.get(*key)).collect();
+    let of_batch = odd.iter().all(|odd| **odd == key(2) || **odd == key(20));
+    let of_prefix = odd.iter().all(|key| key.starts_with(b"key1") && !found.contains_key(*key));
+    odd.len() <= 1 || of_batch || of_prefix
+}
+
+#[test]
+fn a_full_disk_refuses_writes_keeps_reading_and_recovers() {
+    in_world(|world, disk| {
+        let store = create(&world, &disk);
+        let kvs = store.kvs("data").expect("there");
+        disk.inject(FaultPlan { capacity: Some(3 << 20), ..FaultPlan::default() });
+        let mut written = 0;
+        let told = loop {
+            match kvs.put(&key(written), &vec![written as u8; 3000]) {
+                Ok(_) => written += 1,
+                Err(error) => break error,
+            }
+            assert!(written < 5000, "the disk is never full");
+        };
+        assert!(told.is_no_room(), "{told}");
+        assert!(written > 300, "only {written} writes found room");
+        let state = contents(&kvs).expect("readable");
+        assert_eq!(state.get(&key(written - 1)), Some(&vec![(written - 1) as u8; 3000]));
+        disk.inject(FaultPlan::default());
+        kvs.put(b"again", b"room").expect("there is room again");
+        store.close().expect("durable");
+        let store = open(&world, &disk).expect("whole");
+        let found = contents(&store.kvs("data").expect("there")).expect("readable");
+        assert_eq!(found.len(), state.len() + 1, "{told}");
+    });
+}
+
+#[test]
+fn a_bit_that_turns_over_is_told_or_harmless() {
+    in_world(|world, disk| {
+        let store = create(&world, &disk);
+        let mut done = Vec::new();
+        script(&store, &mut done).expect("room");
+        let kvs = store.kvs("data").expect("there");
+        kvs.put(b"young", &[7; 500]).expect("room");
+        store.close().expect("durable");
+        let mut expected = done.last().expect("several").clone();
+        expected.insert(b"young".to_vec(), vec![7; 500]);
+        let mut rng = Rng::named(3, "flips");
+        let (mut told, mut harmless) = (0, 0);
+        for (name, bytes) in disk.contents() {
+            let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+            let mut at = rng.below(3);
+            while at < used as u64 {
+                let image = disk.reopen(&world, DiskOptions::default()).expect("a disk");
+                image.flip(&name, at, rng.below(8) as u8).expect("there");
+                let found = open(&world, &image).and_then(|store| contents(&store.kvs("data")?));
+                match found {
+                    Ok(found) => {
+                        assert_eq!(found, expected, "{name} at {at}");
+                        harmless += 1;
+                    }
+                    Err(_) => told += 1,
+                }
+                at += 1 + rng.below(24);
+            }
+        }
+        assert!(told > 200, "{told} flips were told, {harmless} harmless");
+    });
+}

@@ -1,0 +1,184 @@
+//! What a `Kvs` does, whatever lies beneath: young, frozen, opened again.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Place, all, pairs};
+use entresol_store::{Batch, CursorOptions, KvsOptions, Matches, StoreError};
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key{number:05}").into_bytes()
+}
+
+#[test]
+fn what_was_put_is_there_until_it_is_overwritten_or_removed() {
+    let place = Place::new();
+    let store = place.create();
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    assert_eq!(kvs.get(b"a").expect("readable"), None);
+    kvs.put(b"a", b"1").expect("room");
+    kvs.put(b"b", b"").expect("room");
+    kvs.put(b"a", b"2").expect("room");
+    kvs.delete(b"c").expect("room");
+    assert_eq!(kvs.get(b"a").expect("readable"), Some(b"2".to_vec()));
+    assert_eq!(kvs.get(b"b").expect("readable"), Some(vec![]));
+    kvs.delete(b"a").expect("room");
+    assert_eq!(kvs.get(b"a").expect("readable"), None);
+    assert_eq!(all(&kvs, false), [(b"b".to_vec(), vec![])]);
+    store.close().expect("durable");
+    assert!(matches!(kvs.get(b"b"), Err(StoreError::Closed)));
+    let store = place.open();
+    let kvs = store.kvs("data").expect("there");
+    assert_eq!(all(&kvs, false), [(b"b".to_vec(), vec![])]);
+    assert!(matches!(store.kvs("date"), Err(StoreError::NoKvs { .. })));
+}
+
+#[test]
+fn what_was_written_is_there_when_the_store_is_opened_again_and_again() {
+    let place = Place::new();
+    let mut expected = std::collections::BTreeMap::new();
+    let store = place.create();
+    store.create_kvs("data", KvsOptions::default()).expect("new");
+    drop(store);
+    for round in 0..4u32 {
+        let store = place.open();
+        let kvs = store.kvs("data").expect("there");
+        for number in 0..1000 {
+            let key = key(number * 7919 % 1500);
+            let value = vec![round as u8; (number % 700) as usize];
+            kvs.put(&key, &value).expect("room");
+            expected.insert(key, value);
+            if number % 5 == 0 {
+                let gone = self::key(number);
+                kvs.delete(&gone).expect("room");
+                expected.remove(&gone);
+            }
+        }
+        if round == 2 {
+            store.compact().expect("room");
+        }
+        let forward: Vec<_> = expected.clone().into_iter().collect();
+        let backward: Vec<_> = forward.iter().rev().cloned().collect();
+        assert!(all(&kvs, false) == forward, "round {round}");
+        assert!(all(&kvs, true) == backward, "round {round}");
+        for (key, value) in &expected {
+            assert_eq!(kvs.get(key).expect("readable").as_ref(), Some(value), "round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_counts_as_a_whole_and_over_several_kvs() {
+    let place = Place::new();
+    let store = place.create();
+    let one = store.create_kvs("one", KvsOptions::default()).expect("new");
+    let two = store.create_kvs("two", KvsOptions::default()).expect("new");
+    one.put(b"gone", b"x").expect("room");
+    let mut batch = Batch::new();
+    batch.put(&one, b"a", b"1").expect("small");
+    batch.put(&two, b"a", b"2").expect("small");
+    batch.delete(&one, b"gone").expect("small");
+    batch.put(&one, b"a", b"3").expect("small");
+    let before = store.snapshot().expect("open");
+    store.write(&batch).expect("room");
+    assert_eq!(all(&one, false), [(b"a".to_vec(), b"3".to_vec())]);
+    assert_eq!(all(&two, false), [(b"a".to_vec(), b"2".to_vec())]);
+    assert_eq!(one.get_at(&before, b"gone").expect("readable"), Some(b"x".to_vec()));
+    assert_eq!(two.get_at(&before, b"a").expect("readable"), None);
+}
+
+#[test]
+fn a_prefix_goes_as_a_whole_and_what_comes_later_stays() {
+    let place = Place::new();
+    let store = place.create();
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    for number in 0..20 {
+        kvs.put(&key(number), b"x").expect("room");
+    }
+    kvs.delete_prefix(b"key0001").expect("room");
+    kvs.put(&key(13), b"again").expect("room");
+    let options = CursorOptions { prefix: b"key0001".to_vec(), ..CursorOptions::default() };
+    let check = |kvs: &entresol_store::Kvs| {
+        assert_eq!(all(kvs, false).len(), 11);
+        assert_eq!(kvs.get(&key(12)).expect("readable"), None);
+        assert_eq!(pairs(kvs, options.clone()), [(key(13), b"again".to_vec())]);
+        let matches = kvs.probe_prefix(b"key0001").expect("readable");
+        assert_eq!(matches, Matches::One(key(13), b"again".to_vec()));
+        let matches = kvs.probe_prefix(b"key0000").expect("readable");
+        assert_eq!(matches, Matches::Many(key(0), b"x".to_vec()));
+        assert_eq!(kvs.probe_prefix(b"kez").expect("readable"), Matches::None);
+    };
+    check(&kvs);
+    store.compact().expect("room");
+    check(&kvs);
+    drop(store);
+    check(&place.open().kvs("data").expect("there"));
+}
+
+#[test]
+fn time_ends_keys_and_never_brings_them_back() {
+    let place = Place::new();
+    let store = place.create();
+    let day = Some(Duration::from_secs(86_400));
+    let options = KvsOptions { time_to_live: day, ..KvsOptions::default() };
+    let kvs = store.create_kvs("data", options).expect("new");
+    kvs.put(b"default", b"x").expect("room");
+    kvs.put_for(b"short", b"x", Some(Duration::from_secs(10))).expect("room");
+    place.clock.advance(Duration::from_secs(11));
+    assert_eq!(all(&kvs, false), [(b"default".to_vec(), b"x".to_vec())]);
+    assert_eq!(kvs.get(b"short").expect("readable"), None);
+    drop(store);
+    // A clock that was set back.
+    let mut earlier = place;
+    earlier.clock = Place::new().clock;
+    let store = earlier.open();
+    let kvs = store.kvs("data").expect("there");
+    assert_eq!(kvs.get(b"short").expect("readable"), None);
+    earlier.clock.advance(Duration::from_secs(86_500));
+    assert_eq!(kvs.get(b"default").expect("readable"), None);
+}
+
+#[test]
+fn a_value_is_set_only_if_nobody_else_has_set_it() {
+    let place = Place::new();
+    let store = place.create();
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    let first = kvs.compare_and_set(b"k", None, b"1").expect("free");
+    assert!(matches!(kvs.compare_and_set(b"k", None, b"2"), Err(StoreError::Conflict)));
+    kvs.compare_and_set(b"k", Some(first), b"2").expect("unchanged");
+    assert!(matches!(kvs.compare_and_set(b"k", Some(first), b"3"), Err(StoreError::Conflict)));
+    let (value, token) = kvs.get_with_token(b"k").expect("readable").expect("there");
+    assert_eq!(value, b"2");
+    kvs.compare_and_set(b"k", Some(token), b"3").expect("unchanged");
+}
+
+#[test]
+fn a_snapshot_stays_as_it_was_while_all_is_frozen_and_merged() {
+    let place = Place::new();
+    let store = place.create();
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    for number in 0..500 {
+        kvs.put(&key(number), &[1; 300]).expect("room");
+    }
+    let snapshot = store.snapshot().expect("open");
+    let mut cursor = kvs.cursor(CursorOptions::default()).expect("open");
+    for round in 2..6 {
+        for number in (0..500).step_by(2) {
+            kvs.put(&key(number), &[round; 300]).expect("room");
+        }
+        kvs.delete(&key(1)).expect("room");
+        store.compact().expect("room");
+    }
+    for number in 0..500 {
+        let value = kvs.get_at(&snapshot, &key(number)).expect("readable");
+        assert_eq!(value, Some(vec![1; 300]), "{number}");
+        let shown = cursor.next().expect("readable").expect("more");
+        assert_eq!(shown, (&key(number)[..], &[1; 300][..]));
+    }
+    assert_eq!(cursor.next().expect("readable"), None);
+    cursor.update().expect("open");
+    cursor.seek(&key(0));
+    assert_eq!(cursor.next().expect("readable"), Some((&key(0)[..], &[5; 300][..])));
+    assert_eq!(cursor.next().expect("readable"), Some((&key(2)[..], &[5; 300][..])));
+}

@@ -1,0 +1,105 @@
+//! Many threads, and a process that is killed.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::{Place, all};
+use entresol_store::{Kvdb, KvdbOptions, KvsOptions};
+
+const THREADS: u64 = 4;
+
+#[test]
+fn threads_find_what_they_wrote_while_all_is_frozen_and_merged() {
+    let place = Place::new();
+    let store = place.create();
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    let key = |thread: u64, number: u64| format!("{thread}-{:04}", number % 500).into_bytes();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let kvs = &kvs;
+            scope.spawn(move || {
+                for number in 0..3000u64 {
+                    let value = vec![thread as u8; (number % 400) as usize];
+                    kvs.put(&key(thread, number), &value).expect("room");
+                    assert_eq!(kvs.get(&key(thread, number)).expect("readable"), Some(value));
+                }
+            });
+        }
+        scope.spawn(|| (0..5).for_each(|_| store.compact().expect("room")));
+    });
+    let found = all(&kvs, false);
+    assert_eq!(found.len(), 500 * THREADS as usize);
+    store.close().expect("durable");
+    let store = place.open();
+    assert!(all(&store.kvs("data").expect("there"), false) == found);
+}
+
+const CHILD: &str = "ENTRESOL_STORE_TEST_CHILD";
+
+/// Is run by the test below in a process of its own: writes, and says what was acknowledged.
+#[test]
+fn child_writes_until_it_is_killed() {
+    let Ok(path) = std::env::var(CHILD) else { return };
+    let options = KvdbOptions {
+        segment_bytes: 64 << 10,
+        generation_bytes: 256 << 10,
+        ..KvdbOptions::default()
+    };
+    let store = match Path::new(&path).join("MANIFEST").exists() {
+        true => Kvdb::open_at(Path::new(&path), options).expect("the store"),
+        false => Kvdb::create_at(Path::new(&path), options).expect("a store"),
+    };
+    let kvs = match store.kvs("data") {
+        Ok(kvs) => kvs,
+        Err(_) => store.create_kvs("data", KvsOptions::default()).expect("new"),
+    };
+    let first = all(&kvs, false).len() as u64;
+    let mut out = std::io::stdout();
+    for number in first.. {
+        let value = vec![number as u8; (number % 1500) as usize];
+        kvs.put(&number.to_be_bytes(), &value).expect("room");
+        writeln!(out, "ACK {number}").expect("somebody listens");
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_loses_nothing_that_it_acknowledged() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let path = scratch.path().join("store");
+    let mut acknowledged = 0;
+    for round in 0..10u64 {
+        let mut child = Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "child_writes_until_it_is_killed", "--nocapture"])
+            .env(CHILD, &path)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let numbers = lines.map_while(Result::ok).filter_map(|line| {
+            line.strip_prefix("ACK ").and_then(|number| number.parse::<u64>().ok())
+        });
+        // Killed after so many lines; what it wrote into the pipe after that counts as well.
+        let mut since = 0;
+        for number in numbers {
+            acknowledged = acknowledged.max(number + 1);
+            since += 1;
+            if since == 100 + round * 173 {
+                child.kill().expect("still there");
+            }
+        }
+        child.wait().expect("was killed");
+        let store = Kvdb::open_at(&path, KvdbOptions::default()).expect("the store");
+        let found: BTreeMap<Vec<u8>, Vec<u8>> =
+            all(&store.kvs("data").expect("there"), false).into_iter().collect();
+        assert!(found.len() as u64 >= acknowledged, "{} of {acknowledged}", found.len());
+        for number in 0..acknowledged {
+            let value = vec![number as u8; (number % 1500) as usize];
+            assert_eq!(found.get(&number.to_be_bytes()[..]), Some(&value), "{number}");
+        }
+    }
+    assert!(acknowledged > 1000, "only {acknowledged} writes");
+}
