@@ -72,5 +72,5 @@ fn what_a_killed_process_left_is_not_relied_on_before_it_is_durable() {
 #[cfg(feature = "mutants")]
 #[test]
 fn every_site_that_is_left_out_is_noticed() {
-    crate::testing::check_mutants::<SkipList<_>>(&(), &[]);
+    crate::testing::check_mutants_and_kills::<SkipList<_>>(&(), &[]);
 }
