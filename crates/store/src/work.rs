@@ -80,11 +80,8 @@ impl Work {
 
     /// Waits until the store is being closed, or the time is over; says whether it is.
     pub(crate) fn pause(&self, time: Duration) -> bool {
-        let mut state = self.state.lock();
-        if !state.is_over {
-            self.changed.wait_timeout(&mut state, time);
-        }
-        state.is_over
+        self.wait(self.events(), time);
+        self.is_over()
     }
 
     /// How many generations wait to be frozen.

@@ -25,16 +25,13 @@ use crate::entry::{SegmentNumber, Sequence};
 use crate::failure::Failure;
 use crate::young::Generation;
 use order::{Order, Position};
-use record::{Draft, HEADER_BYTES};
-use segment::{FIRST_RECORD, Segment};
+use record::Draft;
+use segment::{FIRST_RECORD, SEAL_BYTES, Segment};
 
 mod order;
 pub(crate) mod record;
 pub(crate) mod recover;
 pub(crate) mod segment;
-
-/// What a seal takes, which every segment has room for.
-const SEAL_BYTES: u64 = HEADER_BYTES as u64;
 
 /// How large things are.
 #[derive(Debug, Clone, Copy)]
@@ -260,13 +257,10 @@ impl Log {
         (self.rotated)(&closed, &head.generation, Sequence(head.next.0 - 1));
     }
 
-    fn seal(&self, head: &mut Head) -> Result<(), StoreError> {
-        let segment = head.segment.clone();
-        let mut seal = Vec::with_capacity(SEAL_BYTES as usize);
-        Draft::seal().encode(segment.address(head.used), head.next, false, &mut seal);
-        segment.write(head.used, &seal)?;
-        if segment.is_persistent_memory() {
-            segment.persist(head.used, SEAL_BYTES)?;
+    fn seal(&self, head: &Head) -> Result<(), StoreError> {
+        head.segment.seal(head.used, head.next)?;
+        if head.segment.is_persistent_memory() {
+            head.segment.persist(head.used, SEAL_BYTES)?;
         }
         Ok(())
     }

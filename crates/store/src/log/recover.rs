@@ -5,9 +5,8 @@ use std::sync::Arc;
 use entresol_index::Flow;
 use entresol_media::Directory;
 
-use super::SEAL_BYTES;
 use super::record::{Draft, Record};
-use super::segment::{self, End, Segment};
+use super::segment::{self, End, SEAL_BYTES, Segment};
 use crate::StoreError;
 use crate::entry::{RecordPlace, SegmentNumber, Sequence};
 use crate::young::Generation;
@@ -99,7 +98,8 @@ pub(crate) fn recover(
         let segments = reader.closed.iter().flat_map(|(closed, _)| closed.segments().iter());
         segments.into_iter().try_for_each(|segment| segment.persist(0, segment.len()))?;
         if let Some((segment, end)) = open_end {
-            seal(&segment, end.offset, reader.last)?;
+            segment.seal(end.offset, Sequence(reader.last.0 + 1))?;
+            segment.persist(end.offset, SEAL_BYTES)?;
         }
     }
     Ok(Recovered { generations: reader.closed, last: reader.last, next_segment })
@@ -119,13 +119,6 @@ fn remove(
         directory.sync()?;
     }
     Ok(())
-}
-
-fn seal(segment: &Segment, offset: u64, last: Sequence) -> Result<(), StoreError> {
-    let mut seal = Vec::with_capacity(SEAL_BYTES as usize);
-    Draft::seal().encode(segment.address(offset), Sequence(last.0 + 1), false, &mut seal);
-    segment.write(offset, &seal)?;
-    segment.persist(offset, SEAL_BYTES)
 }
 
 impl Reader<'_> {

@@ -18,14 +18,17 @@ use entresol_base::checksum;
 use entresol_index::Flow;
 use entresol_media::{BlockFile, BlockOptions, Directory, MapOptions, MappedFile};
 
-use super::record::{Address, HEADER_BYTES, Header, Kind, Record};
+use super::record::{Address, Draft, HEADER_BYTES, Header, Kind, Record};
 use crate::StoreError;
-use crate::entry::{RecordPlace, SegmentNumber};
+use crate::entry::{RecordPlace, SegmentNumber, Sequence};
+use crate::run::bytes::{u32_at, u64_at};
 
 /// The first bytes of a segment.
 pub(crate) const MAGIC: [u8; 8] = *b"ENTRSEGM";
 /// Where records begin.
 pub(crate) const FIRST_RECORD: u64 = 4096;
+/// What a seal takes, which every segment has room for.
+pub(crate) const SEAL_BYTES: u64 = HEADER_BYTES as u64;
 /// What a segment's name ends with.
 pub(crate) const SUFFIX: &str = ".segment";
 
@@ -144,14 +147,12 @@ impl Segment {
     fn head(&self) -> Result<Option<Head>, StoreError> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES);
         self.read(MAGIC.len() as u64, HEAD_BYTES, &mut bytes)?;
-        let (crc, bytes) = bytes.split_at(4);
-        let crc = crc.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte));
-        if !checksum::matches(crc, bytes) {
+        let parts = (u32_at(&bytes, 0), u32_at(&bytes, 4), u64_at(&bytes, 8), u64_at(&bytes, 16));
+        let (Some(crc), Some(version), Some(store), Some(number)) = parts else { return Ok(None) };
+        if !checksum::matches(crc, &bytes[4..]) {
             return Ok(None);
         }
-        let long =
-            |at: usize| (0..8).rev().fold(0, |word, it| word << 8 | u64::from(bytes[at + it]));
-        Ok(Some(Head { version: long(0) as u32, store: long(4), number: long(12) }))
+        Ok(Some(Head { version, store, number }))
     }
 
     /// Refuses a header that is another's.
@@ -204,6 +205,13 @@ impl Segment {
             }
             Bytes::Blocks(_) => Err(self.damaged(offset, "it is full, and was written to")),
         }
+    }
+
+    /// Ends its records at an offset; `next` is the write that goes to the next segment.
+    pub(crate) fn seal(&self, offset: u64, next: Sequence) -> Result<(), StoreError> {
+        let mut seal = Vec::with_capacity(SEAL_BYTES as usize);
+        Draft::seal().encode(self.address(offset), next, false, &mut seal);
+        self.write(offset, &seal)
     }
 
     /// Makes a range durable.

@@ -18,7 +18,7 @@ use crate::entry::{KvsId, RunNumber, SegmentNumber, Sequence};
 
 mod ahead;
 mod block;
-mod bytes;
+pub(crate) mod bytes;
 mod cursor;
 mod ends;
 mod filter;

@@ -21,6 +21,7 @@ use crate::entry::{Expiry, KvsId, RecordPlace, Sequence};
 use crate::log::record::{Draft, HEADER_BYTES, Header, Kind};
 use crate::log::segment::Segment;
 use crate::prefixes::Prefixes;
+use crate::run::bytes::u32_at;
 
 pub(crate) mod key;
 
@@ -88,13 +89,6 @@ impl Segments {
         let (segment, offset) = self.at(word)?;
         let header = segment.header(offset);
         header.map(|it| (segment, offset, it)).map_err(|error| outside(word, &error.to_string()))
-    }
-
-    /// Where the record is, and what its header says.
-    pub(crate) fn place(&self, word: u64) -> Result<(RecordPlace, Header), StoreError> {
-        let (segment, offset, header) = self.header(word)?;
-        let bytes = header.bytes() as u32;
-        Ok((RecordPlace { segment: segment.number(), offset, bytes }, header))
     }
 }
 
@@ -239,21 +233,23 @@ impl Generation {
             }
             Flow::Stop
         })?;
-        found.map(|word| self.found(word)).transpose()
+        found.map(|word| Ok(self.found(word)?.0)).transpose()
     }
 
-    fn found(&self, word: u64) -> Result<Found, StoreError> {
-        let (place, header) = self.segments.place(word)?;
-        let (segment, _) = self.segments.at(word)?;
+    /// The version that a word of the index leads to, and the segment and header of its record.
+    fn found(&self, word: u64) -> Result<(Found, &Segment, Header), StoreError> {
+        let (segment, offset, header) = self.segments.header(word)?;
         let mut expiry = Expiry::NEVER;
         if header.kind == Kind::PutUntil {
             let mut bytes = Vec::with_capacity(4);
-            let at = place.offset + HEADER_BYTES as u64 + u64::from(header.key_bytes);
+            let at = offset + HEADER_BYTES as u64 + u64::from(header.key_bytes);
             segment.read(at, 4, &mut bytes)?;
-            expiry = Expiry(bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)));
+            expiry = Expiry(u32_at(&bytes, 0).unwrap_or_default());
         }
+        let bytes = header.bytes() as u32;
+        let place = RecordPlace { segment: segment.number(), offset, bytes };
         let value = (header.kind != Kind::Gone).then_some(place);
-        Ok(Found { sequence: header.sequence, expiry, value })
+        Ok((Found { sequence: header.sequence, expiry, value }, segment, header))
     }
 
     /// Shows versions from (key, sequence number) on, or downwards from before it, until `visit`
@@ -277,11 +273,9 @@ impl Generation {
         let mut failed = None;
         let mut plain = Vec::new();
         tree.range(from, direction, &mut |_, word| {
-            let shown = self.found(word).and_then(|found| {
-                let (segment, offset) = self.segments.at(word)?;
-                let header = segment.header(offset)?;
+            let shown = self.found(word).and_then(|(found, segment, header)| {
                 plain.clear();
-                let at = offset + HEADER_BYTES as u64;
+                let at = self.segments.at(word)?.1 + HEADER_BYTES as u64;
                 segment.read(at, header.key_bytes as usize, &mut plain)?;
                 Ok(visit(&plain, found))
             });
