@@ -120,7 +120,9 @@ impl Connection {
                 }
                 // Keys of one long line are answered turn by turn.
                 Then::Yield => assert!(turn.consumed > 0 || turn.requests > 0 || answered),
-                Then::Park { .. } | Then::Fetch(_) => panic!("no need to wait: {:?}", turn.then),
+                Then::Park { .. } | Then::Throttle { .. } | Then::Fetch(_) => {
+                    panic!("no need to wait: {:?}", turn.then)
+                }
                 Then::Close => return None,
             }
         }
