@@ -38,6 +38,10 @@ const LEVELS: usize = 16;
 /// those that are known are met.
 const BUILT: usize = CAPACITY / 2;
 
+/// From this size of the region on, nodes lie in huge pages: they outgrow what the processor knows
+/// of small ones. A small tree would leave most of a huge page unused.
+const HUGE_PAGES_FROM: u64 = 1 << 30;
+
 /// After so many looks at a node that changes, the one who changes it is let run.
 const LOOKS: u32 = 64;
 
@@ -148,7 +152,8 @@ impl<K> Guide<K> {
     {
         let node_bytes = node::bytes(K::WHOLE);
         // Address space only, until it is used.
-        let memory = Direct::anonymous((leaves + LEVELS as u64) * node_bytes, false);
+        let is_large = ground.pool.region().len() >= HUGE_PAGES_FROM;
+        let memory = Direct::anonymous((leaves + LEVELS as u64) * node_bytes, is_large);
         let memory = memory.map_err(|error| IndexError::Options { what: error.to_string() })?;
         let nodes = NodeKind::new(memory, K::WHOLE);
         let mut free = Free { nodes: Vec::new(), end: 0 };
