@@ -3,7 +3,7 @@
 use entresol_base::Seconds;
 
 /// The number of a write: of two writes the later one has the greater.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct Sequence(pub u64);
 
 impl Sequence {

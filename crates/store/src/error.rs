@@ -113,6 +113,17 @@ pub enum StoreError {
         /// Those that there are.
         there: String,
     },
+    /// A run of a `Kvs` cannot be opened.
+    #[error(
+        "Kvs '{name}' cannot be read: {what}; the others can, and `store salvage` copies what is \
+         whole"
+    )]
+    KvsDamaged {
+        /// Its name.
+        name: String,
+        /// What is damaged.
+        what: String,
+    },
     /// There is a `Kvs` of this name already.
     #[error("there is a Kvs '{name}' already; open it")]
     KvsExists {
@@ -167,6 +178,35 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether a file is missing, or not what was written.
+    pub(crate) fn is_damage(&self) -> bool {
+        use FileError::{Foreign, NoFile, NotFound, TooSmall};
+        match self {
+            StoreError::Damaged { .. } => true,
+            StoreError::File(error) => {
+                matches!(error, Foreign { .. } | NoFile { .. } | NotFound { .. } | TooSmall { .. })
+            }
+            _ => false,
+        }
+    }
+
+    /// What is wrong, without the file and the place.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            StoreError::Damaged { what, .. } => what.clone(),
+            StoreError::Io { doing, cause, .. } => format!("cannot {doing} it: {cause}"),
+            other => other.to_string(),
+        }
+    }
+
+    /// Where in its file it is wrong.
+    pub(crate) fn offset(&self) -> u64 {
+        match self {
+            StoreError::Damaged { offset, .. } | StoreError::Io { offset, .. } => *offset,
+            _ => 0,
+        }
+    }
+
     /// Whether a disk has no room: then it may work later.
     #[must_use]
     pub fn is_no_room(&self) -> bool {

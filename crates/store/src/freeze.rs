@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use entresol_base::thread;
 use entresol_index::{Direction, Flow};
@@ -81,7 +82,9 @@ fn freeze_kvs(
     })?;
     failed?;
     writer.finish()?;
-    Frozen::open(&inner.directory, number, &inner.pages).map(Some)
+    let run = Frozen::open(&inner.directory, number, &inner.pages)?;
+    inner.counters.freeze.fetch_add(run.run.summary().file_bytes, Relaxed);
+    Ok(Some(run))
 }
 
 fn push(

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -26,6 +27,7 @@ use crate::manifest::{KvsState, LogState, Manifest};
 use crate::options::{KVS_MAX, KvdbOptions, KvsOptions, check_name};
 use crate::pages::Pages;
 use crate::run;
+use crate::statistics::Counters;
 use crate::stripes::Stripes;
 use crate::view::{Current, Frozen, View};
 use crate::work::Work;
@@ -64,6 +66,15 @@ pub struct Kvdb {
     _lock: Mutex<DirectoryLock>,
 }
 
+/// How far a compaction has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CompactProgress {
+    /// Bytes of runs that were merged; 0 while what was written last is being frozen.
+    pub bytes_done: u64,
+    /// Bytes of runs that are to be merged; 0 as long as that is not known.
+    pub bytes: u64,
+}
+
 /// What the handles of a store share.
 pub(crate) struct Inner {
     pub(crate) directory: Arc<dyn Directory>,
@@ -72,7 +83,7 @@ pub(crate) struct Inner {
     /// The latest time that was seen.
     seconds: AtomicU32,
     /// None if the store is only read.
-    log: Option<Log>,
+    pub(crate) log: Option<Log>,
     last_recovered: Sequence,
     pub(crate) current: Arc<Current>,
     /// Changes are made under its lock: first the manifest, then the view.
@@ -83,6 +94,9 @@ pub(crate) struct Inner {
     pub(crate) stripes: Stripes,
     pub(crate) work: Arc<Work>,
     pub(crate) failure: Arc<Failure>,
+    pub(crate) counters: Counters,
+    /// `Kvs` that are damaged so that they cannot be opened: what they have is left as it is.
+    pub(crate) unreadable: Unreadable,
     is_closed: AtomicBool,
 }
 
@@ -184,6 +198,10 @@ impl Kvdb {
         Ok(Kvdb { inner, threads, _lock: Mutex::new(lock) })
     }
 
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
     /// Makes a `Kvs`.
     ///
     /// # Errors
@@ -220,12 +238,18 @@ impl Kvdb {
     /// Opens a `Kvs`.
     ///
     /// # Errors
-    /// If there is none of this name.
+    /// If there is none of this name, or what it has is damaged.
     pub fn kvs(&self, name: &str) -> Result<Kvs, StoreError> {
         self.inner.check_open()?;
         let manifest = self.inner.manifest.lock();
         match manifest.kvs.iter().find(|kvs| kvs.name == name) {
-            Some(state) => Ok(Kvs::new(self.inner.clone(), state)),
+            Some(state) => match self.inner.unreadable.get(&KvsId(state.id)) {
+                None => Ok(Kvs::new(self.inner.clone(), state)),
+                Some(what) => {
+                    let (name, what) = (name.to_owned(), what.clone());
+                    Err(StoreError::KvsDamaged { name, what })
+                }
+            },
             None => Err(manifest.no_kvs(name)),
         }
     }
@@ -281,7 +305,12 @@ impl Kvdb {
     /// # Errors
     /// If the disk fails; then nothing is written any more.
     pub fn sync(&self) -> Result<(), StoreError> {
-        self.inner.log()?.sync().map(drop)
+        let inner = &self.inner;
+        let log = inner.log()?;
+        let begun = inner.clock.now();
+        let done = log.sync();
+        inner.counters.sync.add(inner.clock.now().since(begun));
+        done.map(drop)
     }
 
     /// Freezes all data and merges everything that can be merged. Writers may go on meanwhile.
@@ -289,19 +318,42 @@ impl Kvdb {
     /// # Errors
     /// If the disk fails or has no room.
     pub fn compact(&self) -> Result<(), StoreError> {
+        self.compact_with(&mut |_| ControlFlow::Continue(())).map(drop)
+    }
+
+    /// The same, telling how far it has come; says whether it came to its end. It ends early if
+    /// `progress` breaks it off: what was merged until then stays merged.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), entresol_store::StoreError> {
+    /// # let scratch = tempfile::tempdir().expect("a directory");
+    /// # let path = scratch.path().join("store");
+    /// use std::ops::ControlFlow;
+    ///
+    /// use entresol_store::{Kvdb, KvdbOptions, KvsOptions};
+    ///
+    /// let store = Kvdb::create_at(&path, KvdbOptions::default())?;
+    /// store.create_kvs("users", KvsOptions::default())?.put(b"ada", b"1815")?;
+    /// let is_done = store.compact_with(&mut |progress| {
+    ///     eprintln!("{} of {} bytes", progress.bytes_done, progress.bytes);
+    ///     ControlFlow::Continue(())
+    /// })?;
+    /// assert!(is_done);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the disk fails or has no room.
+    pub fn compact_with(
+        &self,
+        progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
+    ) -> Result<bool, StoreError> {
         let inner = &self.inner;
-        inner.log()?.close_generation()?;
-        inner.work.tell();
-        loop {
-            let seen = inner.work.events();
-            inner.failure.check()?;
-            inner.check_open()?;
-            if inner.current.get().closed.is_empty() {
-                break;
-            }
-            inner.work.wait(seen, IDLE);
+        if !inner.freeze_all(&mut || progress(CompactProgress::default()).is_continue())? {
+            return Ok(false);
         }
-        merge::merge_all(inner)
+        merge::merge_all(inner, progress)
     }
 
     /// Ends the store's threads and makes everything durable.
@@ -371,7 +423,7 @@ impl Opening {
             remove_strangers(&directory, &manifest)?;
         }
         let pages = Pages::new(options.page_cache_bytes);
-        let (runs, segments) = open_frozen(&directory, &manifest, &pages)?;
+        let (runs, segments, unreadable) = open_frozen(&directory, &manifest, &pages)?;
         let young = Arc::new(Generation::new(options.generation_bytes));
         let closed = generations.into_iter().rev().collect();
         let view = View { young: young.clone(), closed, runs, segments };
@@ -414,6 +466,8 @@ impl Opening {
             stripes: Stripes::new(),
             work,
             failure,
+            counters: Counters::default(),
+            unreadable,
             is_closed: AtomicBool::new(false),
         };
         Ok((inner, lock))
@@ -424,41 +478,41 @@ impl Opening {
 type Runs = BTreeMap<KvsId, Arc<Vec<Frozen>>>;
 /// Segments that values lie in.
 type Segments = Arc<BTreeMap<SegmentNumber, Arc<Segment>>>;
+/// `Kvs` of which a run cannot be opened, and why.
+type Unreadable = BTreeMap<KvsId, String>;
 
 /// Opens the runs and segments that a manifest names.
 fn open_frozen(
     directory: &Arc<dyn Directory>,
     manifest: &Manifest,
     pages: &Arc<Pages>,
-) -> Result<(Runs, Segments), StoreError> {
-    let mut runs = BTreeMap::new();
+) -> Result<(Runs, Segments, Unreadable), StoreError> {
+    let (mut runs, mut unreadable) = (BTreeMap::new(), Unreadable::new());
     for kvs in &manifest.kvs {
         let of_kvs = kvs.runs.iter().map(|&run| Frozen::open(directory, RunNumber(run), pages));
-        let of_kvs = of_kvs.collect::<Result<Vec<_>, _>>()?;
-        runs.insert(KvsId(kvs.id), Arc::new(of_kvs));
+        match of_kvs.collect::<Result<Vec<_>, StoreError>>() {
+            Ok(of_kvs) => drop(runs.insert(KvsId(kvs.id), Arc::new(of_kvs))),
+            // The others can be read.
+            Err(error) if error.is_damage() => {
+                unreadable.insert(KvsId(kvs.id), error.to_string());
+            }
+            Err(error) => return Err(error),
+        }
     }
     let segments = manifest.segments().map(|number| {
         let segment = Segment::open_blocks(&**directory, manifest.store, number)?;
         Ok((number, Arc::new(segment)))
     });
     let segments = Arc::new(segments.collect::<Result<BTreeMap<_, _>, StoreError>>()?);
-    Ok((runs, segments))
+    Ok((runs, segments, unreadable))
 }
 
 /// Removes files that a crash has left and no manifest names.
 fn remove_strangers(directory: &Arc<dyn Directory>, manifest: &Manifest) -> Result<(), StoreError> {
     for entry in directory.list()? {
-        let is_ours = match (segment::number_of(&entry.name), run::number_of(&entry.name)) {
-            (Some(number), _) => {
-                let is_ahead = number.is_of_log() && number.0 >= manifest.log.first_segment;
-                is_ahead || manifest.segments.contains(&number.0)
-            }
-            (_, Some(RunNumber(number))) => {
-                manifest.kvs.iter().any(|kvs| kvs.runs.contains(&number))
-            }
-            (None, None) => true,
-        };
-        if !is_ours {
+        let is_file =
+            segment::number_of(&entry.name).is_some() || run::number_of(&entry.name).is_some();
+        if is_file && !manifest.has_file(&entry.name) {
             directory.remove(&entry.name)?;
         }
     }
@@ -495,6 +549,33 @@ impl Inner {
         Segment::create(&*self.directory, store, number, bytes)
     }
 
+    /// Freezes all that was written before; says whether that was done, or `go_on` did not want to.
+    ///
+    /// # Errors
+    /// If the disk fails, or has no room.
+    pub(crate) fn freeze_all(&self, go_on: &mut dyn FnMut() -> bool) -> Result<bool, StoreError> {
+        let last = self.log()?.close_generation()?;
+        self.work.tell();
+        let (before, _) = self.work.attempts();
+        loop {
+            let seen = self.work.events();
+            self.failure.check()?;
+            self.check_open()?;
+            if self.manifest.lock().log.frozen >= last.0 {
+                return Ok(true);
+            }
+            if let (tried, Some(what)) = self.work.attempts()
+                && tried > before
+            {
+                return Err(StoreError::NoRoom { what });
+            }
+            if !go_on() {
+                return Ok(false);
+            }
+            self.work.wait(seen, RETRY);
+        }
+    }
+
     /// Lets a writer wait if freezing falls behind: first a little, in the end until it has caught
     /// up.
     ///
@@ -507,9 +588,19 @@ impl Inner {
             return Ok(());
         }
         if waiting < most {
-            self.work.pay(Duration::from_nanos(bytes * DELAY_NS * (waiting - most / 2) as u64));
+            let owed = Duration::from_nanos(bytes * DELAY_NS * (waiting - most / 2) as u64);
+            if let Some(slept) = self.work.pay(owed) {
+                self.counters.slope.add(slept);
+            }
             return Ok(());
         }
+        let begun = self.clock.now();
+        let done = self.wait_for_room(most);
+        self.counters.wall.add(self.clock.now().since(begun));
+        done
+    }
+
+    fn wait_for_room(&self, most: usize) -> Result<(), StoreError> {
         let (before, _) = self.work.attempts();
         loop {
             let seen = self.work.events();
@@ -551,7 +642,8 @@ impl Inner {
     pub(crate) fn save(&self, held: &mut Manifest, mut next: Manifest) -> Result<(), StoreError> {
         next.seconds = self.seconds.load(Relaxed).max(next.seconds);
         match next.save(&*self.directory) {
-            Ok(()) => {
+            Ok(bytes) => {
+                self.counters.manifest.fetch_add(bytes, Relaxed);
                 *held = next;
                 Ok(())
             }
@@ -574,6 +666,10 @@ impl Inner {
 
     /// Removes frozen segments that no run needs any more. `manifest` is the one that is locked.
     pub(crate) fn drop_dead_segments(&self, manifest: &mut Manifest) -> Result<(), StoreError> {
+        if !self.unreadable.is_empty() {
+            // Nobody knows what their runs lead to.
+            return Ok(());
+        }
         let live = live_segments(&self.current.get());
         let is_dead = |number: u64| !live.contains_key(&SegmentNumber(number));
         let (dead, kept): (Vec<u64>, Vec<u64>) =
@@ -586,7 +682,11 @@ impl Inner {
         self.save(manifest, next)?;
         self.current.change(|view| {
             let segments = Arc::make_mut(&mut view.segments);
-            dead.iter().for_each(|&number| drop(segments.remove(&SegmentNumber(number))));
+            for number in &dead {
+                if let Some(segment) = segments.remove(&SegmentNumber(*number)) {
+                    self.counters.values_read.fetch_add(segment.bytes_read(), Relaxed);
+                }
+            }
         });
         for number in dead {
             self.directory.remove(&segment::file_name(SegmentNumber(number)))?;

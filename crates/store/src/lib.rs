@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod check;
+mod checkpoint;
 mod cursor;
 mod entry;
 mod error;
@@ -20,7 +22,9 @@ mod options;
 pub mod pages;
 mod prefixes;
 pub mod run;
+mod salvage;
 mod snapshot;
+mod statistics;
 mod stripes;
 pub mod trial;
 mod view;
@@ -28,13 +32,21 @@ mod work;
 mod young;
 
 pub use batch::Batch;
+pub use check::{CheckProgress, CheckReport, Finding, check, check_at};
+pub use checkpoint::{Checkpoint, CheckpointProgress};
 pub use cursor::{Cursor, CursorOptions, Shown};
 pub use entry::{Entry, Expiry, KvsId, RecordPlace, RunNumber, SegmentNumber, Sequence, Value};
 pub use error::StoreError;
-pub use kvdb::Kvdb;
+pub use kvdb::{CompactProgress, Kvdb};
 pub use kvs::{Kvs, Matches};
 pub use options::{
     GROUP_BYTES_MAX, KEY_BYTES_MAX, KVS_MAX, KvdbOptions, KvsOptions, NAME_BYTES_MAX,
     VALUE_BYTES_MAX,
 };
+pub use pages::{KindCounts, PageCounts};
+pub use salvage::{SalvageReport, SalvagedKvs, salvage, salvage_at};
 pub use snapshot::Snapshot;
+pub use statistics::{
+    DebtStatistics, KvsStatistics, MediumStatistics, MemoryStatistics, ReadBytes, SpaceBytes,
+    Stall, StallStatistics, Statistics, WrittenBytes,
+};

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
 use crate::entry::{KvsId, RunNumber, SegmentNumber};
+use crate::log::segment;
+use crate::run;
 
 /// The manifest's name.
 pub(crate) const FILE: &str = "MANIFEST";
@@ -105,11 +107,12 @@ impl Manifest {
         manifest.map(Some).map_err(|error| damaged(error.to_string()))
     }
 
-    /// Puts it in the place of the one before, durably, with all names changed earlier.
+    /// Puts it in the place of the one before, durably, with all names changed earlier;
+    /// answers its bytes.
     ///
     /// # Errors
     /// If the disk fails: then either may be there.
-    pub(crate) fn save(&self, directory: &dyn Directory) -> Result<(), StoreError> {
+    pub(crate) fn save(&self, directory: &dyn Directory) -> Result<u64, StoreError> {
         let object = serde_json::to_string(self).map_err(|error| StoreError::Io {
             doing: "encode",
             path: directory.path().join(FILE),
@@ -117,8 +120,9 @@ impl Manifest {
             cause: error.into(),
         })?;
         let crc = checksum::crc32c(object.as_bytes());
-        directory.replace(FILE, format!("{object}\ncrc32c {crc:08x}\n").as_bytes())?;
-        Ok(())
+        let text = format!("{object}\ncrc32c {crc:08x}\n");
+        directory.replace(FILE, text.as_bytes())?;
+        Ok(text.len() as u64)
     }
 
     /// A `Kvs` by its number.
@@ -143,6 +147,18 @@ impl Manifest {
         let names: Vec<&str> = self.kvs.iter().map(|kvs| kvs.name.as_str()).collect();
         let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         StoreError::NoKvs { name: name.to_owned(), there }
+    }
+
+    /// Whether a file is the store's, or may be that of its log.
+    pub(crate) fn has_file(&self, name: &str) -> bool {
+        match (segment::number_of(name), run::number_of(name)) {
+            (Some(number), _) => {
+                let is_ahead = number.is_of_log() && number.0 >= self.log.first_segment;
+                is_ahead || self.segments.contains(&number.0)
+            }
+            (_, Some(RunNumber(number))) => self.kvs.iter().any(|kvs| kvs.runs.contains(&number)),
+            (None, None) => name == FILE,
+        }
     }
 
     /// The frozen segments.

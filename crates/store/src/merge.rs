@@ -7,8 +7,9 @@
 //! rewrites every entry that leads to a value, and so may move it.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use entresol_index::Direction;
 
@@ -16,7 +17,7 @@ use crate::StoreError;
 use crate::cursor::merged::{Merged, Taken};
 use crate::cursor::source::Source;
 use crate::entry::{Entry, Expiry, KvsId, RunNumber, SegmentNumber, Sequence, Value};
-use crate::kvdb::{Inner, live_segments};
+use crate::kvdb::{CompactProgress, Inner, live_segments};
 use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
 use crate::run::{self, RunOptions, RunWriter};
@@ -31,6 +32,8 @@ const LIKE_MIN: usize = 4;
 const LIVE_PERCENT_MIN: u64 = 70;
 /// Dead bytes that are not worth a merge.
 const DEAD_BYTES_MIN: u64 = 4 << 20;
+/// So many keys are merged before somebody is asked whether to go on.
+const KEYS_BETWEEN_QUESTIONS: u64 = 256;
 
 /// What is to be merged.
 #[derive(Debug)]
@@ -48,31 +51,78 @@ struct Plan {
 pub(crate) fn merge_one(inner: &Inner) -> Result<bool, StoreError> {
     let _held = inner.merging.lock();
     let view = inner.current.get();
-    let Some(plan) = plan(&view, inner.options.space_amplification_max) else { return Ok(false) };
-    merge(inner, &view, &plan)?;
-    Ok(true)
+    let Some(plan) = plan(inner, &view) else { return Ok(false) };
+    merge(inner, &view, &plan, &mut |_| true)
 }
 
-/// Merges all runs of every `Kvs`, and gives back what is dead.
+/// Merges all runs of every `Kvs`, and gives back what is dead; says whether it came to its end, or
+/// `progress` broke it off.
 ///
 /// # Errors
 /// If a disk fails, has no room, or what is read is damaged.
-pub(crate) fn merge_all(inner: &Inner) -> Result<(), StoreError> {
+pub(crate) fn merge_all(
+    inner: &Inner,
+    progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
+) -> Result<bool, StoreError> {
     let _held = inner.merging.lock();
-    let kvs: Vec<KvsId> = inner.current.get().runs.keys().copied().collect();
-    for kvs in kvs {
+    let all = |view: &View| -> Vec<Plan> {
+        let plans = inner.mergeable(view).map(|(kvs, _)| plan_of_all(view, *kvs));
+        plans.filter(|plan| plan.is_worth_it(view)).collect()
+    };
+    let first = inner.current.get();
+    let plans = all(&first);
+    let bytes = plans.iter().map(|plan| plan.bytes(&first)).sum();
+    let mut bytes_done = 0;
+    for plan in plans {
         let view = inner.current.get();
-        let runs = view.runs.get(&kvs).map_or(0, |runs| runs.len());
-        let plan = Plan { kvs, runs: 0..runs, moved: mostly_dead(&view) };
-        if runs > 1 || runs == 1 && leads_to(&view, kvs, &plan.moved) {
-            merge(inner, &view, &plan)?;
+        let plan = plan_of_all(&view, plan.kvs);
+        let of_plan = plan.bytes(&view);
+        let mut go_on = |share: f64| {
+            let bytes_done = bytes_done + (of_plan as f64 * share) as u64;
+            progress(CompactProgress { bytes_done: bytes_done.min(bytes), bytes }).is_continue()
+        };
+        if plan.is_worth_it(&view) && !merge(inner, &view, &plan, &mut go_on)? {
+            return Ok(false);
         }
+        bytes_done += of_plan;
     }
-    Ok(())
+    Ok(progress(CompactProgress { bytes_done: bytes, bytes }).is_continue())
 }
 
-fn plan(view: &View, amplification: f64) -> Option<Plan> {
-    let all = view.runs.iter().filter(|(_, runs)| !runs.is_empty());
+fn plan_of_all(view: &View, kvs: KvsId) -> Plan {
+    let runs = view.runs.get(&kvs).map_or(0, |runs| runs.len());
+    Plan { kvs, runs: 0..runs, moved: mostly_dead(view) }
+}
+
+impl Plan {
+    /// Whether merging all runs would change anything.
+    fn is_worth_it(&self, view: &View) -> bool {
+        self.runs.len() > 1 || self.runs.len() == 1 && leads_to(view, self.kvs, &self.moved)
+    }
+
+    /// The bytes of the runs.
+    fn bytes(&self, view: &View) -> u64 {
+        let all = view.runs.get(&self.kvs).map_or(&[][..], |runs| runs);
+        all[self.runs.clone()].iter().map(|run| run.run.summary().file_bytes).sum()
+    }
+}
+
+impl Inner {
+    /// The runs of each `Kvs` that may be merged.
+    fn mergeable<'a>(
+        &'a self,
+        view: &'a View,
+    ) -> impl Iterator<Item = (&'a KvsId, &'a Arc<Vec<Frozen>>)> + Clone {
+        let may_be = |kvs: &KvsId, runs: &Arc<Vec<Frozen>>| {
+            !runs.is_empty() && !self.unreadable.contains_key(kvs)
+        };
+        view.runs.iter().filter(move |(kvs, runs)| may_be(kvs, runs))
+    }
+}
+
+fn plan(inner: &Inner, view: &View) -> Option<Plan> {
+    let amplification = inner.options.space_amplification_max;
+    let all = inner.mergeable(view);
     let mut sizes = all.clone().map(|(kvs, runs)| {
         (*kvs, runs.iter().map(|run| run.run.summary().file_bytes).collect::<Vec<_>>())
     });
@@ -131,9 +181,16 @@ fn leads_to(view: &View, kvs: KvsId, segments: &BTreeSet<SegmentNumber>) -> bool
     view.runs.get(&kvs).is_some_and(|runs| bytes_in(runs, segments) > 0)
 }
 
-/// Carries out a plan that was made for a view. The caller holds the lock of those who merge.
-fn merge(inner: &Inner, view: &Arc<View>, plan: &Plan) -> Result<(), StoreError> {
-    let Some(all) = view.runs.get(&plan.kvs) else { return Ok(()) };
+/// Carries out a plan that was made for a view, as long as `go_on` wants to, which is told which
+/// share of it is done; says whether it came to its end. The caller holds the lock of those who
+/// merge.
+fn merge(
+    inner: &Inner,
+    view: &Arc<View>,
+    plan: &Plan,
+    go_on: &mut dyn FnMut(f64) -> bool,
+) -> Result<bool, StoreError> {
+    let Some(all) = view.runs.get(&plan.kvs) else { return Ok(true) };
     let old = &all[plan.runs.clone()];
     let has_oldest = plan.runs.end == all.len();
     let number = {
@@ -153,11 +210,15 @@ fn merge(inner: &Inner, view: &Arc<View>, plan: &Plan) -> Result<(), StoreError>
     let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);
     merged.seek(None)?;
     let mut values = ValueWriter::new(inner, plan.kvs);
+    let keys: u64 = old.iter().map(|run| run.run.summary().keys).sum();
+    let mut taken = 0;
     while let Some(Taken { version, is_gone }) = merged.take()? {
         inner.failure.check()?;
-        if inner.work.is_over() {
-            return Ok(());
+        let is_time = taken % KEYS_BETWEEN_QUESTIONS == 0;
+        if inner.work.is_over() || is_time && !go_on(taken as f64 / keys.max(1) as f64) {
+            return Ok(false);
         }
+        taken += 1;
         let Version { sequence, mut expiry, value } = version;
         let is_over = expiry != Expiry::NEVER && expiry.is_over(inner.now());
         let value = match value {
@@ -178,11 +239,17 @@ fn merge(inner: &Inner, view: &Arc<View>, plan: &Plan) -> Result<(), StoreError>
         }
         writer.push(&Entry { key: merged.key(), sequence, expiry, value })?;
     }
+    let moved = values.bytes();
     let segments = values.finish()?;
     writer.finish()?;
     inner.directory.sync()?;
     let run = Frozen::open(&inner.directory, number, &inner.pages)?;
-    install(inner, plan.kvs, old, run, segments)
+    let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
+    inner.counters.merge_read.fetch_add(read + moved, Relaxed);
+    inner.counters.moved.fetch_add(moved, Relaxed);
+    inner.counters.merge.fetch_add(run.run.summary().file_bytes, Relaxed);
+    install(inner, plan.kvs, old, run, segments)?;
+    Ok(true)
 }
 
 /// Puts a run in the place of those that it was merged from.

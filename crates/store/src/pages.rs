@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use entresol_base::sync::Mutex;
 use entresol_media::IoBuffer;
+use serde::Serialize;
 
 use crate::entry::RunNumber;
 
@@ -52,10 +53,11 @@ pub struct Pages {
     shards: Box<[Shard]>,
     usage: Arc<Usage>,
     buffers: Mutex<Vec<Lease>>,
+    read: AtomicU64,
 }
 
 /// What happened to blocks of one kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct KindCounts {
     /// How many were found in the cache.
     pub hits: u64,
@@ -66,7 +68,7 @@ pub struct KindCounts {
 }
 
 /// What a cache has done so far, and how large it is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct PageCounts {
     /// Blocks with entries.
     pub data: KindCounts,
@@ -90,7 +92,7 @@ impl Pages {
     pub fn new(cap_bytes: u64) -> Arc<Pages> {
         let usage = Arc::new(Usage::new(cap_bytes.max(CACHE_BYTES_MIN)));
         let shards = (0..SHARDS).map(|_| Shard::new()).collect();
-        Arc::new(Pages { shards, usage, buffers: Mutex::new(Vec::new()) })
+        Arc::new(Pages { shards, usage, buffers: Mutex::new(Vec::new()), read: AtomicU64::new(0) })
     }
 
     /// What the cache has done so far.
@@ -112,6 +114,16 @@ impl Pages {
         let over_bytes_most = bytes_most.saturating_sub(cap_bytes);
         let bytes = usage.bytes.load(Relaxed);
         PageCounts { data, index, filter, cap_bytes, bytes, bytes_most, over_bytes_most }
+    }
+
+    /// Counts bytes that were read of a run's file.
+    pub(crate) fn note_read(&self, bytes: u64) {
+        self.read.fetch_add(bytes, Relaxed);
+    }
+
+    /// How many were.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.read.load(Relaxed)
     }
 
     /// Forgets the blocks of a run that nobody reads any more. Takes time in proportion to all

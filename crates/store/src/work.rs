@@ -94,13 +94,17 @@ impl Work {
         self.waiting.store(waiting, Relaxed);
     }
 
-    /// Lets a writer wait for so long, now or together with a later one.
-    pub(crate) fn pay(&self, time: Duration) {
+    /// Lets a writer wait for so long, now or together with a later one; answers for how long he
+    /// did, if at all.
+    pub(crate) fn pay(&self, time: Duration) -> Option<Duration> {
         let time = time.as_nanos() as u64;
         let owed = self.debt.fetch_add(time, Relaxed) + time;
-        if owed >= DEBT_NS_MAX {
-            self.debt.fetch_sub(owed, Relaxed);
-            thread::sleep(Duration::from_nanos(owed));
+        if owed < DEBT_NS_MAX {
+            return None;
         }
+        self.debt.fetch_sub(owed, Relaxed);
+        let owed = Duration::from_nanos(owed);
+        thread::sleep(owed);
+        Some(owed)
     }
 }

@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use entresol_base::rng::Rng;
 use entresol_base::world::{World, WorldOptions};
 use entresol_media::disk::{Calls, Disk, DiskOptions, Effect, Failure, FaultPlan, fail_every_call};
 use entresol_store::{Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError};
@@ -161,39 +160,5 @@ fn a_full_disk_refuses_writes_keeps_reading_and_recovers() {
         let store = open(&world, &disk).expect("whole");
         let found = contents(&store.kvs("data").expect("there")).expect("readable");
         assert_eq!(found.len(), state.len() + 1, "{told}");
-    });
-}
-
-#[test]
-fn a_bit_that_turns_over_is_told_or_harmless() {
-    in_world(|world, disk| {
-        let store = create(&world, &disk);
-        let mut done = Vec::new();
-        script(&store, &mut done).expect("room");
-        let kvs = store.kvs("data").expect("there");
-        kvs.put(b"young", &[7; 500]).expect("room");
-        store.close().expect("durable");
-        let mut expected = done.last().expect("several").clone();
-        expected.insert(b"young".to_vec(), vec![7; 500]);
-        let mut rng = Rng::named(3, "flips");
-        let (mut told, mut harmless) = (0, 0);
-        for (name, bytes) in disk.contents() {
-            let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-            let mut at = rng.below(3);
-            while at < used as u64 {
-                let image = disk.reopen(&world, DiskOptions::default()).expect("a disk");
-                image.flip(&name, at, rng.below(8) as u8).expect("there");
-                let found = open(&world, &image).and_then(|store| contents(&store.kvs("data")?));
-                match found {
-                    Ok(found) => {
-                        assert_eq!(found, expected, "{name} at {at}");
-                        harmless += 1;
-                    }
-                    Err(_) => told += 1,
-                }
-                at += 1 + rng.below(24);
-            }
-        }
-        assert!(told > 200, "{told} flips were told, {harmless} harmless");
     });
 }

@@ -25,12 +25,13 @@ use crate::entry::{SegmentNumber, Sequence};
 use crate::failure::Failure;
 use crate::young::Generation;
 use order::{Order, Position};
-use record::Draft;
+use record::{Draft, HEADER_BYTES};
 use segment::{FIRST_RECORD, SEAL_BYTES, Segment};
 
 mod order;
 pub(crate) mod record;
 pub(crate) mod recover;
+pub(crate) mod scan;
 pub(crate) mod segment;
 
 /// How large things are.
@@ -72,10 +73,24 @@ struct Head {
     place: u32,
     used: u64,
     generation_used: u64,
+    /// The first write that it has, or is going to have.
+    generation_first: Sequence,
     next: Sequence,
     /// Segments that are not synced to their ends, the oldest first, and up to where they are. The
     /// last one is the newest of all.
     unsynced: VecDeque<(Arc<Segment>, u64)>,
+    written: Written,
+}
+
+/// What was written since the log began.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Written {
+    /// Records.
+    pub(crate) bytes: u64,
+    /// Keys and values in them.
+    pub(crate) user: u64,
+    /// Segments that were made while a writer waited.
+    pub(crate) made_late: u64,
 }
 
 /// A place for a write.
@@ -129,8 +144,10 @@ impl Log {
             place,
             used: FIRST_RECORD,
             generation_used: options.segment_bytes,
+            generation_first: Sequence(last.0 + 1),
             next: Sequence(last.0 + 1),
             unsynced: VecDeque::from([(segment.clone(), FIRST_RECORD)]),
+            written: Written::default(),
         };
         let position = Position { last, segment: number, end: FIRST_RECORD };
         Ok(Log {
@@ -146,6 +163,11 @@ impl Log {
             failure,
             rotated,
         })
+    }
+
+    /// What was written since the log began.
+    pub(crate) fn written(&self) -> Written {
+        self.head.lock().as_ref().map(|head| head.written).unwrap_or_default()
     }
 
     /// The last write that counts.
@@ -220,9 +242,11 @@ impl Log {
         if head.used + bytes + SEAL_BYTES > head.segment.len() {
             self.next(head, bytes)?;
         }
-        let Head { generation, segment, place, used, next, .. } = head;
+        let Head { generation, segment, place, used, next, written, .. } = head;
         let (offset, first) = (*used, *next);
         *used += bytes;
+        written.bytes += bytes;
+        written.user += bytes - records * HEADER_BYTES as u64;
         *next = Sequence(first.0 + records);
         let (generation, segment) = (generation.clone(), segment.clone());
         Ok(Reserved { generation, segment, place: *place, offset, first })
@@ -231,7 +255,9 @@ impl Log {
     /// Goes on in the next segment, which has room for `bytes`.
     fn next(&self, head: &mut Head, bytes: u64) -> Result<(), StoreError> {
         let needed = FIRST_RECORD + bytes + SEAL_BYTES;
-        let segment = Arc::new(self.segment_of(needed)?);
+        let (segment, is_late) = self.segment_of(needed)?;
+        head.written.made_late += u64::from(is_late);
+        let segment = Arc::new(segment);
         let full = head.generation_used >= self.options.generation_bytes;
         let place = if full { None } else { head.generation.add_segment(segment.clone()) };
         self.seal(head)?;
@@ -252,6 +278,7 @@ impl Log {
         head.place = generation.add_segment(segment.clone()).unwrap_or_default();
         head.segment = segment;
         head.generation_used = head.segment.len();
+        head.generation_first = head.next;
         head.begin();
         let closed = std::mem::replace(&mut head.generation, generation);
         (self.rotated)(&closed, &head.generation, Sequence(head.next.0 - 1));
@@ -265,17 +292,17 @@ impl Log {
         Ok(())
     }
 
-    /// A segment with at least so many bytes, whose name is durable.
-    fn segment_of(&self, bytes: u64) -> Result<Segment, StoreError> {
+    /// A segment with at least so many bytes, whose name is durable, and whether it was made now.
+    fn segment_of(&self, bytes: u64) -> Result<(Segment, bool), StoreError> {
         // Held meanwhile: segments are found again in the order of their numbers, so that nobody
         // may make one between the taking of a number and its use.
         let mut spare = self.spare.lock();
         match spare.take() {
-            Some(spare) if spare.len() >= bytes => return Ok(spare),
+            Some(spare) if spare.len() >= bytes => return Ok((spare, false)),
             Some(spare) => self.directory.remove(&segment::file_name(spare.number()))?,
             None => {}
         }
-        self.make_segment(bytes.max(self.options.segment_bytes))
+        Ok((self.make_segment(bytes.max(self.options.segment_bytes))?, true))
     }
 
     fn make_segment(&self, bytes: u64) -> Result<Segment, StoreError> {
@@ -296,21 +323,23 @@ impl Log {
         Ok(())
     }
 
-    /// Closes the generation that is written to, if it has anything.
+    /// Closes the generation that is written to, if it has anything; answers the last write that is
+    /// in a closed one.
     ///
     /// # Errors
     /// If there is no room.
-    pub(crate) fn close_generation(&self) -> Result<(), StoreError> {
+    pub(crate) fn close_generation(&self) -> Result<Sequence, StoreError> {
         self.failure.check()?;
         let mut head = self.head.lock();
         let head = head.as_mut().ok_or(StoreError::Closed)?;
-        if head.generation.is_empty() {
-            return Ok(());
+        let last = Sequence(head.next.0 - 1);
+        if head.next == head.generation_first {
+            return Ok(last);
         }
-        let segment = Arc::new(self.segment_of(0)?);
+        let segment = Arc::new(self.segment_of(0)?.0);
         self.seal(head)?;
         self.rotate(head, segment);
-        Ok(())
+        Ok(last)
     }
 
     /// Makes all writes durable that count now; answers up to which all are.

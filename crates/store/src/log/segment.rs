@@ -13,6 +13,7 @@
 //! still. Its records end with a seal, or with the first bytes that are no record.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use entresol_base::checksum;
 use entresol_index::Flow;
@@ -42,6 +43,8 @@ pub(crate) struct Segment {
     number: SegmentNumber,
     store: u64,
     bytes: Bytes,
+    /// Bytes that were read by requests.
+    read: AtomicU64,
 }
 
 /// What a header says.
@@ -81,6 +84,10 @@ pub(crate) fn number_of(name: &str) -> Option<SegmentNumber> {
 }
 
 impl Segment {
+    fn of(number: SegmentNumber, store: u64, bytes: Bytes) -> Segment {
+        Segment { number, store, bytes, read: AtomicU64::new(0) }
+    }
+
     /// Makes a segment of so many bytes. Its name is durable after the directory's sync only.
     ///
     /// # Errors
@@ -101,7 +108,7 @@ impl Segment {
         let crc = checksum::crc32c(&head[4..]);
         head[..4].copy_from_slice(&crc.to_le_bytes());
         file.write(MAGIC.len() as u64, &head);
-        let segment = Segment { number, store, bytes: Bytes::Mapped(file) };
+        let segment = Segment::of(number, store, Bytes::Mapped(file));
         segment.persist(0, FIRST_RECORD)?;
         Ok(segment)
     }
@@ -118,14 +125,28 @@ impl Segment {
     ) -> Result<Option<Segment>, StoreError> {
         let options = MapOptions { magic: Some(MAGIC), ..MapOptions::default() };
         let file = directory.map_file(&file_name(number), &options)?;
-        let segment = Segment { number, store, bytes: Bytes::Mapped(file) };
+        let segment = Segment::of(number, store, Bytes::Mapped(file));
         match segment.head()? {
             Some(head) => segment.checked(head).map(Some),
             None => Ok(None),
         }
     }
 
-    /// Opens a segment that is full.
+    /// Opens a segment whatever its header says: its records prove themselves.
+    ///
+    /// # Errors
+    /// If there is no such file, or it cannot be read.
+    pub(crate) fn open_unchecked(
+        directory: &dyn Directory,
+        store: u64,
+        number: SegmentNumber,
+    ) -> Result<Segment, StoreError> {
+        let file = directory.map_file(&file_name(number), &MapOptions::default())?;
+        Ok(Segment::of(number, store, Bytes::Mapped(file)))
+    }
+
+    /// Opens a segment that is full. A header that is damaged does not matter: records prove
+    /// themselves; see [`Segment::header_error`].
     ///
     /// # Errors
     /// If it cannot be read, or is another's.
@@ -134,13 +155,30 @@ impl Segment {
         store: u64,
         number: SegmentNumber,
     ) -> Result<Segment, StoreError> {
-        let options = BlockOptions { magic: Some(MAGIC), ..BlockOptions::default() };
-        let file = directory.open_block_file(&file_name(number), &options)?;
-        let segment = Segment { number, store, bytes: Bytes::Blocks(file) };
+        let file = directory.open_block_file(&file_name(number), &BlockOptions::default())?;
+        let segment = Segment::of(number, store, Bytes::Blocks(file));
         match segment.head()? {
             Some(head) => segment.checked(head),
-            None => Err(segment.damaged(8, "the header's checksum is wrong")),
+            None => Ok(segment),
         }
+    }
+
+    /// What is wrong with the header, if anything is.
+    pub(crate) fn header_error(&self) -> Option<StoreError> {
+        let mut magic = Vec::with_capacity(MAGIC.len());
+        match self.read(0, MAGIC.len(), &mut magic).and_then(|()| self.head()) {
+            Ok(_) if magic != MAGIC => Some(self.damaged(0, "it does not begin as segments do")),
+            Ok(Some(_)) => None,
+            Ok(None) => Some(self.damaged(8, "the header's checksum is wrong")),
+            Err(error) => Some(error),
+        }
+    }
+
+    /// The identity of the store that a segment says it belongs to.
+    pub(crate) fn store_of(directory: &dyn Directory, number: SegmentNumber) -> Option<u64> {
+        let segment = Segment::open_unchecked(directory, 0, number).ok()?;
+        let head = segment.head().ok()??;
+        (head.number == number.0).then_some(head.store)
     }
 
     /// The header, if its checksum is right.
@@ -181,6 +219,16 @@ impl Segment {
             Bytes::Mapped(file) => file.len(),
             Bytes::Blocks(file) => file.len(),
         }
+    }
+
+    /// Whether its bytes are mapped.
+    pub(crate) fn is_mapped(&self) -> bool {
+        matches!(self.bytes, Bytes::Mapped(_))
+    }
+
+    /// Bytes that were read of it by requests.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.read.load(Relaxed)
     }
 
     /// Where it lies.
@@ -252,6 +300,7 @@ impl Segment {
                 let end = (offset + len as u64).next_multiple_of(unit);
                 let mut buffer = file.buffer((end - begin) as usize);
                 let read = file.read_at(begin, &mut buffer);
+                self.read.fetch_add(end - begin, Relaxed);
                 let fail = |cause| self.failed("read", offset, cause);
                 let read = read.map_err(fail)?;
                 let skip = (offset - begin) as usize;

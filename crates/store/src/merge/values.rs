@@ -6,7 +6,7 @@ use crate::StoreError;
 use crate::entry::{KvsId, RecordPlace};
 use crate::kvdb::Inner;
 use crate::log::record::{Draft, Record};
-use crate::log::segment::{FIRST_RECORD, Segment};
+use crate::log::segment::{self, FIRST_RECORD, Segment};
 use crate::view::View;
 
 /// Writes records that stood elsewhere.
@@ -15,6 +15,7 @@ pub(super) struct ValueWriter<'a> {
     kvs: KvsId,
     segments: Vec<Arc<Segment>>,
     used: u64,
+    copied: u64,
     read: Vec<u8>,
     written: Vec<u8>,
 }
@@ -22,7 +23,7 @@ pub(super) struct ValueWriter<'a> {
 impl<'a> ValueWriter<'a> {
     pub(super) fn new(inner: &'a Inner, kvs: KvsId) -> ValueWriter<'a> {
         let (read, written) = (Vec::new(), Vec::new());
-        ValueWriter { inner, kvs, segments: Vec::new(), used: 0, read, written }
+        ValueWriter { inner, kvs, segments: Vec::new(), used: 0, copied: 0, read, written }
     }
 
     /// Writes the record that lies at a place in a view once more; answers where.
@@ -50,12 +51,27 @@ impl<'a> ValueWriter<'a> {
         draft.encode(segment.address(offset), header.sequence, false, &mut self.written);
         segment.write(offset, &self.written)?;
         self.used += bytes;
+        self.copied += bytes;
         Ok(RecordPlace { segment: segment.number(), offset, bytes: place.bytes })
     }
 
+    /// The bytes of all records that were copied.
+    pub(super) fn bytes(&self) -> u64 {
+        self.copied
+    }
+
     /// Makes what was written durable.
-    pub(super) fn finish(self) -> Result<Vec<Arc<Segment>>, StoreError> {
+    pub(super) fn finish(mut self) -> Result<Vec<Arc<Segment>>, StoreError> {
         self.segments.iter().try_for_each(|segment| segment.persist(0, segment.len()))?;
-        Ok(self.segments)
+        Ok(std::mem::take(&mut self.segments))
+    }
+}
+
+impl Drop for ValueWriter<'_> {
+    fn drop(&mut self) {
+        for segment in self.segments.drain(..) {
+            // Nobody knows of it; where it cannot be removed, the next opening does it.
+            let _ = self.inner.directory.remove(&segment::file_name(segment.number()));
+        }
     }
 }

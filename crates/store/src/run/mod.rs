@@ -25,6 +25,7 @@ mod filter;
 mod list;
 mod output;
 mod reader;
+pub(crate) mod scan;
 mod verify;
 mod view;
 mod walker;

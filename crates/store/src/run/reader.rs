@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use entresol_media::{BlockFile, BlockOptions, Directory};
+use entresol_media::{BlockFile, BlockOptions, Directory, IoBuffer};
 
 use crate::entry::{Expiry, RunNumber, SegmentNumber, Sequence, Value};
 use crate::error::StoreError;
@@ -21,7 +21,7 @@ use super::{
 };
 
 /// The most pages that a block can have: room for one entry beside a block that is nearly full.
-const BLOCK_PAGES_MAX: u64 =
+pub(super) const BLOCK_PAGES_MAX: u64 =
     ((INLINE_BYTES_MAX + KEY_BYTES_MAX + 9 * super::BLOCK_BYTES_MAX) / PAGE_BYTES) as u64;
 /// The most pages of a list, which is read as a whole.
 const LIST_PAGES_MAX: u64 = (64 << 20) / PAGE_BYTES as u64;
@@ -160,6 +160,19 @@ impl Run {
         }
     }
 
+    /// Reads bytes of the file as they are.
+    pub(crate) fn read_raw(&self, offset: u64, buffer: &mut IoBuffer) -> Result<(), StoreError> {
+        let page = offset / PAGE_BYTES as u64;
+        match self.file.read_at(offset, buffer) {
+            Ok(read) if read == buffer.len() => Ok(()),
+            Ok(_) => Err(self.blocks().damaged(page, "the file has become shorter")),
+            Err(cause) => {
+                let path = self.file.path().to_owned();
+                Err(StoreError::Io { doing: "read", path, offset, cause })
+            }
+        }
+    }
+
     /// Whether the filter leaves it open that the key is here.
     fn may_have(&self, key: &[u8]) -> Result<bool, StoreError> {
         let number = self.groups.partition_point(|group| *group.first <= *key);
@@ -261,9 +274,9 @@ fn held_bytes(groups: &[FilterGroup], prefixes: &[PrefixGone], summary: &RunSumm
 /// The blocks of a run's file.
 #[derive(Clone, Copy)]
 pub(super) struct Blocks<'a> {
-    file: &'a Arc<dyn BlockFile>,
-    pages: &'a Arc<Pages>,
-    run: RunNumber,
+    pub(super) file: &'a Arc<dyn BlockFile>,
+    pub(super) pages: &'a Arc<Pages>,
+    pub(super) run: RunNumber,
     /// The page behind the last block.
     pub(super) end: u64,
 }
@@ -359,6 +372,7 @@ impl Blocks<'_> {
         let bytes = pages as usize * PAGE_BYTES;
         let mut lease = self.pages.buffer(bytes);
         let read = self.file.read_at(offset, &mut lease.buffer);
+        self.pages.note_read(bytes as u64);
         match read {
             Ok(read) if read == bytes => Ok(lease),
             Ok(_) => Err(self.damaged(page, "the file ends in the middle of a block")),
@@ -453,7 +467,7 @@ impl Blocks<'_> {
         self.damaged(page, "a block is not what it should be")
     }
 
-    fn end_error(&self, page: u64, error: EndError) -> StoreError {
+    pub(super) fn end_error(&self, page: u64, error: EndError) -> StoreError {
         match error {
             EndError::Damaged(what) => self.damaged(page, what),
             EndError::Version(found) => {

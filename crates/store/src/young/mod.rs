@@ -8,7 +8,6 @@ use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use entresol_base::sync::RwLock;
@@ -48,9 +47,10 @@ pub(crate) struct Segments(Box<[OnceLock<Arc<Segment>>]>);
 pub(crate) struct Generation {
     segments: Arc<Segments>,
     trees: RwLock<BTreeMap<KvsId, Arc<Tree>>>,
+    /// What the trees lie in.
+    pools: RwLock<Vec<(KvsId, Arc<Pool<Direct>>)>>,
     prefixes: RwLock<BTreeMap<KvsId, Arc<Prefixes>>>,
     reserve_bytes: u64,
-    entries: AtomicU64,
 }
 
 /// A version that was found.
@@ -124,9 +124,9 @@ impl Generation {
         Generation {
             segments: Arc::new(Segments::new()),
             trees: RwLock::default(),
+            pools: RwLock::default(),
             prefixes: RwLock::default(),
             reserve_bytes: (bytes * INDEX_RESERVE).max(INDEX_RESERVE_MIN),
-            entries: AtomicU64::new(0),
         }
     }
 
@@ -142,11 +142,6 @@ impl Generation {
         self.segments.0[place].set(segment).ok().map(|()| place as u32)
     }
 
-    /// Whether nothing was entered.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries() == 0
-    }
-
     /// The `Kvs` that have data here.
     pub(crate) fn kvs(&self) -> Vec<KvsId> {
         let mut all: Vec<KvsId> = self.trees.read().keys().copied().collect();
@@ -156,9 +151,11 @@ impl Generation {
         all
     }
 
-    /// How many records were entered.
-    pub(crate) fn entries(&self) -> u64 {
-        self.entries.load(Relaxed)
+    /// The bytes of the indexes, or of that of one `Kvs`.
+    pub(crate) fn index_bytes(&self, of: Option<KvsId>) -> u64 {
+        let pools = self.pools.read();
+        let pools = pools.iter().filter(|(kvs, _)| of.is_none_or(|of| of == *kvs));
+        pools.map(|(_, pool)| pool.region().len() - pool.free_chunk_bytes()).sum()
     }
 
     fn tree(&self, kvs: KvsId) -> Option<Arc<Tree>> {
@@ -177,6 +174,7 @@ impl Generation {
         let pool = Arc::new(Pool::create(Arc::new(region), PoolOptions::default())?);
         let tree = Arc::new(SvTree::open_with(&pool, 0, Outside(Keys(self.segments.clone())))?);
         trees.insert(kvs, tree.clone());
+        self.pools.write().push((kvs, pool));
         Ok(tree)
     }
 
@@ -191,7 +189,6 @@ impl Generation {
         segment: u32,
         offset: u64,
     ) -> Result<(), StoreError> {
-        self.entries.fetch_add(1, Relaxed);
         if draft.kind == Kind::PrefixGone {
             self.prefixes_of(draft.kvs).add(draft.key, sequence);
             return Ok(());

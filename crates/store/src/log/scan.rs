@@ -1,0 +1,158 @@
+//! Going through a log to say what is in it, where it may be damaged; nothing is changed or held.
+
+use std::sync::Arc;
+
+use entresol_index::Flow;
+use entresol_media::Directory;
+
+use super::record::{HEADER_BYTES, Header, Kind, Record};
+use super::segment::{self, FIRST_RECORD, Segment};
+use crate::StoreError;
+use crate::entry::{RecordPlace, SegmentNumber, Sequence};
+use crate::manifest::Manifest;
+
+/// What was found of a log.
+#[derive(Debug, Default)]
+pub(crate) struct LogScan {
+    /// The last write that counts.
+    pub(crate) last: Sequence,
+    /// Writes that count.
+    pub(crate) records: u64,
+    /// Writes behind damage, which counted once.
+    pub(crate) behind: u64,
+    /// Segments that were looked at, and their bytes.
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    /// What is damaged: the file, where, and what.
+    pub(crate) damage: Option<(String, u64, String)>,
+}
+
+type Visit<'a> = dyn FnMut(&Record<'_>) -> Result<(), StoreError> + 'a;
+
+/// Shows the records of a log that are not frozen, in their order. If the log ends before a write
+/// that was durable, it shows behind that whatever records can still be found.
+///
+/// # Errors
+/// If the directory cannot be read, or `visit` fails.
+pub(crate) fn scan(
+    directory: &Arc<dyn Directory>,
+    manifest: &Manifest,
+    visit: &mut Visit<'_>,
+) -> Result<LogScan, StoreError> {
+    let names = directory.list()?;
+    let numbers = names.iter().filter_map(|entry| segment::number_of(&entry.name));
+    let is_of_log = |it: &SegmentNumber| it.is_of_log() && it.0 >= manifest.log.first_segment;
+    let mut numbers: Vec<SegmentNumber> = numbers.filter(is_of_log).collect();
+    numbers.sort_unstable();
+    let mut scan = Scan { directory, manifest, visit, found: LogScan::default(), end: None };
+    scan.found.last = Sequence(manifest.log.frozen);
+    scan.found.files = numbers.len() as u64;
+    let mut behind = Vec::new();
+    for number in numbers {
+        if scan.end.is_some() {
+            behind.push((number, FIRST_RECORD));
+        } else if let Some(from) = scan.segment(number)? {
+            behind.push((number, from));
+        }
+    }
+    let LogScan { last, damage, .. } = &mut scan.found;
+    if last.0 < manifest.log.durable && damage.is_none() {
+        let (file, offset, why) = scan.end.take().unwrap_or_else(|| {
+            (segment::file_name(SegmentNumber(manifest.log.first_segment)), 0, "it is missing")
+        });
+        let (last, durable) = (last.0, manifest.log.durable);
+        let what = format!("{why}: the log ends with write {last}, {durable} was durable");
+        *damage = Some((file, offset, what));
+    }
+    if scan.found.damage.is_some() {
+        for (number, from) in behind {
+            scan.search(number, from)?;
+        }
+    }
+    Ok(scan.found)
+}
+
+struct Scan<'a, 'v> {
+    directory: &'a Arc<dyn Directory>,
+    manifest: &'a Manifest,
+    visit: &'a mut Visit<'v>,
+    found: LogScan,
+    /// Where the log ends, and why there.
+    end: Option<(String, u64, &'static str)>,
+}
+
+impl Scan<'_, '_> {
+    /// Goes through a segment; if the log ends in it, answers behind where.
+    fn segment(&mut self, number: SegmentNumber) -> Result<Option<u64>, StoreError> {
+        let name = segment::file_name(number);
+        let segment = match Segment::open_mapped(&**self.directory, self.manifest.store, number) {
+            Ok(Some(segment)) => segment,
+            Ok(None) => {
+                self.end = Some((name, 8, "the checksum of the header is wrong"));
+                return Ok(Some(FIRST_RECORD));
+            }
+            Err(error) => {
+                self.found.damage = Some((name.clone(), error.offset(), error.reason()));
+                self.end = Some((name, 0, "it cannot be opened"));
+                return Ok(Some(FIRST_RECORD));
+            }
+        };
+        self.found.bytes += segment.len();
+        let end = segment.scan(&mut |group| self.group(group))?;
+        if end.is_sealed {
+            return Ok(None);
+        }
+        self.end = Some((name, end.offset, "no record begins here, or a damaged one"));
+        Ok(Some(end.offset))
+    }
+
+    fn group(&mut self, group: &[(RecordPlace, Record<'_>)]) -> Result<Flow, StoreError> {
+        let numbers = group.iter().zip(self.found.last.0 + 1..);
+        if numbers.into_iter().any(|((_, record), number)| record.header.sequence.0 != number) {
+            return Ok(Flow::Stop);
+        }
+        for (_, record) in group {
+            (self.visit)(record)?;
+            self.found.last = record.header.sequence;
+            self.found.records += 1;
+        }
+        Ok(Flow::On)
+    }
+
+    /// Shows what records there are behind a place, wherever they begin.
+    fn search(&mut self, number: SegmentNumber, from: u64) -> Result<(), StoreError> {
+        let directory = &**self.directory;
+        let Ok(segment) = Segment::open_unchecked(directory, self.manifest.store, number) else {
+            return Ok(());
+        };
+        let (mut at, mut bytes) = (from, Vec::new());
+        while at + HEADER_BYTES as u64 <= segment.len() {
+            let header = segment.header(at).ok().filter(|header| {
+                let fits = header.bytes() <= segment.len() - at;
+                fits && header.kind != Kind::Seal && header.sequence > self.found.last
+            });
+            let found = header.and_then(|header| self.record(&segment, at, header, &mut bytes));
+            let Some(record) = found else {
+                at += 1;
+                continue;
+            };
+            (self.visit)(&record)?;
+            self.found.last = record.header.sequence;
+            self.found.behind += 1;
+            at += record.header.bytes();
+        }
+        Ok(())
+    }
+
+    fn record<'a>(
+        &self,
+        segment: &Segment,
+        offset: u64,
+        header: Header,
+        bytes: &'a mut Vec<u8>,
+    ) -> Option<Record<'a>> {
+        let bytes_of_record = u32::try_from(header.bytes()).ok()?;
+        let place = RecordPlace { segment: segment.number(), offset, bytes: bytes_of_record };
+        segment.record(place, bytes).ok()
+    }
+}

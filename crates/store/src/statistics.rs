@@ -1,0 +1,344 @@
+//! What a store has done since it was opened, and what it holds now.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::StoreError;
+use crate::entry::KvsId;
+use crate::kvdb::{Inner, Kvdb, live_segments};
+use crate::pages::PageCounts;
+use crate::view::View;
+
+/// What a store has done since it was opened, and what it holds now.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Statistics {
+    /// For each medium: what was written and read, and what lies there.
+    pub media: Vec<MediumStatistics>,
+    /// What is held in DRAM.
+    pub memory: MemoryStatistics,
+    /// The cache of runs' blocks.
+    pub cache: PageCounts,
+    /// How often writers had to wait, and for what.
+    pub stalls: StallStatistics,
+    /// What is to be done behind the writers' backs.
+    pub debt: DebtStatistics,
+    /// Each `Kvs`.
+    pub kvs: Vec<KvsStatistics>,
+}
+
+/// What a store has done on a medium, and what it holds there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MediumStatistics {
+    /// The directory.
+    pub path: String,
+    /// Since the store was opened.
+    pub written: WrittenBytes,
+    /// Since the store was opened.
+    pub read: ReadBytes,
+    /// Now.
+    pub space: SpaceBytes,
+}
+
+/// Bytes that were written to a medium, by their causes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct WrittenBytes {
+    /// Keys and values that callers wrote: what the others are to be compared with. These are no
+    /// part of the sum.
+    pub user_bytes: u64,
+    /// Records of the log, keys and values included.
+    pub log_bytes: u64,
+    /// Runs of generations that were frozen.
+    pub freeze_bytes: u64,
+    /// Runs that others were merged into.
+    pub merge_bytes: u64,
+    /// Values that merging moved.
+    pub moved_bytes: u64,
+    /// Manifests.
+    pub manifest_bytes: u64,
+}
+
+impl WrittenBytes {
+    /// All that was written.
+    #[must_use]
+    pub const fn sum(&self) -> u64 {
+        let WrittenBytes { log_bytes, freeze_bytes, merge_bytes, .. } = *self;
+        log_bytes + freeze_bytes + merge_bytes + self.moved_bytes + self.manifest_bytes
+    }
+
+    /// Bytes written for each byte of keys and values; 0 if there was none.
+    #[must_use]
+    pub fn per_user_byte(&self) -> f64 {
+        if self.user_bytes == 0 { 0.0 } else { self.sum() as f64 / self.user_bytes as f64 }
+    }
+}
+
+/// Bytes that were read from a medium by requests. What lies in segments that are mapped still is
+/// read without one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ReadBytes {
+    /// Blocks of runs, merging included.
+    pub run_bytes: u64,
+    /// Values in segments, those that merging moved included.
+    pub value_bytes: u64,
+    /// What of both merging has read.
+    pub merge_bytes: u64,
+}
+
+/// What a store takes on a medium.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct SpaceBytes {
+    /// Segments of the log that are not frozen, to their ends.
+    pub log_bytes: u64,
+    /// Sorted runs.
+    pub run_bytes: u64,
+    /// Frozen segments, which values lie in.
+    pub value_bytes: u64,
+    /// What of the frozen segments runs lead to.
+    pub value_live_bytes: u64,
+    /// What of them nothing leads to.
+    pub value_dead_bytes: u64,
+    /// What the file system has room for besides; none if it does not say.
+    pub free_bytes: Option<u64>,
+}
+
+/// What a store holds in DRAM, beside what is mapped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryStatistics {
+    /// Indexes of data that is not frozen.
+    pub young_index_bytes: u64,
+    /// Cached blocks, what readers hold, and what is known of each run.
+    pub cache_bytes: u64,
+    /// The limit of that.
+    pub cache_bytes_max: u64,
+    /// Segments that are mapped: bytes of files, which the system may take back.
+    pub mapped_bytes: u64,
+}
+
+/// How often somebody waited, and how long.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Stall {
+    /// How often.
+    pub count: u64,
+    /// For how long together, in microseconds.
+    pub total_us: u64,
+    /// The longest, in microseconds.
+    pub longest_us: u64,
+}
+
+/// How often writers waited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct StallStatistics {
+    /// A little, since freezing was falling behind.
+    pub slope: Stall,
+    /// Until a generation was frozen, since too many waited.
+    pub wall: Stall,
+    /// For a sync, by the callers of `sync`.
+    pub sync: Stall,
+    /// Segments that were made while a writer waited, since none was there ahead.
+    pub segments_made_late: u64,
+}
+
+/// What is to be done behind the writers' backs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct DebtStatistics {
+    /// Generations that wait to be frozen.
+    pub generations_waiting: u64,
+    /// The bytes of their segments.
+    pub freeze_bytes: u64,
+    /// Runs beyond one for each `Kvs`.
+    pub runs_beyond_one: u64,
+    /// Bytes in runs that are not a `Kvs`'s oldest, hence largest: what merging has to rewrite.
+    pub merge_bytes: u64,
+}
+
+/// What is known of a `Kvs` without reading it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KvsStatistics {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub number: u32,
+    /// Its sorted runs.
+    pub runs: u64,
+    /// Their bytes.
+    pub run_bytes: u64,
+    /// Versions of keys in them: a key may have one in each.
+    pub versions: u64,
+    /// Those that say that their key is gone.
+    pub versions_gone: u64,
+    /// Those that end some day.
+    pub versions_expiring: u64,
+    /// Bytes of values beside their keys.
+    pub inline_bytes: u64,
+    /// Bytes of records in segments that its runs lead to.
+    pub value_bytes: u64,
+    /// The index of its data that is not frozen, in bytes of DRAM.
+    pub young_index_bytes: u64,
+}
+
+/// A stall that threads add to.
+#[derive(Debug, Default)]
+pub(crate) struct StallCount {
+    count: AtomicU64,
+    total_ns: AtomicU64,
+    longest_ns: AtomicU64,
+}
+
+impl StallCount {
+    pub(crate) fn add(&self, time: Duration) {
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.count.fetch_add(1, Relaxed);
+        self.total_ns.fetch_add(time, Relaxed);
+        self.longest_ns.fetch_max(time, Relaxed);
+    }
+
+    fn get(&self) -> Stall {
+        let us = |count: &AtomicU64| count.load(Relaxed) / 1000;
+        let count = self.count.load(Relaxed);
+        Stall { count, total_us: us(&self.total_ns), longest_us: us(&self.longest_ns) }
+    }
+}
+
+/// What threads count that do other things besides. None is on the path of every write: those are
+/// counted by the log, under the lock that each write takes.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) freeze: AtomicU64,
+    pub(crate) merge: AtomicU64,
+    pub(crate) moved: AtomicU64,
+    pub(crate) manifest: AtomicU64,
+    pub(crate) merge_read: AtomicU64,
+    /// What was read of segments that are no more.
+    pub(crate) values_read: AtomicU64,
+    pub(crate) slope: StallCount,
+    pub(crate) wall: StallCount,
+    pub(crate) sync: StallCount,
+}
+
+impl Kvdb {
+    /// What the store has done since it was opened, and what it holds now. It is put together from
+    /// counters and from what is known of each file: no data is read.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), entresol_store::StoreError> {
+    /// # let scratch = tempfile::tempdir().expect("a directory");
+    /// # let path = scratch.path().join("store");
+    /// use entresol_store::{Kvdb, KvdbOptions, KvsOptions};
+    ///
+    /// let store = Kvdb::create_at(&path, KvdbOptions::default())?;
+    /// let users = store.create_kvs("users", KvsOptions::default())?;
+    /// users.put(b"ada", b"1815")?;
+    /// let written = store.statistics()?.media[0].written;
+    /// assert_eq!((written.user_bytes, written.log_bytes), (7, 31));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the store is closed.
+    pub fn statistics(&self) -> Result<Statistics, StoreError> {
+        let inner = self.inner();
+        inner.check_open()?;
+        let manifest = inner.manifest.lock().clone();
+        let view = inner.current.get();
+        let cache = inner.pages.counts();
+        let kvs =
+            manifest.kvs.iter().map(|kvs| kvs_statistics(&view, KvsId(kvs.id), kvs.name.clone()));
+        let kvs: Vec<KvsStatistics> = kvs.collect();
+        let generations = view.generations();
+        let memory = MemoryStatistics {
+            young_index_bytes: generations.map(|it| it.index_bytes(None)).sum(),
+            cache_bytes: cache.bytes,
+            cache_bytes_max: cache.cap_bytes,
+            mapped_bytes: mapped_bytes(&view),
+        };
+        let counters = &inner.counters;
+        let stalls = StallStatistics {
+            slope: counters.slope.get(),
+            wall: counters.wall.get(),
+            sync: counters.sync.get(),
+            segments_made_late: inner.log.as_ref().map_or(0, |log| log.written().made_late),
+        };
+        let debt = debt(&view, &kvs);
+        let medium = inner.medium(&view);
+        Ok(Statistics { media: vec![medium], memory, cache, stalls, debt, kvs })
+    }
+}
+
+impl Inner {
+    fn medium(&self, view: &View) -> MediumStatistics {
+        let counters = &self.counters;
+        let log = self.log.as_ref().map(crate::log::Log::written).unwrap_or_default();
+        let written = WrittenBytes {
+            user_bytes: log.user,
+            log_bytes: log.bytes,
+            freeze_bytes: counters.freeze.load(Relaxed),
+            merge_bytes: counters.merge.load(Relaxed),
+            moved_bytes: counters.moved.load(Relaxed),
+            manifest_bytes: counters.manifest.load(Relaxed),
+        };
+        let values_read: u64 = view.segments.values().map(|segment| segment.bytes_read()).sum();
+        let read = ReadBytes {
+            run_bytes: self.pages.bytes_read(),
+            value_bytes: values_read + counters.values_read.load(Relaxed),
+            merge_bytes: counters.merge_read.load(Relaxed),
+        };
+        let path = self.directory.path().display().to_string();
+        MediumStatistics { path, written, read, space: self.space(view) }
+    }
+
+    fn space(&self, view: &View) -> SpaceBytes {
+        let young = view.generations().flat_map(|generation| generation.segments().iter());
+        let log_bytes = young.map(|segment| segment.len()).sum();
+        let runs = view.runs.values().flat_map(|runs| runs.iter());
+        let run_bytes = runs.map(|run| run.run.summary().file_bytes).sum();
+        let live = live_segments(view);
+        let value_bytes: u64 = view.segments.values().map(|segment| segment.len()).sum();
+        let value_live_bytes = live.values().sum::<u64>().min(value_bytes);
+        SpaceBytes {
+            log_bytes,
+            run_bytes,
+            value_bytes,
+            value_live_bytes,
+            value_dead_bytes: value_bytes - value_live_bytes,
+            free_bytes: self.directory.free_bytes().ok(),
+        }
+    }
+}
+
+fn kvs_statistics(view: &View, kvs: KvsId, name: String) -> KvsStatistics {
+    let runs = view.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter());
+    let all: Vec<_> = runs.map(|run| run.run.summary()).collect();
+    let live = all.iter().flat_map(|run| run.live.iter());
+    KvsStatistics {
+        name,
+        number: kvs.0,
+        runs: all.len() as u64,
+        run_bytes: all.iter().map(|run| run.file_bytes).sum(),
+        versions: all.iter().map(|run| run.entries).sum(),
+        versions_gone: all.iter().map(|run| run.gone).sum(),
+        versions_expiring: all.iter().map(|run| run.expiring).sum(),
+        inline_bytes: all.iter().map(|run| run.inline_bytes).sum(),
+        value_bytes: live.map(|live| live.bytes).sum(),
+        young_index_bytes: view.generations().map(|it| it.index_bytes(Some(kvs))).sum(),
+    }
+}
+
+fn mapped_bytes(view: &View) -> u64 {
+    let young = view.generations().flat_map(|generation| generation.segments().iter());
+    let all = young.chain(view.segments.values()).filter(|segment| segment.is_mapped());
+    all.map(|segment| segment.len()).sum()
+}
+
+fn debt(view: &View, kvs: &[KvsStatistics]) -> DebtStatistics {
+    let segments = view.closed.iter().flat_map(|(closed, _)| closed.segments().iter());
+    let newer = view.runs.values().flat_map(|runs| runs.split_last().map_or(&[][..], |it| it.1));
+    DebtStatistics {
+        generations_waiting: view.closed.len() as u64,
+        freeze_bytes: segments.map(|segment| segment.len()).sum(),
+        runs_beyond_one: kvs.iter().map(|kvs| kvs.runs.saturating_sub(1)).sum(),
+        merge_bytes: newer.map(|run| run.run.summary().file_bytes).sum(),
+    }
+}

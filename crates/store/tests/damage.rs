@@ -1,0 +1,330 @@
+//! Files that are not what was written: what is told of them, and what is saved.
+
+#![expect(clippy::expect_used, reason = "a test says what it expects")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use entresol_base::world::{World, WorldOptions};
+use entresol_media::disk::{Disk, DiskOptions};
+use entresol_store::{
+    CheckReport, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, SalvageReport, StoreError,
+    check, salvage,
+};
+
+/// All that a store holds, by `Kvs` and key.
+type State = BTreeMap<(String, Vec<u8>), Vec<u8>>;
+
+const NAMES: [&str; 2] = ["one", "two"];
+/// What the value of `big` consists of, which lies in a frozen segment.
+const BIG: u8 = 77;
+/// What that of `young` does, which lies in the log.
+const YOUNG: u8 = 99;
+
+fn options() -> KvdbOptions {
+    KvdbOptions {
+        segment_bytes: KvdbOptions::SEGMENT_BYTES_MIN,
+        generation_bytes: KvdbOptions::SEGMENT_BYTES_MIN,
+        page_cache_bytes: 256 << 10,
+        ..KvdbOptions::default()
+    }
+}
+
+/// Runs something in a world, with the disk of a closed store and what that holds.
+fn with_store(run: impl FnOnce(World, Disk, State) + 'static) {
+    let world = World::new(WorldOptions::seeded(1));
+    let within = world.clone();
+    let ran = world.run(move || {
+        let disk = Disk::new(&within, DiskOptions::default()).expect("a disk");
+        let state = fill(&within, &disk);
+        run(within, disk, state);
+    });
+    ran.expect("the world comes to its end");
+}
+
+/// Values beside their keys and apart, in runs, in a moved segment and in the log; keys that are
+/// gone, one by one and by their prefix.
+fn fill(world: &World, disk: &Disk) -> State {
+    let store = Kvdb::create(disk.root(), options(), Arc::new(world.clone())).expect("a store");
+    let mut state = State::new();
+    let kvs = NAMES.map(|name| {
+        let options = KvsOptions { inline_bytes: 16, ..KvsOptions::default() };
+        store.create_kvs(name, options).expect("a Kvs")
+    });
+    let mut put = |of: usize, key: &str, value: Vec<u8>| {
+        kvs[of].put(key.as_bytes(), &value).expect("room");
+        state.insert((NAMES[of].to_owned(), key.as_bytes().to_vec()), value);
+    };
+    for number in 0..12 {
+        put(0, &format!("key{number:02}"), vec![number + 1; [10, 40, 0][number as usize % 3]]);
+        put(1, &format!("key{number:02}"), vec![number + 1; [30, 2][number as usize % 2]]);
+    }
+    put(0, "big", vec![BIG; 300]);
+    store.compact().expect("room");
+    for number in 8..16 {
+        put(0, &format!("key{number:02}"), vec![number + 1; [20, 3][number as usize % 2]]);
+    }
+    kvs[1].delete(b"key03").expect("room");
+    kvs[1].delete_prefix(b"key1").expect("room");
+    state.retain(|(name, key), _| name != "two" || key != b"key03" && !key.starts_with(b"key1"));
+    store.compact().expect("room");
+    let [one, two] = kvs;
+    let mut put = |kvs: &Kvs, key: &str, value: Vec<u8>| {
+        kvs.put(key.as_bytes(), &value).expect("room");
+        state.insert((kvs.name().to_owned(), key.as_bytes().to_vec()), value);
+    };
+    put(&two, "first", vec![7; 5]);
+    put(&one, "young", vec![YOUNG; 150]);
+    put(&two, "last", vec![8; 5]);
+    one.delete(b"key00").expect("room");
+    state.remove(&("one".to_owned(), b"key00".to_vec()));
+    store.close().expect("durable");
+    state
+}
+
+fn contents(store: &Kvdb) -> Result<State, StoreError> {
+    let mut all = State::new();
+    for name in store.kvs_names() {
+        all.append(&mut contents_of(store, &name)?);
+    }
+    Ok(all)
+}
+
+fn contents_of(store: &Kvdb, name: &str) -> Result<State, StoreError> {
+    let mut all = State::new();
+    let mut cursor = store.kvs(name)?.cursor(CursorOptions::default())?;
+    while let Some((key, value)) = cursor.next()? {
+        all.insert((name.to_owned(), key.to_vec()), value.to_vec());
+    }
+    Ok(all)
+}
+
+/// Reads all that there is without changing the disk.
+fn read(world: &World, disk: &Disk) -> Result<State, StoreError> {
+    let store = Kvdb::open_read_only(disk.root(), options(), Arc::new(world.clone()))?;
+    contents(&store)
+}
+
+fn checked(disk: &Disk) -> CheckReport {
+    check(&disk.root(), &mut |_| {}).expect("a store")
+}
+
+/// Reads each `Kvs` by itself.
+fn read_each(world: &World, disk: &Disk) -> Vec<Result<State, StoreError>> {
+    let store = match Kvdb::open_read_only(disk.root(), options(), Arc::new(world.clone())) {
+        Ok(store) => store,
+        Err(error) => return vec![Err(error)],
+    };
+    let names = store.kvs_names();
+    names.iter().map(|name| contents_of(&store, name)).collect()
+}
+
+/// Which bits of a file are turned over: all of those that say something, and a sample of the rest.
+/// All bits of a run are turned over by a test of runs.
+fn bits_of(name: &str, bytes: &[u8]) -> Vec<(u64, u8)> {
+    let is_run = name.starts_with("run-");
+    let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    let one = |at: usize| (at / 16 % 8) as u8..(at / 16 % 8) as u8 + 1;
+    let bits = (0..bytes.len()).flat_map(|at| {
+        let says_something =
+            !is_run && (!(40..4096).contains(&at) || name == "MANIFEST") && at < used;
+        let bits = match says_something {
+            true => 0..8,
+            false if at % 16 == 5 => one(at),
+            false => 0..0,
+        };
+        bits.map(move |bit| (at as u64, bit))
+    });
+    bits.collect()
+}
+
+#[test]
+fn every_bit_that_turns_over_is_told_or_harmless() {
+    with_store(|world, disk, state| {
+        assert_eq!(read(&world, &disk).expect("whole"), state);
+        let report = checked(&disk);
+        assert_eq!((&report.findings[..], &report.remarks[..]), (&[][..], &[][..]));
+        let (mut told, mut harmless, mut checks) = (0u64, 0u64, 0u64);
+        for (name, bytes) in disk.contents() {
+            for (number, (at, bit)) in bits_of(&name, &bytes).into_iter().enumerate() {
+                disk.flip(&name, at, bit).expect("there");
+                let mut is_told = false;
+                for found in read_each(&world, &disk) {
+                    match found {
+                        Ok(found) => {
+                            let is_right =
+                                found.iter().all(|(key, value)| state.get(key) == Some(value));
+                            assert!(is_right, "{name} at {at}, bit {bit}");
+                        }
+                        Err(_) => is_told = true,
+                    }
+                }
+                if !is_told {
+                    let found = read(&world, &disk).expect("was readable");
+                    assert_eq!(found, state, "{name} at {at}, bit {bit}");
+                }
+                if is_told && number % 16 == 0 {
+                    assert!(!checked(&disk).is_whole(), "{name} at {at}, bit {bit}");
+                    checks += 1;
+                }
+                told += u64::from(is_told);
+                harmless += u64::from(!is_told);
+                disk.flip(&name, at, bit).expect("there");
+            }
+        }
+        assert!(
+            told > 15_000 && checks > 1000,
+            "{told} told, {harmless} harmless, {checks} checks"
+        );
+    });
+}
+
+/// Turns over a bit of the only place where some bytes stand.
+fn damage(disk: &Disk, bytes: &[u8]) -> (String, u64) {
+    let mut found = disk.contents().into_iter().flat_map(|(name, content)| {
+        let places = content.windows(bytes.len()).enumerate();
+        let places: Vec<usize> =
+            places.filter(|(_, there)| *there == bytes).map(|(at, _)| at).collect();
+        places.into_iter().map(move |at| (name.clone(), at as u64))
+    });
+    let (name, at) = found.next().expect("stands somewhere");
+    assert!(found.next().is_none(), "stands twice");
+    disk.flip(&name, at, 3).expect("there");
+    (name, at)
+}
+
+/// What is saved, with the report.
+fn saved(world: &World, disk: &Disk) -> (State, SalvageReport) {
+    let to = Disk::new(world, DiskOptions::default()).expect("a disk");
+    let before = disk.contents();
+    let clock = Arc::new(world.clone());
+    let report = salvage(&disk.root(), to.root(), options(), clock).expect("something");
+    assert!(before == disk.contents(), "what is damaged is left as it is");
+    assert_eq!(checked(&to).findings, []);
+    (read(world, &to).expect("whole"), report)
+}
+
+fn of(name: &str, key: &[u8]) -> (String, Vec<u8>) {
+    (name.to_owned(), key.to_vec())
+}
+
+#[test]
+fn a_whole_store_is_saved_as_it_is() {
+    with_store(|world, disk, state| {
+        let (found, report) = saved(&world, &disk);
+        assert_eq!(found, state);
+        assert_eq!(report.findings, []);
+        assert!(report.kvs.iter().all(|kvs| kvs.values_lost == 0 && !kvs.has_gaps), "{report:?}");
+    });
+}
+
+#[test]
+fn a_damaged_value_loses_its_key_and_no_other() {
+    with_store(|world, disk, mut state| {
+        let (name, at) = damage(&disk, &[BIG; 300]);
+        let report = checked(&disk);
+        let [finding] = &report.findings[..] else { panic!("{report:?}") };
+        assert_eq!(finding.file, name);
+        assert!(finding.offset <= at && at < finding.offset + 64, "{finding}");
+        assert_eq!(finding.lost, "the value of key \"big\" is lost");
+        let store = Kvdb::open_read_only(disk.root(), options(), Arc::new(world.clone()));
+        let store = store.expect("opens");
+        let one = store.kvs("one").expect("there");
+        assert!(matches!(one.get(b"big"), Err(StoreError::Damaged { .. })));
+        assert_eq!(one.get(b"key03").expect("readable"), state.get(&of("one", b"key03")).cloned());
+        drop(store);
+        let (found, report) = saved(&world, &disk);
+        state.remove(&of("one", b"big"));
+        assert_eq!(found, state);
+        assert_eq!((report.findings.len(), report.kvs[0].values_lost), (1, 1));
+    });
+}
+
+#[test]
+fn a_damaged_page_loses_what_lay_in_it_and_no_other_kvs() {
+    with_store(|world, disk, state| {
+        let runs = disk.contents().into_keys().filter(|name| name.starts_with("run-"));
+        for name in runs {
+            for page in 0..disk.contents()[&name].len() as u64 / 4096 {
+                disk.flip(&name, page * 4096 + 100, 0).expect("there");
+                let report = checked(&disk);
+                assert_eq!(report.findings.len(), 1, "{report:?}");
+                let finding = &report.findings[0];
+                assert_eq!((&finding.file, finding.offset), (&name, page * 4096), "{finding}");
+                let whole = read_each(&world, &disk).iter().filter(|it| it.is_ok()).count();
+                assert!(whole >= 1, "{name}, page {page}: the other Kvs can be read");
+                let (found, report) = saved(&world, &disk);
+                assert!(found.iter().all(|(key, value)| state.get(key) == Some(value)));
+                assert!(report.kvs.iter().filter(|kvs| kvs.has_gaps).count() == 1, "{report:?}");
+                // All entries of a Kvs lie in one block here.
+                assert!(found == state || found.len() < state.len() - 5, "page {page}");
+                disk.flip(&name, page * 4096 + 100, 0).expect("there");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_damaged_log_loses_the_write_that_was_hit() {
+    with_store(|world, disk, mut state| {
+        let (name, at) = damage(&disk, &[YOUNG; 150]);
+        assert!(read(&world, &disk).is_err());
+        let report = checked(&disk);
+        let [finding] = &report.findings[..] else { panic!("{report:?}") };
+        assert_eq!(finding.file, name);
+        assert!(finding.offset <= at && at < finding.offset + 64, "{finding}");
+        assert!(finding.lost.ends_with("1 writes before that can be read, and 2 behind it"));
+        let (found, report) = saved(&world, &disk);
+        state.remove(&of("one", b"young"));
+        assert_eq!(found, state);
+        assert_eq!((report.findings.len(), report.log_records), (1, 3));
+    });
+}
+
+#[test]
+fn a_lost_manifest_loses_names_only() {
+    with_store(|world, disk, state| {
+        disk.root().remove("MANIFEST").expect("there");
+        let report = checked(&disk);
+        let [finding] = &report.findings[..] else { panic!("{report:?}") };
+        assert_eq!((finding.file.as_str(), finding.what.as_str()), ("MANIFEST", "there is none"));
+        let (found, report) = saved(&world, &disk);
+        let renamed = |(name, key): &(String, Vec<u8>)| {
+            let name = if name == "one" { "kvs-1" } else { "kvs-2" };
+            (name.to_owned(), key.clone())
+        };
+        let expected: State = state.iter().map(|(key, it)| (renamed(key), it.clone())).collect();
+        assert!(found == expected, "{report:?}");
+    });
+}
+
+#[test]
+fn a_missing_segment_and_a_missing_run_are_told() {
+    with_store(|world, disk, state| {
+        let named = |end: &str, begin: &str| {
+            let mut names = disk.contents().into_keys();
+            names.find(|name| name.ends_with(end) && name.starts_with(begin)).expect("there")
+        };
+        let (segment, run) = (named(".segment", "46"), named("", "run-"));
+        disk.root().remove(&segment).expect("there");
+        disk.root().remove(&run).expect("there");
+        let report = checked(&disk);
+        let files: Vec<&str> = report.findings.iter().map(|it| it.file.as_str()).collect();
+        assert!(files.contains(&segment.as_str()) && files.contains(&run.as_str()), "{report:?}");
+        let (found, _) = saved(&world, &disk);
+        assert!(found.iter().all(|(key, value)| state.get(key) == Some(value)), "{found:?}");
+        assert!(!found.is_empty());
+    });
+}
+
+#[test]
+fn a_directory_without_a_store_is_told() {
+    let world = World::new(WorldOptions::seeded(1));
+    let within = world.clone();
+    let ran = world.run(move || {
+        let disk = Disk::new(&within, DiskOptions::default()).expect("a disk");
+        let none = check(&disk.root(), &mut |_| {});
+        assert!(matches!(none, Err(StoreError::NoStore { .. })), "{none:?}");
+    });
+    ran.expect("the world comes to its end");
+}
