@@ -51,6 +51,7 @@ impl Batch {
         value: &[u8],
         time: Option<Duration>,
     ) -> Result<&mut Batch, StoreError> {
+        kvs.check_there()?;
         check_sizes(key, value)?;
         let expiry = kvs.expiry(time);
         let kind = Draft::put(kvs.id(), key, value, expiry).kind;
@@ -64,6 +65,7 @@ impl Batch {
     /// # Errors
     /// If the key cannot be kept.
     pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) -> Result<&mut Batch, StoreError> {
+        kvs.check_there()?;
         check_sizes(key, &[])?;
         self.push_gone(kvs, Kind::Gone, key);
         Ok(self)
@@ -74,6 +76,7 @@ impl Batch {
     /// # Errors
     /// If no key could.
     pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) -> Result<&mut Batch, StoreError> {
+        kvs.check_there()?;
         check_sizes(prefix, &[])?;
         self.push_gone(kvs, Kind::PrefixGone, prefix);
         Ok(self)
@@ -128,6 +131,9 @@ impl Inner {
     /// If they are too large, there is no room, or an earlier write failed.
     pub(crate) fn append(&self, drafts: &[Draft<'_>]) -> Result<Sequence, StoreError> {
         let log = self.log()?;
+        if let Some(draft) = drafts.iter().find(|draft| self.is_dropped(draft.kvs)) {
+            return Err(StoreError::KvsDropped { name: format!("number {}", draft.kvs.0) });
+        }
         let bytes = drafts.iter().map(Draft::bytes).sum();
         if bytes > GROUP_BYTES_MAX {
             return Err(StoreError::Group { bytes, most: GROUP_BYTES_MAX });

@@ -113,6 +113,15 @@ pub enum StoreError {
         /// Those that there are.
         there: String,
     },
+    /// A handle of a `Kvs` that was dropped.
+    #[error("Kvs '{name}' was dropped; make it again, and use the handle that this gives")]
+    KvsDropped {
+        /// Its name.
+        name: String,
+    },
+    /// A transaction that is older than it may be.
+    #[error("the transaction is older than it was allowed to become; begin it again")]
+    Aged,
     /// A run of a `Kvs` cannot be opened.
     #[error(
         "Kvs '{name}' cannot be read: {what}; the others can, and `store salvage` copies what is \

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use entresol_base::hash::KeyHasher;
@@ -29,6 +29,7 @@ use crate::pages::Pages;
 use crate::run;
 use crate::statistics::Counters;
 use crate::stripes::Stripes;
+use crate::transaction::Transactions;
 use crate::view::{Current, Frozen, View};
 use crate::work::Work;
 use crate::young::Generation;
@@ -38,6 +39,8 @@ use crate::{Batch, Snapshot, StoreError, merge};
 const RETRY: Duration = Duration::from_millis(100);
 /// The longest that a thread sleeps without being told anything.
 const IDLE: Duration = Duration::from_secs(3600);
+/// So many numbers a `Kvs` can have.
+const KVS_NUMBERS: usize = 1 << 16;
 /// How long a writer waits for each byte, for each generation too many that waits to be frozen.
 const DELAY_NS: u64 = 4;
 
@@ -79,7 +82,7 @@ pub struct CompactProgress {
 pub(crate) struct Inner {
     pub(crate) directory: Arc<dyn Directory>,
     pub(crate) options: KvdbOptions,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     /// The latest time that was seen.
     seconds: AtomicU32,
     /// None if the store is only read.
@@ -92,6 +95,9 @@ pub(crate) struct Inner {
     pub(crate) merging: Mutex<()>,
     pub(crate) pages: Arc<Pages>,
     pub(crate) stripes: Stripes,
+    pub(crate) transactions: Transactions,
+    /// `Kvs` that were dropped since the store was opened, a bit for each number.
+    dropped: Box<[AtomicU64]>,
     pub(crate) work: Arc<Work>,
     pub(crate) failure: Arc<Failure>,
     pub(crate) counters: Counters,
@@ -254,7 +260,8 @@ impl Kvdb {
         }
     }
 
-    /// Drops a `Kvs` and all that is in it.
+    /// Drops a `Kvs` and all that is in it. Handles of it, and cursors that are made from now on,
+    /// are refused.
     ///
     /// # Errors
     /// If there is none of this name.
@@ -268,6 +275,7 @@ impl Kvdb {
         let mut next = manifest.clone();
         let dropped = next.kvs.remove(place);
         inner.save(manifest, next)?;
+        inner.set_dropped(KvsId(dropped.id));
         inner.current.change(|view| {
             view.runs.remove(&KvsId(dropped.id));
         });
@@ -305,12 +313,7 @@ impl Kvdb {
     /// # Errors
     /// If the disk fails; then nothing is written any more.
     pub fn sync(&self) -> Result<(), StoreError> {
-        let inner = &self.inner;
-        let log = inner.log()?;
-        let begun = inner.clock.now();
-        let done = log.sync();
-        inner.counters.sync.add(inner.clock.now().since(begun));
-        done.map(drop)
+        self.inner.sync()
     }
 
     /// Freezes all data and merges everything that can be merged. Writers may go on meanwhile.
@@ -464,6 +467,8 @@ impl Opening {
             merging: Mutex::new(()),
             pages,
             stripes: Stripes::new(),
+            transactions: Transactions::default(),
+            dropped: (0..KVS_NUMBERS / 64).map(|_| AtomicU64::new(0)).collect(),
             work,
             failure,
             counters: Counters::default(),
@@ -535,6 +540,31 @@ impl Inner {
     /// If the store cannot be written to.
     pub(crate) fn log_behind(&self) -> Result<&Log, StoreError> {
         self.log.as_ref().ok_or(StoreError::ReadOnly)
+    }
+
+    /// Makes everything durable that was acknowledged before.
+    ///
+    /// # Errors
+    /// If the disk fails; then nothing is written any more.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        let log = self.log()?;
+        let begun = self.clock.now();
+        let done = log.sync();
+        self.counters.sync.add(self.clock.now().since(begun));
+        done.map(drop)
+    }
+
+    /// Whether a `Kvs` was dropped since the store was opened.
+    #[inline]
+    pub(crate) fn is_dropped(&self, kvs: KvsId) -> bool {
+        let word = self.dropped.get(kvs.0 as usize / 64);
+        word.is_some_and(|word| word.load(Relaxed) >> (kvs.0 % 64) & 1 == 1)
+    }
+
+    fn set_dropped(&self, kvs: KvsId) {
+        if let Some(word) = self.dropped.get(kvs.0 as usize / 64) {
+            word.fetch_or(1 << (kvs.0 % 64), Relaxed);
+        }
     }
 
     /// Makes a segment for values that are moved. Its name is not durable yet.

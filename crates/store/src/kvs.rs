@@ -14,6 +14,7 @@ use crate::view::{Held, Version, View};
 use crate::{Snapshot, StoreError};
 
 /// A named ordered map from keys to values, in a [`Kvdb`](crate::Kvdb). Clones are the same one.
+/// Once it is dropped, or the store closed, all that it is asked for is refused.
 #[derive(Clone)]
 pub struct Kvs {
     inner: Arc<Inner>,
@@ -54,6 +55,16 @@ impl Kvs {
         &self.inner
     }
 
+    /// # Errors
+    /// If the store is closed, or the `Kvs` was dropped.
+    pub(crate) fn check_there(&self) -> Result<(), StoreError> {
+        self.inner.check_open()?;
+        match self.inner.is_dropped(self.id) {
+            true => Err(StoreError::KvsDropped { name: self.name.to_string() }),
+            false => Ok(()),
+        }
+    }
+
     /// When something ends that is written now.
     pub(crate) fn expiry(&self, time: Option<Duration>) -> Expiry {
         let seconds = match time {
@@ -82,6 +93,7 @@ impl Kvs {
         value: &[u8],
         time: Option<Duration>,
     ) -> Result<Sequence, StoreError> {
+        self.check_there()?;
         check_sizes(key, value)?;
         let _held = self.inner.stripes.lock(self.id, key);
         self.inner.append(&[Draft::put(self.id, key, value, self.expiry(time))])
@@ -92,6 +104,7 @@ impl Kvs {
     /// # Errors
     /// If there is no room, or an earlier write failed.
     pub fn delete(&self, key: &[u8]) -> Result<Sequence, StoreError> {
+        self.check_there()?;
         check_sizes(key, &[])?;
         let _held = self.inner.stripes.lock(self.id, key);
         self.inner.append(&[Draft::gone(self.id, Kind::Gone, key)])
@@ -102,6 +115,7 @@ impl Kvs {
     /// # Errors
     /// If there is no room, or an earlier write failed.
     pub fn delete_prefix(&self, prefix: &[u8]) -> Result<Sequence, StoreError> {
+        self.check_there()?;
         check_sizes(prefix, &[])?;
         let _held = self.inner.stripes.lock_every();
         self.inner.append(&[Draft::gone(self.id, Kind::PrefixGone, prefix)])
@@ -118,6 +132,7 @@ impl Kvs {
         known: Option<Sequence>,
         value: &[u8],
     ) -> Result<Sequence, StoreError> {
+        self.check_there()?;
         check_sizes(key, value)?;
         let _held = self.inner.stripes.lock(self.id, key);
         let view = self.inner.current.get();
@@ -142,7 +157,7 @@ impl Kvs {
     /// # Errors
     /// If a disk fails, or what is read is damaged.
     pub fn get_into(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool, StoreError> {
-        self.inner.check_open()?;
+        self.check_there()?;
         let view = self.inner.current.get();
         Ok(self.inner.get(&view, self.id, key, Sequence::MAX, out)?.is_some())
     }
@@ -152,7 +167,7 @@ impl Kvs {
     /// # Errors
     /// If a disk fails, or what is read is damaged.
     pub fn get_with_token(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Sequence)>, StoreError> {
-        self.inner.check_open()?;
+        self.check_there()?;
         let mut value = Vec::new();
         let view = self.inner.current.get();
         let found = self.inner.get(&view, self.id, key, Sequence::MAX, &mut value)?;
@@ -164,7 +179,7 @@ impl Kvs {
     /// # Errors
     /// If a disk fails, or what is read is damaged.
     pub fn get_at(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.inner.check_open()?;
+        self.check_there()?;
         let mut value = Vec::new();
         let (view, at) = snapshot.parts();
         Ok(self.inner.get(view, self.id, key, at, &mut value)?.map(|_| value))
@@ -175,7 +190,7 @@ impl Kvs {
     /// # Errors
     /// If a disk fails, or what is read is damaged.
     pub fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        self.inner.check_open()?;
+        self.check_there()?;
         let snapshot = Snapshot::of(&self.inner);
         keys.iter().map(|key| self.get_at(&snapshot, key)).collect()
     }
@@ -202,7 +217,7 @@ impl Kvs {
     /// # Errors
     /// If the store is closed.
     pub fn cursor(&self, options: CursorOptions) -> Result<Cursor, StoreError> {
-        self.inner.check_open()?;
+        self.check_there()?;
         self.cursor_at(&Snapshot::of(&self.inner), options)
     }
 
@@ -215,7 +230,7 @@ impl Kvs {
         snapshot: &Snapshot,
         options: CursorOptions,
     ) -> Result<Cursor, StoreError> {
-        self.inner.check_open()?;
+        self.check_there()?;
         Ok(Cursor::new(self, snapshot, options))
     }
 }

@@ -26,6 +26,7 @@ mod salvage;
 mod snapshot;
 mod statistics;
 mod stripes;
+mod transaction;
 pub mod trial;
 mod view;
 mod work;
@@ -50,3 +51,4 @@ pub use statistics::{
     DebtStatistics, KvsStatistics, MediumStatistics, MemoryStatistics, ReadBytes, SpaceBytes,
     Stall, StallStatistics, Statistics, WrittenBytes,
 };
+pub use transaction::{Transaction, TransactionOptions};

@@ -192,7 +192,7 @@ fn merge(
 ) -> Result<bool, StoreError> {
     let Some(all) = view.runs.get(&plan.kvs) else { return Ok(true) };
     let old = &all[plan.runs.clone()];
-    let has_oldest = plan.runs.end == all.len();
+    let has_oldest = plan.runs.end == all.len() && !may_be_asked_for(inner, old);
     let number = {
         let manifest = &mut *inner.manifest.lock();
         manifest.take_run()
@@ -250,6 +250,12 @@ fn merge(
     inner.counters.merge.fetch_add(run.run.summary().file_bytes, Relaxed);
     install(inner, plan.kvs, old, run, segments)?;
     Ok(true)
+}
+
+/// Whether a transaction may have to notice what is in runs. Those that begin later see all of it.
+fn may_be_asked_for(inner: &Inner, runs: &[Frozen]) -> bool {
+    let greatest = runs.iter().map(|run| run.run.summary().sequence_greatest).max();
+    greatest > Some(inner.transactions.horizon(inner.clock.now()))
 }
 
 /// Puts a run in the place of those that it was merged from.

@@ -149,6 +149,8 @@ pub struct DebtStatistics {
     pub freeze_bytes: u64,
     /// Runs beyond one for each `Kvs`.
     pub runs_beyond_one: u64,
+    /// Transactions that were begun and are neither committed nor given up.
+    pub transactions: u64,
     /// Bytes in runs that are not a `Kvs`'s oldest, hence largest: what merging has to rewrite.
     pub merge_bytes: u64,
 }
@@ -261,7 +263,8 @@ impl Kvdb {
             sync: counters.sync.get(),
             segments_made_late: inner.log.as_ref().map_or(0, |log| log.written().made_late),
         };
-        let debt = debt(&view, &kvs);
+        let transactions = inner.transactions.count();
+        let debt = DebtStatistics { transactions, ..debt(&view, &kvs) };
         let medium = inner.medium(&view);
         Ok(Statistics { media: vec![medium], memory, cache, stalls, debt, kvs })
     }
@@ -340,5 +343,6 @@ fn debt(view: &View, kvs: &[KvsStatistics]) -> DebtStatistics {
         freeze_bytes: segments.map(|segment| segment.len()).sum(),
         runs_beyond_one: kvs.iter().map(|kvs| kvs.runs.saturating_sub(1)).sum(),
         merge_bytes: newer.map(|run| run.run.summary().file_bytes).sum(),
+        transactions: 0,
     }
 }

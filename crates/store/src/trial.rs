@@ -18,7 +18,10 @@ use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_media::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Report, Subject};
 use entresol_media::disk::{Disk, DiskOptions, SectorSize};
 
-use crate::{Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError};
+use crate::{
+    Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError, Transaction,
+    TransactionOptions,
+};
 
 /// The `Kvs` of a history.
 const NAMES: [&str; 2] = ["one", "two"];
@@ -31,6 +34,9 @@ const INLINE_BYTES: u32 = 100;
 pub enum Op {
     /// Writes; several are a batch.
     Write(Vec<Change>),
+    /// Writes in a transaction, which is given up if it is not to be committed. There is no prefix
+    /// among them.
+    Transact(Vec<Change>, bool),
     /// Makes all durable.
     Sync,
     /// Freezes and merges everything.
@@ -81,6 +87,10 @@ impl fmt::Display for Op {
                     }
                 }
                 Ok(())
+            }
+            Op::Transact(changes, commits) => {
+                let end = if *commits { "commit" } else { "give up" };
+                write!(f, "transaction: {}, {end}", Op::Write(changes.clone()))
             }
             Op::Sync => write!(f, "sync"),
             Op::Compact => write!(f, "compact"),
@@ -162,6 +172,11 @@ fn op(rng: &mut Rng, number: u8) -> Op {
         6..=7 => {
             let changes = 1 + rng.below(5);
             Op::Write((0..changes).map(|_| change(rng, number)).collect())
+        }
+        8..=9 => {
+            let changes = (0..1 + rng.below(5)).map(|_| change(rng, number));
+            let changes = changes.filter(|change| change.to != To::PrefixGone).collect();
+            Op::Transact(changes, !rng.one_in(4))
         }
         _ => Op::Write(vec![change(rng, number)]),
     }
@@ -386,9 +401,13 @@ fn carry_out(
     let mut deaths = shared.world.rng("deaths");
     for op in ops {
         match op {
-            Op::Write(changes) => {
+            Op::Transact(changes, false) => drop(begun(&store, changes)?),
+            Op::Write(changes) | Op::Transact(changes, _) => {
                 shared.expected().in_flight = Some(changes.clone());
-                write(&store, changes)?;
+                match op {
+                    Op::Transact(..) => drop(begun(&store, changes)?.commit()?),
+                    _ => write(&store, changes)?,
+                }
                 let now = shared.world.now();
                 let expected = &mut *shared.expected();
                 let changes = expected.in_flight.take();
@@ -425,6 +444,27 @@ fn died(disk: &Disk, shared: &Shared) -> Result<(), StoreError> {
     let store = open(&image)?;
     let found = contents(&store).and_then(|found| shared.expected().check_all(&found));
     found.map_err(|what| StoreError::Internal { what })
+}
+
+/// A transaction that has made changes.
+fn begun(store: &Kvdb, changes: &[Change]) -> Result<Transaction, StoreError> {
+    let mut transaction = store.transaction(TransactionOptions::default())?;
+    for Change { kvs, key, to } in changes {
+        let kvs = store.kvs(NAMES[*kvs])?;
+        let value = match to {
+            To::Value(value) => Some(value),
+            To::Gone | To::PrefixGone => None,
+        };
+        match value {
+            Some(value) => transaction.put(&kvs, key, value)?,
+            None => transaction.delete(&kvs, key)?,
+        }
+        if transaction.get(&kvs, key)?.as_ref() != value {
+            let what = "a transaction does not see what it has written".to_owned();
+            return Err(StoreError::Internal { what });
+        }
+    }
+    Ok(transaction)
 }
 
 fn write(store: &Kvdb, changes: &[Change]) -> Result<(), StoreError> {

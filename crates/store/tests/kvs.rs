@@ -117,6 +117,35 @@ fn a_prefix_goes_as_a_whole_and_what_comes_later_stays() {
 }
 
 #[test]
+fn a_kvs_that_was_dropped_refuses_whatever_it_is_asked_for() {
+    let place = Place::new();
+    let store = place.create();
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    kvs.put(b"a", b"1").expect("room");
+    let mut batch = Batch::new();
+    batch.put(&kvs, b"b", b"2").expect("small");
+    store.drop_kvs("data").expect("there");
+    let dropped = |error: StoreError| {
+        assert!(matches!(error, StoreError::KvsDropped { .. }), "{error}");
+        assert!(error.to_string().contains("dropped; make it again"), "{error}");
+    };
+    dropped(kvs.put(b"a", b"1").expect_err("dropped"));
+    dropped(kvs.delete(b"a").expect_err("dropped"));
+    dropped(kvs.get(b"a").expect_err("dropped"));
+    dropped(kvs.cursor(CursorOptions::default()).expect_err("dropped"));
+    dropped(store.write(&batch).expect_err("dropped"));
+    dropped(batch.delete(&kvs, b"c").expect_err("dropped"));
+    let again = store.create_kvs("data", KvsOptions::default()).expect("the name is free");
+    again.put(b"b", b"3").expect("room");
+    assert_eq!(all(&again, false), [(b"b".to_vec(), b"3".to_vec())]);
+    dropped(kvs.put(b"a", b"1").expect_err("dropped"));
+    store.close().expect("durable");
+    let store = place.open();
+    let data = store.kvs("data").expect("there");
+    assert_eq!(all(&data, false), [(b"b".to_vec(), b"3".to_vec())]);
+}
+
+#[test]
 fn time_ends_keys_and_never_brings_them_back() {
     let place = Place::new();
     let store = place.create();

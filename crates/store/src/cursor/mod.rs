@@ -8,6 +8,7 @@ use entresol_index::Direction;
 use crate::entry::{Expiry, Sequence};
 use crate::kvdb::Inner;
 use crate::kvs::Kvs;
+use crate::transaction::Own;
 use crate::view::{Held, Version, View};
 use crate::{KvsId, Snapshot, StoreError};
 use merged::{Merged, Taken};
@@ -42,10 +43,22 @@ pub struct Cursor {
     /// Where the walk begins: the next key to be shown, if it is there; none is an end.
     from: Option<Vec<u8>>,
     is_started: bool,
+    /// What the transaction that it belongs to has written.
+    own: Option<Arc<Own>>,
 }
 
 impl Cursor {
     pub(crate) fn new(kvs: &Kvs, snapshot: &Snapshot, options: CursorOptions) -> Cursor {
+        Cursor::with_own(kvs, snapshot, options, None)
+    }
+
+    /// A cursor of a transaction that has written something.
+    pub(crate) fn with_own(
+        kvs: &Kvs,
+        snapshot: &Snapshot,
+        options: CursorOptions,
+        own: Option<Arc<Own>>,
+    ) -> Cursor {
         let (view, at) = snapshot.parts();
         let mut cursor = Cursor {
             inner: kvs.inner().clone(),
@@ -56,6 +69,7 @@ impl Cursor {
             merged: Merged::default(),
             from: None,
             is_started: false,
+            own,
         };
         cursor.begin();
         cursor
@@ -77,7 +91,8 @@ impl Cursor {
             let source = Source::run(&frozen.run, at, direction);
             (source, Some(frozen.prefixes.clone()))
         });
-        self.merged = Merged::new(young.chain(runs).collect(), direction, at);
+        let own = self.own.iter().map(|own| (Source::own(own.clone(), direction), None));
+        self.merged = Merged::new(own.chain(young).chain(runs).collect(), direction, at);
         self.is_started = false;
         self.from = None;
     }
@@ -93,9 +108,13 @@ impl Cursor {
     /// was shown last.
     ///
     /// # Errors
-    /// If the store is closed.
+    /// If the store is closed, or the cursor is a transaction's, which sees what it saw first.
     pub fn update(&mut self) -> Result<(), StoreError> {
         self.inner.check_open()?;
+        if self.own.is_some() {
+            let what = "a cursor of a transaction cannot be updated; make another".to_owned();
+            return Err(StoreError::Options { what });
+        }
         let snapshot = Snapshot::of(&self.inner);
         let (view, at) = snapshot.parts();
         (self.view, self.at) = (view.clone(), at);

@@ -9,6 +9,7 @@ use entresol_index::{Direction, Flow};
 use crate::StoreError;
 use crate::entry::{KvsId, Sequence};
 use crate::run::{self, Run};
+use crate::transaction::Own;
 use crate::view::{Held, Version};
 use crate::young::{Found, Generation};
 
@@ -18,8 +19,17 @@ const KEYS_AT_ONCE: usize = 32;
 /// Newest versions in the order of their keys.
 #[derive(Debug)]
 pub(crate) enum Source {
+    Own(Box<OfOwn>),
     Young(Box<Young>),
     Run(Box<OfRun>),
+}
+
+/// What a transaction has written itself.
+#[derive(Debug)]
+pub(crate) struct OfOwn {
+    own: Arc<Own>,
+    direction: Direction,
+    key: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
@@ -41,6 +51,10 @@ pub(crate) struct OfRun {
 }
 
 impl Source {
+    pub(crate) fn own(own: Arc<Own>, direction: Direction) -> Source {
+        Source::Own(Box::new(OfOwn { own, direction, key: None }))
+    }
+
     pub(crate) fn young(
         generation: Arc<Generation>,
         kvs: KvsId,
@@ -58,6 +72,10 @@ impl Source {
     /// Sets it to the first key at or behind a bound, in its direction; without one to the first.
     pub(crate) fn seek(&mut self, bound: Option<(&[u8], bool)>) -> Result<(), StoreError> {
         match self {
+            Source::Own(own) => {
+                own.seek(bound);
+                Ok(())
+            }
             Source::Young(young) => young.seek(bound),
             Source::Run(run) => run.seek(bound),
         }
@@ -66,6 +84,7 @@ impl Source {
     /// The key that it is at; none at the end.
     pub(crate) fn key(&self) -> Option<&[u8]> {
         match self {
+            Source::Own(own) => own.key.as_deref(),
             Source::Young(young) => young.taken.front().map(|(key, _)| key.as_slice()),
             Source::Run(run) => run.key.as_deref(),
         }
@@ -74,6 +93,7 @@ impl Source {
     /// The newest version of that key; a value beside it is appended to `out`.
     pub(crate) fn version(&self, out: &mut Vec<u8>) -> Option<Version> {
         match self {
+            Source::Own(own) => own.version(out),
             Source::Young(young) => young.taken.front().map(|(_, found)| Version {
                 sequence: found.sequence,
                 expiry: found.expiry,
@@ -90,9 +110,48 @@ impl Source {
     /// Goes on to the next key.
     pub(crate) fn advance(&mut self) -> Result<(), StoreError> {
         match self {
+            Source::Own(own) => {
+                own.advance();
+                Ok(())
+            }
             Source::Young(young) => young.advance(),
             Source::Run(run) => run.advance(),
         }
+    }
+}
+
+impl OfOwn {
+    fn seek(&mut self, bound: Option<(&[u8], bool)>) {
+        let bound = match bound {
+            None => Bound::Unbounded,
+            Some((key, true)) => Bound::Included(key),
+            Some((key, false)) => Bound::Excluded(key),
+        };
+        let keys = |range: (Bound<&[u8]>, Bound<&[u8]>)| self.own.range::<[u8], _>(range);
+        let found = match self.direction {
+            Direction::Forward => keys((bound, Bound::Unbounded)).next(),
+            Direction::Backward => keys((Bound::Unbounded, bound)).next_back(),
+        };
+        self.key = found.map(|(key, _)| key.clone());
+    }
+
+    fn advance(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.seek(Some((&key, false)));
+        }
+    }
+
+    /// Newer than all that counts.
+    fn version(&self, out: &mut Vec<u8>) -> Option<Version> {
+        let write = self.own.get(self.key.as_deref()?)?;
+        let value = match &write.value {
+            Some(value) => {
+                out.extend_from_slice(value);
+                Held::Here
+            }
+            None => Held::Gone,
+        };
+        Some(Version { sequence: Sequence::MAX, expiry: write.expiry, value })
     }
 }
 

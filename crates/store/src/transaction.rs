@@ -1,0 +1,353 @@
+//! Transactions: reads of one time, and writes that count together, unless somebody else has
+//! changed one of their keys since.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_base::Nanos;
+use entresol_base::sync::Mutex;
+
+use crate::cursor::{Cursor, CursorOptions};
+use crate::entry::{Expiry, KvsId, Sequence};
+use crate::kvdb::{Inner, Kvdb};
+use crate::kvs::Kvs;
+use crate::log::record::{Draft, HEADER_BYTES, Kind};
+use crate::options::{GROUP_BYTES_MAX, check_sizes};
+use crate::view::View;
+use crate::{Snapshot, StoreError};
+
+/// How a transaction is begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransactionOptions {
+    /// After so long it can only be given up: what it sees takes space as long as it may be used.
+    pub age_max: Duration,
+    /// The most bytes that its writes may take in memory.
+    pub bytes_max: u64,
+}
+
+impl Default for TransactionOptions {
+    fn default() -> TransactionOptions {
+        TransactionOptions { age_max: Duration::from_secs(300), bytes_max: 64 << 20 }
+    }
+}
+
+/// What a transaction has written of a `Kvs`.
+pub(crate) type Own = BTreeMap<Vec<u8>, OwnWrite>;
+
+/// A write that does not count yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OwnWrite {
+    /// None: the key is gone.
+    pub(crate) value: Option<Vec<u8>>,
+    pub(crate) expiry: Expiry,
+}
+
+/// Reads and writes of one or several [`Kvs`] of a store that happen at once or not at all.
+///
+/// **Snapshot isolation.** It sees the store as it was when it began, and its own writes. It is
+/// committed only if none of the keys that it has written was changed by anybody since it began:
+/// of several transactions that write one key, the first that is committed wins, and the others get
+/// [`StoreError::Conflict`]. Plain writes and batches count as others, too, and never wait.
+///
+/// What it has only *read* may have changed when it is committed. So two transactions that each
+/// read what the other one writes may both be committed, which no order of the two explains (write
+/// skew). Where that matters, write what was read as well.
+///
+/// It can put and delete keys; removing all keys with a prefix is for [`Kvs::delete_prefix`].
+///
+/// In the log its writes are one group: after a crash all of them are there or none. Dropped
+/// without a commit, it has done nothing.
+///
+/// ```
+/// # fn main() -> Result<(), entresol_store::StoreError> {
+/// # let scratch = tempfile::tempdir().expect("a directory");
+/// # let path = scratch.path().join("store");
+/// use entresol_store::{Kvdb, KvdbOptions, KvsOptions, StoreError, TransactionOptions};
+///
+/// let store = Kvdb::create_at(&path, KvdbOptions::default())?;
+/// let from = store.create_kvs("from", KvsOptions::default())?;
+/// let to = store.create_kvs("to", KvsOptions::default())?;
+/// from.put(b"coin", b"1")?;
+/// loop {
+///     let mut transaction = store.transaction(TransactionOptions::default())?;
+///     let Some(coin) = transaction.get(&from, b"coin")? else { break };
+///     transaction.delete(&from, b"coin")?;
+///     transaction.put(&to, b"coin", &coin)?;
+///     match transaction.commit() {
+///         // Somebody else was faster: look again.
+///         Err(StoreError::Conflict) => {}
+///         done => drop(done?),
+///     }
+/// }
+/// assert_eq!(to.get(b"coin")?, Some(b"1".to_vec()));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Transaction {
+    inner: Arc<Inner>,
+    snapshot: Snapshot,
+    own: BTreeMap<KvsId, Arc<Own>>,
+    bytes: u64,
+    bytes_max: u64,
+    /// When it can only be given up.
+    end: Nanos,
+    number: u64,
+}
+
+/// The transactions that there are: what they depend on is not forgotten.
+#[derive(Debug, Default)]
+pub(crate) struct Transactions(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    next: u64,
+    /// By number: which writes it sees, and when it can only be given up.
+    all: BTreeMap<u64, (Sequence, Nanos)>,
+}
+
+impl Transactions {
+    /// Notes one, with a snapshot that is taken when it is noted already.
+    fn begin(&self, inner: &Inner, end: Nanos) -> (u64, Snapshot) {
+        let mut open = self.0.lock();
+        let number = open.next;
+        open.next += 1;
+        let snapshot = Snapshot::of(inner);
+        open.all.insert(number, (snapshot.sequence(), end));
+        (number, snapshot)
+    }
+
+    fn end(&self, number: u64) {
+        self.0.lock().all.remove(&number);
+    }
+
+    /// All changes after this write must still be told from no change at all.
+    pub(crate) fn horizon(&self, now: Nanos) -> Sequence {
+        let open = self.0.lock();
+        let live = open.all.values().filter(|(_, end)| *end > now);
+        live.map(|(at, _)| *at).min().unwrap_or(Sequence::MAX)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.lock().all.len() as u64
+    }
+}
+
+impl Kvdb {
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// If the store is closed, or was opened to be read.
+    pub fn transaction(&self, options: TransactionOptions) -> Result<Transaction, StoreError> {
+        let inner = self.inner();
+        inner.log()?;
+        let end = inner.clock.now().after(options.age_max);
+        let (number, snapshot) = inner.transactions.begin(inner, end);
+        let bytes_max = options.bytes_max.min(GROUP_BYTES_MAX);
+        let (inner, own) = (inner.clone(), BTreeMap::new());
+        Ok(Transaction { inner, snapshot, own, bytes: 0, bytes_max, end, number })
+    }
+}
+
+impl Transaction {
+    /// The last write of others that it sees.
+    #[must_use]
+    pub fn sequence(&self) -> Sequence {
+        self.snapshot.sequence()
+    }
+
+    /// Gives a key a value.
+    ///
+    /// # Errors
+    /// If the key or the value cannot be kept, or the transaction has become too large or too old.
+    pub fn put(&mut self, kvs: &Kvs, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        self.put_for(kvs, key, value, None)
+    }
+
+    /// Gives a key a value for some time; none is as long as the [`Kvs`] says.
+    ///
+    /// # Errors
+    /// As [`put`](Transaction::put).
+    pub fn put_for(
+        &mut self,
+        kvs: &Kvs,
+        key: &[u8],
+        value: &[u8],
+        time: Option<Duration>,
+    ) -> Result<(), StoreError> {
+        check_sizes(key, value)?;
+        let expiry = kvs.expiry(time);
+        self.write(kvs, key, OwnWrite { value: Some(value.to_vec()), expiry })
+    }
+
+    /// Removes a key.
+    ///
+    /// # Errors
+    /// If the key cannot be kept, or the transaction has become too large or too old.
+    pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) -> Result<(), StoreError> {
+        check_sizes(key, &[])?;
+        self.write(kvs, key, OwnWrite { value: None, expiry: Expiry::NEVER })
+    }
+
+    fn write(&mut self, kvs: &Kvs, key: &[u8], write: OwnWrite) -> Result<(), StoreError> {
+        self.check(kvs)?;
+        kvs.check_there()?;
+        let own = self.own.entry(kvs.id()).or_default();
+        let before = own.get(key).map_or(0, |before| before.bytes(key));
+        let bytes = self.bytes - before + write.bytes(key);
+        if bytes > self.bytes_max {
+            return Err(StoreError::Group { bytes, most: self.bytes_max });
+        }
+        self.bytes = bytes;
+        Arc::make_mut(own).insert(key.to_vec(), write);
+        Ok(())
+    }
+
+    /// The value that a key has in it.
+    ///
+    /// # Errors
+    /// If a disk fails, what is read is damaged, or the transaction has become too old.
+    pub fn get(&self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.check(kvs)?;
+        match self.own.get(&kvs.id()).and_then(|own| own.get(key)) {
+            Some(write) if write.is_over(&self.inner) => Ok(None),
+            Some(write) => Ok(write.value.clone()),
+            None => kvs.get_at(&self.snapshot, key),
+        }
+    }
+
+    /// Walks over the keys as they are in it now: what it writes later, the cursor does not show.
+    ///
+    /// # Errors
+    /// If the store is closed, or the transaction has become too old.
+    pub fn cursor(&self, kvs: &Kvs, options: CursorOptions) -> Result<Cursor, StoreError> {
+        self.check(kvs)?;
+        kvs.check_there()?;
+        let own = self.own.get(&kvs.id()).cloned().unwrap_or_default();
+        Ok(Cursor::with_own(kvs, &self.snapshot, options, Some(own)))
+    }
+
+    /// Lets its writes count, all at once; answers the number of the last. They survive crashes as
+    /// others do.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if somebody else has changed one of its keys since it began;
+    /// [`StoreError::Aged`] if it has become too old; else as [`Kvdb::write`]. Unless a write has
+    /// failed, nothing has changed then.
+    pub fn commit(self) -> Result<Sequence, StoreError> {
+        let writes = self
+            .own
+            .iter()
+            .flat_map(|(kvs, own)| own.iter().map(|(key, write)| write.draft(*kvs, key)));
+        let drafts: Vec<Draft<'_>> = writes.collect();
+        let inner = &self.inner;
+        inner.log()?;
+        if drafts.is_empty() {
+            return Ok(self.sequence());
+        }
+        let _held = inner.stripes.lock_all(drafts.iter().map(|draft| (draft.kvs, draft.key)));
+        let view = inner.current.get();
+        // After the view: what was forgotten in it was so while this was young enough to be asked.
+        self.check_age()?;
+        for draft in &drafts {
+            if view.last_change(draft.kvs, draft.key, self.sequence())? > self.sequence() {
+                return Err(StoreError::Conflict);
+            }
+        }
+        inner.append(&drafts)
+    }
+
+    /// The same, and makes it durable: it survives the machine's crash as well.
+    ///
+    /// # Errors
+    /// As [`commit`](Transaction::commit). If the disk fails while it is made durable, it counts
+    /// until the store is closed, and may be gone then.
+    pub fn commit_durably(self) -> Result<Sequence, StoreError> {
+        let inner = self.inner.clone();
+        let last = self.commit()?;
+        inner.sync()?;
+        Ok(last)
+    }
+
+    /// Refuses what it cannot be used for.
+    fn check(&self, kvs: &Kvs) -> Result<(), StoreError> {
+        if !Arc::ptr_eq(kvs.inner(), &self.inner) {
+            let name = kvs.name();
+            let what = format!("Kvs '{name}' is not of the store in which the transaction began");
+            return Err(StoreError::Options { what });
+        }
+        self.check_age()
+    }
+
+    fn check_age(&self) -> Result<(), StoreError> {
+        if self.inner.clock.now() >= self.end { Err(StoreError::Aged) } else { Ok(()) }
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        self.inner.transactions.end(self.number);
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.sequence().0;
+        f.debug_struct("Transaction").field("at", &at).field("bytes", &self.bytes).finish()
+    }
+}
+
+impl OwnWrite {
+    /// About what it takes in memory.
+    fn bytes(&self, key: &[u8]) -> u64 {
+        (key.len() + self.value.as_ref().map_or(0, Vec::len) + HEADER_BYTES + 4) as u64
+    }
+
+    pub(crate) fn is_over(&self, inner: &Inner) -> bool {
+        self.expiry.is_over(inner.now())
+    }
+
+    fn draft<'a>(&'a self, kvs: KvsId, key: &'a [u8]) -> Draft<'a> {
+        match &self.value {
+            Some(value) => Draft::put(kvs, key, value, self.expiry),
+            None => Draft::gone(kvs, Kind::Gone, key),
+        }
+    }
+}
+
+impl View {
+    /// The last write that changed a key, whether or not it gave it a value, if it is behind
+    /// `since`; else some write that is not.
+    ///
+    /// # Errors
+    /// If a disk fails, or what is read is damaged.
+    fn last_change(&self, kvs: KvsId, key: &[u8], since: Sequence) -> Result<Sequence, StoreError> {
+        let mut gone = Sequence(0);
+        for (number, generation) in self.generations().enumerate() {
+            // The young one has no last write yet.
+            let closed = number.checked_sub(1).and_then(|number| self.closed.get(number));
+            if closed.is_some_and(|(_, last)| *last <= since) {
+                return Ok(gone);
+            }
+            let prefixes = generation.prefixes(kvs);
+            let covering = prefixes.and_then(|it| it.covering(key, Sequence::MAX));
+            gone = gone.max(covering.unwrap_or_default());
+            if let Some(found) = generation.find(kvs, key, Sequence::MAX)? {
+                return Ok(gone.max(found.sequence));
+            }
+        }
+        for frozen in self.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter()) {
+            if frozen.run.summary().sequence_greatest <= since {
+                return Ok(gone);
+            }
+            let covering = frozen.prefixes.covering(key, Sequence::MAX);
+            gone = gone.max(covering.unwrap_or_default());
+            if let Some(found) = frozen.run.get(key, Sequence::MAX)? {
+                return Ok(gone.max(found.sequence()));
+            }
+        }
+        Ok(gone)
+    }
+}
