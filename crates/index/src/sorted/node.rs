@@ -8,6 +8,7 @@
 //! 32  slots of sixteen bytes: key, value
 //! ```
 
+use std::hint::select_unpredictable;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use entresol_media::Region;
@@ -213,10 +214,12 @@ impl<'a, R: Region> Node<'a, R> {
         if tail == 0 {
             return 0;
         }
+        // Whichever half it is, no guess goes wrong.
         let (mut first, mut len) = (0, tail);
         while len > 1 {
             let half = len / 2;
-            first += usize::from(self.key(first + half - 1) < key) * half;
+            let is_behind = self.key(first + half - 1) < key;
+            first = select_unpredictable(is_behind, first + half, first);
             len -= half;
         }
         first + usize::from(self.key(first) < key)

@@ -3,6 +3,7 @@
 //! The version, then count, level and skip in one word, then 30 words, so that a search looks at
 //! four lines at once; then the children, then the lows. Words that are not used are the greatest.
 
+use std::hint::select_unpredictable;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
@@ -188,7 +189,7 @@ impl NodeKind {
         let mut found = 0;
         for step in [15, 8, 4, 2, 1] {
             let last = self.word(node + WORDS_AT + 8 * (found + step - 1));
-            found += step * u64::from(is_such(last));
+            found = select_unpredictable(is_such(last), found + step, found);
         }
         found as usize
     }
