@@ -56,6 +56,14 @@ pub enum BenchError {
     /// A cache could not be opened or refused what it must not refuse.
     #[error("cache: {0}")]
     Cache(String),
+    /// A store refused or failed.
+    #[error("{engine}: {what}")]
+    Engine {
+        /// Which one.
+        engine: &'static str,
+        /// What it said.
+        what: String,
+    },
     /// The system did not give a measurement.
     #[error("{what}")]
     System {

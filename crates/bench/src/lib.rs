@@ -21,5 +21,6 @@ pub mod statistics;
 pub mod torture;
 pub mod trace;
 pub mod values;
+pub mod ycsb;
 
 pub use error::BenchError;

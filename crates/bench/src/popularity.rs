@@ -88,6 +88,33 @@ impl KeyChooser {
     }
 }
 
+/// Draws key numbers out of a growing count of keys, the newest of which is the most popular.
+#[derive(Debug, Clone)]
+pub struct LatestChooser {
+    theta: f64,
+    zipf: Zipf,
+    keys: u64,
+}
+
+impl LatestChooser {
+    /// A chooser by Zipf's law of this exponent.
+    #[must_use]
+    pub fn new(theta: f64) -> LatestChooser {
+        LatestChooser { theta, zipf: Zipf::new(1, theta), keys: 1 }
+    }
+
+    /// The next key's number out of `0..keys`; none counts as one.
+    #[inline]
+    pub fn next(&mut self, keys: u64, rng: &mut Rng) -> u64 {
+        let keys = keys.max(1);
+        // The law for a count changes so slowly that one per cent of growth may wait.
+        if keys < self.keys || keys > self.keys + self.keys / 100 {
+            (self.zipf, self.keys) = (Zipf::new(keys, self.theta), keys);
+        }
+        keys - self.zipf.rank(rng)
+    }
+}
+
 /// Exact draws from Zipf's law over `1..=n` by rejection-inversion (Hörmann and Derflinger, 1996):
 /// no table, so a million keys cost no cache misses of the generator's own.
 #[derive(Debug, Clone)]
@@ -212,6 +239,26 @@ mod tests {
     fn zipf_draws_follow_the_law() {
         for theta in [0.5, 0.99, 1.0, 1.4] {
             check_zipf(theta);
+        }
+    }
+
+    #[test]
+    fn the_newest_is_the_most_popular_whatever_the_count() {
+        let mut chooser = LatestChooser::new(THETA_DEFAULT);
+        let mut rng = Rng::with_seed(5);
+        for keys in [1000_u64, 5000, 2000] {
+            let mut newest = [0_u32; 2];
+            for _ in 0..200_000 {
+                let number = chooser.next(keys, &mut rng);
+                assert!(number < keys);
+                for (rank, count) in newest.iter_mut().enumerate() {
+                    *count += u32::from(number == keys - 1 - rank as u64);
+                }
+            }
+            let total: f64 = (1..=keys).map(|rank| (rank as f64).powf(-THETA_DEFAULT)).sum();
+            let first = f64::from(newest[0]) / 2e5 * total;
+            let second = f64::from(newest[1]) / 2e5 * total * 2_f64.powf(THETA_DEFAULT);
+            assert!((first - 1.0).abs() < 0.05 && (second - 1.0).abs() < 0.05, "{keys}: {first}");
         }
     }
 

@@ -52,6 +52,50 @@ pub fn process_cpu_ns(pid: u32) -> Result<u64, BenchError> {
     Ok(total_ns)
 }
 
+/// Processor time of all threads of this process, those that have ended included, in nanoseconds.
+#[must_use]
+pub fn own_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Bytes that this process has made dirty or written, less those that were dropped before they
+/// reached a disk. File systems in memory count none.
+///
+/// # Errors
+/// When `/proc` is not mounted, or the kernel keeps no such account.
+pub fn bytes_written() -> Result<u64, BenchError> {
+    let error = |source| BenchError::System { what: "bytes written", source };
+    let text = fs::read_to_string("/proc/self/io").map_err(error)?;
+    let field = |name| field_of(&text, name).unwrap_or(0);
+    Ok(field("write_bytes:").saturating_sub(field("cancelled_write_bytes:")))
+}
+
+/// Resident memory of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Resident {
+    /// All of it, in bytes.
+    pub all_bytes: u64,
+    /// What is no page of a file, in bytes.
+    pub anonymous_bytes: u64,
+}
+
+/// Memory of this process that is resident now.
+///
+/// # Errors
+/// When `/proc` is not mounted.
+pub fn resident() -> Result<Resident, BenchError> {
+    let error = |source| BenchError::System { what: "resident memory", source };
+    let text = fs::read_to_string("/proc/self/status").map_err(error)?;
+    let bytes = |name| field_of(&text, name).unwrap_or(0) << 10;
+    Ok(Resident { all_bytes: bytes("VmRSS:"), anonymous_bytes: bytes("RssAnon:") })
+}
+
+fn field_of(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 /// Memory of this process that is resident, in bytes.
 ///
 /// # Errors
@@ -155,6 +199,25 @@ mod tests {
         let touched = std::hint::black_box(vec![1_u8; 64 << 20]);
         assert!(resident_bytes().unwrap() >= before + (60 << 20));
         drop(touched);
+    }
+
+    #[test]
+    fn what_the_kernel_counts_of_this_process_is_seen() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let (written, cpu) = (bytes_written().unwrap(), own_cpu_ns());
+        std::fs::File::options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .open(folder.path().join("file"))
+            .and_then(|mut file| std::io::Write::write_all(&mut file, &[1; 1 << 20]))
+            .unwrap();
+        assert!(own_cpu_ns() > cpu);
+        let resident = resident().unwrap();
+        assert!(resident.anonymous_bytes > 0 && resident.all_bytes > resident.anonymous_bytes);
+        // Other tests write as well; a file system in memory counts nothing.
+        let written = bytes_written().unwrap().saturating_sub(written);
+        assert!(written == 0 || written >= 1 << 20, "{written}");
     }
 
     #[test]

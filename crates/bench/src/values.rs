@@ -117,14 +117,23 @@ impl ValueMaker {
     /// Appends a fresh value for the key of `number`.
     #[inline]
     pub fn append(&mut self, number: u64, out: &mut Vec<u8>) {
+        self.append_of(number, self.value_bytes, out);
+    }
+
+    /// Appends a fresh value of another length for the key of `number`: at most the usual one, and
+    /// what a checked value needs at least.
+    #[inline]
+    pub fn append_of(&mut self, number: u64, bytes: usize, out: &mut Vec<u8>) {
+        let least = if self.checked { CHECKED_VALUE_BYTES_MIN } else { 0 };
+        let bytes = bytes.max(least).min(self.value_bytes);
         let start = out.len();
-        out.extend_from_slice(&self.pattern);
+        out.extend_from_slice(&self.pattern[..bytes]);
         if self.checked {
             self.versions += 1;
             let value = &mut out[start..];
             value[..8].copy_from_slice(&number.to_le_bytes());
             value[8..16].copy_from_slice(&self.versions.to_le_bytes());
-            let body = self.value_bytes - 4;
+            let body = bytes - 4;
             let checksum = crc32c(&value[..body]);
             value[body..].copy_from_slice(&checksum.to_le_bytes());
         }
@@ -138,10 +147,22 @@ impl ValueMaker {
         if value.len() != self.value_bytes {
             return Err(ValueFault::Length { expected: self.value_bytes, found: value.len() });
         }
+        self.check_any(number, value)
+    }
+
+    /// As [`check`](ValueMaker::check), for a value of any length.
+    ///
+    /// # Errors
+    /// With what is wrong about it.
+    pub fn check_any(&self, number: u64, value: &[u8]) -> Result<(), ValueFault> {
         if !self.checked {
             return Ok(());
         }
-        let (body, checksum) = value.split_at(self.value_bytes - 4);
+        if value.len() < CHECKED_VALUE_BYTES_MIN {
+            let (expected, found) = (CHECKED_VALUE_BYTES_MIN, value.len());
+            return Err(ValueFault::Length { expected, found });
+        }
+        let (body, checksum) = value.split_at(value.len() - 4);
         let found = checksum.try_into().map_or(0, u32::from_le_bytes);
         let expected = crc32c_append(0, body);
         if found != expected {
@@ -194,6 +215,18 @@ mod tests {
             let mut damaged = first.clone();
             damaged[byte] ^= 1;
             assert!(matches!(maker.check(7, &damaged), Err(ValueFault::Checksum { .. })));
+        }
+    }
+
+    #[test]
+    fn a_checked_value_of_another_length_is_known_again() {
+        let mut maker = ValueMaker::new(100, true, 1).unwrap();
+        for (asked, bytes) in [(3, CHECKED_VALUE_BYTES_MIN), (57, 57), (1000, 100)] {
+            let mut value = Vec::new();
+            maker.append_of(7, asked, &mut value);
+            assert_eq!((value.len(), maker.check_any(7, &value)), (bytes, Ok(())));
+            assert!(maker.check_any(8, &value).is_err());
+            assert!(maker.check_any(7, &value[..bytes - 1]).is_err());
         }
     }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::output::Output;
+use crate::ycsb;
 use clap::{Args, Subcommand};
 use entresol_base::ByteSize;
 use entresol_bench::BenchError;
@@ -29,6 +30,8 @@ enum Command {
     Index(Box<IndexArguments>),
     /// Replay a trace against a cache in process, or with --server against a server.
     Trace(Box<TraceArguments>),
+    /// Put a store under YCSB's workloads or RocksDB's mixgraph, in process.
+    Ycsb(Box<ycsb::Arguments>),
 }
 
 #[derive(Debug, Args)]
@@ -258,6 +261,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         },
         Command::Index(arguments) => indexes(arguments),
         Command::Trace(arguments) => trace(arguments),
+        Command::Ycsb(arguments) => ycsb::run(arguments),
     }
 }
 

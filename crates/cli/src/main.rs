@@ -10,6 +10,7 @@ mod reproduce;
 mod serve;
 mod top;
 mod torture;
+mod ycsb;
 
 use std::process::ExitCode;
 

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The most that is read as one text: no configuration or table is larger.
@@ -117,6 +117,34 @@ pub fn create_directories(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
+/// The bytes that the files in the directory, and in those within it, take on their medium.
+///
+/// # Errors
+/// If one cannot be looked at.
+pub fn tree_bytes(path: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let metadata = match entry.metadata() {
+            // Removed since it was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            metadata => metadata?,
+        };
+        // The kernel counts in 512 bytes, whatever the blocks are.
+        bytes +=
+            if metadata.is_dir() { tree_bytes(&entry.path())? } else { metadata.blocks() * 512 };
+    }
+    Ok(bytes)
+}
+
+/// Removes the directory with all that is in it.
+///
+/// # Errors
+/// If something in it cannot be removed.
+pub fn remove_tree(path: &Path) -> io::Result<()> {
+    fs::remove_dir_all(path)
+}
+
 /// A file to read from its beginning, in order.
 ///
 /// # Errors
@@ -147,6 +175,19 @@ pub fn sync(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tree_takes_what_its_files_take_and_goes_as_a_whole() {
+        let scratch = tempfile::tempdir().unwrap();
+        let tree = scratch.path().join("tree");
+        create_directories(&tree.join("within")).unwrap();
+        write_atomically(&tree.join("a"), &[1; 10_000]).unwrap();
+        write_atomically(&tree.join("within/b"), &[1; 100_000]).unwrap();
+        let bytes = tree_bytes(&tree).unwrap();
+        assert!((110_000..200_000).contains(&bytes), "{bytes}");
+        remove_tree(&tree).unwrap();
+        assert!(!exists(&tree) && tree_bytes(&tree).is_err());
+    }
 
     #[test]
     fn a_file_is_replaced_as_a_whole() {

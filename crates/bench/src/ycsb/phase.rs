@@ -1,0 +1,167 @@
+//! One workload: its threads, and what the kernel counted while they worked.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use entresol_base::{Clock, Nanos, SystemClock};
+use entresol_media::files;
+
+use super::draw::Population;
+use super::engine::Nothing;
+use super::result::{Counted, WorkloadResult};
+use super::worker::{Share, Shared, Tally, Worker};
+use super::{Engine, Workload, YcsbOptions};
+use crate::error::BenchError;
+use crate::process::{Resident, bytes_written, on_threads, own_cpu_ns, resident, thread_cpu_ns};
+use crate::progress::Progress;
+
+/// How often progress is shown and memory is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Operations without a store, to know what the generator costs.
+const GENERATOR_OPERATIONS: u64 = 100_000;
+
+/// One workload on a store.
+pub(super) struct Phase<'a> {
+    pub(super) options: &'a YcsbOptions,
+    pub(super) workload: Workload,
+    pub(super) population: &'a Population,
+}
+
+impl Phase<'_> {
+    pub(super) fn run(
+        &self,
+        engine: &dyn Engine,
+        clock: &SystemClock,
+        progress: &Progress,
+    ) -> Result<WorkloadResult, BenchError> {
+        let generator_cpu_ns = self.generator_cpu_ns(clock)?;
+        let written = bytes_written().ok();
+        let (began, cpu) = (clock.now(), own_cpu_ns());
+        let (tally, ended, memory) = self.work(engine, clock, progress)?;
+        // What is still to be written belongs to who put it.
+        if tally.user_bytes > 0 {
+            engine.sync()?;
+            if self.options.settle {
+                engine.settle()?;
+                engine.sync()?;
+            }
+        }
+        let written = written.zip(bytes_written().ok()).map(|(from, to)| to.saturating_sub(from));
+        let counted = Counted {
+            duration: ended.since(began),
+            with_settling: clock.now().since(began),
+            cpu_ns: own_cpu_ns() - cpu,
+            generator_cpu_ns,
+            // File systems in memory are not counted.
+            bytes_written: written.filter(|bytes| *bytes > 0 || tally.user_bytes == 0),
+            memory,
+            directory_bytes: files::tree_bytes(&self.options.directory).unwrap_or(0),
+        };
+        Ok(WorkloadResult::new(self.options, self.workload, &tally, &counted))
+    }
+
+    fn shared<'a>(&'a self, engine: &'a dyn Engine, clock: &'a SystemClock) -> Shared<'a> {
+        Shared {
+            options: self.options,
+            workload: self.workload,
+            population: self.population,
+            engine,
+            clock,
+            done: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    /// Does the workload on all threads; answers what they saw, when the last ended, and the most
+    /// memory that was seen.
+    fn work(
+        &self,
+        engine: &dyn Engine,
+        clock: &SystemClock,
+        progress: &Progress,
+    ) -> Result<(Tally, Nanos, Resident), BenchError> {
+        let shared = self.shared(engine, clock);
+        let working = AtomicU64::new(self.options.threads as u64);
+        let most = std::thread::scope(|scope| {
+            let watch = scope.spawn(|| self.watch(&shared, &working, progress));
+            let tallies = on_threads(0..self.options.threads as u64, |number| {
+                let worker = Worker::new(&shared, self.seed(number));
+                let tally = worker.and_then(|worker| worker.work(self.share(number, clock)));
+                if tally.is_err() {
+                    shared.is_over.store(true, Relaxed);
+                }
+                let ended = clock.now();
+                working.fetch_sub(1, Relaxed);
+                tally.map(|tally| (tally, ended))
+            });
+            let memory = watch.join().unwrap_or_default();
+            tallies.into_iter().map(|tally| tally.map(|it| (it, memory))).collect::<Vec<_>>()
+        });
+        let mut all = Tally::default();
+        let (mut ended, mut memory) = (Nanos(0), Resident::default());
+        for result in most {
+            let ((tally, at), seen) = result?;
+            all.merge(&tally);
+            (ended, memory) = (ended.max(at), seen);
+        }
+        Ok((all, ended, memory))
+    }
+
+    /// Shows progress until all threads have ended; answers the most memory that was seen.
+    fn watch(&self, shared: &Shared<'_>, working: &AtomicU64, progress: &Progress) -> Resident {
+        let mut most = Resident::default();
+        let mut told = 0;
+        loop {
+            let is_last = working.load(Relaxed) == 0;
+            let done = shared.done.load(Relaxed);
+            progress.advance(done - std::mem::replace(&mut told, done));
+            let now = resident().unwrap_or_default();
+            most.all_bytes = most.all_bytes.max(now.all_bytes);
+            most.anonymous_bytes = most.anonymous_bytes.max(now.anonymous_bytes);
+            if is_last {
+                // What a shorter run leaves of the bar.
+                progress.advance(self.operations().saturating_sub(done));
+                return most;
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+    }
+
+    fn operations(&self) -> u64 {
+        match self.workload {
+            Workload::Load => self.options.keys,
+            _ => self.options.operations,
+        }
+    }
+
+    fn seed(&self, number: u64) -> u64 {
+        let workload = self.workload as u64;
+        self.options.seed.wrapping_mul(1 << 16).wrapping_add(workload << 8).wrapping_add(number)
+    }
+
+    fn share(&self, number: u64, clock: &SystemClock) -> Share {
+        let threads = self.options.threads as u64;
+        let (each, rest) = (self.operations() / threads, self.operations() % threads);
+        let duration = self.options.duration.filter(|_| self.workload != Workload::Load);
+        Share {
+            operations: each + u64::from(number < rest),
+            until: duration.map(|duration| clock.now().after(duration)),
+            rate_ops_s: self.options.rate_ops_s.map(|rate| rate / threads as f64),
+            seed: self.seed(number),
+        }
+    }
+
+    /// Processor time of one operation without any store: keys, values, draws and clocks.
+    fn generator_cpu_ns(&self, clock: &SystemClock) -> Result<f64, BenchError> {
+        let options = YcsbOptions { verify: false, ..self.options.clone() };
+        let population = Population::of(self.options.keys);
+        let phase = Phase { options: &options, workload: self.workload, population: &population };
+        let shared = phase.shared(&Nothing, clock);
+        let worker = Worker::new(&shared, 1)?;
+        let operations = GENERATOR_OPERATIONS.min(self.operations());
+        let share = Share { operations, until: None, rate_ops_s: None, seed: 1 };
+        let before = thread_cpu_ns();
+        worker.work(share)?;
+        Ok((thread_cpu_ns() - before) as f64 / operations as f64)
+    }
+}

@@ -1,0 +1,183 @@
+//! Runs in small, on our own store and on stores that are wrong.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::*;
+
+fn options(directory: &Path, workloads: &[Workload]) -> YcsbOptions {
+    YcsbOptions {
+        engine: Entresol::NAME,
+        directory: directory.join("store"),
+        model: None,
+        workloads: workloads.to_vec(),
+        keys: 3000,
+        operations: 3000,
+        duration: None,
+        key_bytes: 16,
+        value_bytes: 100,
+        threads: 2,
+        rate_ops_s: None,
+        verify: true,
+        settle: false,
+        keep: false,
+        cache_bytes: Some(ByteSize::mib(1)),
+        // The smallest, so that there are runs as well.
+        generation_bytes: Some(ByteSize::kib(128)),
+        seed: 1,
+    }
+}
+
+fn run(options: &YcsbOptions) -> Result<YcsbResult, BenchError> {
+    let open = |opening: &Opening<'_>| -> Result<Box<dyn Engine>, BenchError> {
+        Ok(Box::new(Entresol::open(opening)?))
+    };
+    run_ycsb(options, &open, &Progress::hidden())
+}
+
+#[test]
+fn every_workload_runs_and_all_that_is_read_is_right() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let all = &Workload::ALL[..7];
+    let result = run(&options(scratch.path(), all)).expect("measured");
+    assert_eq!(result.workloads.len(), 7);
+    for found in &result.workloads {
+        assert_eq!((found.operations, found.latency.count), (3000, 3000), "{}", found.workload);
+        assert_eq!(found.reads_missing, 0);
+        assert!(found.cpu_us_per_operation > 0.0 && found.throughput_ops_s > 0.0);
+        assert!(found.generator_cpu_us_per_operation < found.cpu_us_per_operation);
+        assert!(found.resident_bytes_max >= found.anonymous_bytes_max);
+    }
+    let load = &result.workloads[0];
+    assert_eq!((load.user_bytes, load.kinds[0].kind), (3000 * 116, "insert"));
+    let scans = result.workloads.iter().find(|it| it.workload == Workload::E).expect("ran");
+    let scanned = scans.records_scanned as f64 / scans.kinds[1].latency.count as f64;
+    assert!((30.0..60.0).contains(&scanned), "{scanned} records a scan");
+    // D and E insert.
+    assert!(result.keys_read_back.is_some_and(|keys| (3250..3350).contains(&keys)));
+    assert!(!files::exists(&scratch.path().join("store")), "it is removed");
+}
+
+#[test]
+fn mixgraph_has_values_and_scans_of_its_own() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let options = options(scratch.path(), &[Workload::Load, Workload::Mixgraph]);
+    let result = run(&YcsbOptions { key_bytes: 48, settle: true, ..options }).expect("measured");
+    let (load, mixed) = (&result.workloads[0], &result.workloads[1]);
+    let value_bytes = load.user_bytes as f64 / 3000.0 - 48.0;
+    assert!((33.0..42.0).contains(&value_bytes), "{value_bytes}");
+    assert_eq!(mixed.kinds.len(), 3);
+    assert!(mixed.records_scanned > 100);
+}
+
+#[test]
+fn what_is_kept_is_used_again_in_an_open_loop() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let keep = YcsbOptions { keep: true, ..options(scratch.path(), &[Workload::Load]) };
+    run(&keep).expect("loaded");
+    assert!(matches!(run(&keep), Err(BenchError::Usage(_))), "it is there already");
+    let duration = Some(Duration::from_millis(300));
+    let rate_ops_s = Some(2000.0);
+    let open = YcsbOptions { duration, rate_ops_s, workloads: vec![Workload::B], ..keep };
+    let result = run(&open).expect("measured");
+    let found = &result.workloads[0];
+    assert!((300..1000).contains(&found.operations), "{} of 600", found.operations);
+    assert!(found.begun_late_p99_us.is_some() && found.duration_s < 3.0);
+    assert!(files::exists(&open.directory), "what it did not make it does not remove");
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let good = options(scratch.path(), &[Workload::Load]);
+    let wrong = [
+        YcsbOptions { workloads: vec![Workload::A, Workload::Mixgraph], ..good.clone() },
+        YcsbOptions { workloads: vec![Workload::A, Workload::Load], ..good.clone() },
+        YcsbOptions { value_bytes: 19, ..good.clone() },
+        YcsbOptions { key_bytes: 7, ..good.clone() },
+        YcsbOptions { threads: 0, ..good.clone() },
+        YcsbOptions { rate_ops_s: Some(0.0), ..good.clone() },
+    ];
+    for options in wrong {
+        assert!(run(&options).is_err_and(|error| error.is_usage()), "{options:?}");
+    }
+    assert!(!files::exists(&good.directory), "nothing was made");
+}
+
+/// A store in memory with a mistake.
+#[derive(Default)]
+struct Toy {
+    map: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+    mistake: Option<Mistake>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mistake {
+    Forgets,
+    Swaps,
+    ScansFromElsewhere,
+    ScansOthersValues,
+}
+
+impl Engine for Toy {
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), BenchError> {
+        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.mistake != Some(Mistake::Forgets) || map.len() < 2000 {
+            map.insert(key.to_vec(), value.to_vec());
+        }
+        Ok(())
+    }
+
+    fn get(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool, BenchError> {
+        let map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let swapped = self.mistake == Some(Mistake::Swaps);
+        let found = if swapped { map.values().next() } else { map.get(key) };
+        Ok(found.map(|value| out.extend_from_slice(value)).is_some())
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        most: usize,
+        show: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<(), BenchError> {
+        let map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = if self.mistake == Some(Mistake::ScansFromElsewhere) { &[][..] } else { from };
+        let first = map.values().next().cloned().unwrap_or_default();
+        for (key, value) in map.range(from.to_vec()..).take(most) {
+            let wrong = self.mistake == Some(Mistake::ScansOthersValues);
+            show(key, if wrong { &first } else { value });
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> Result<(), BenchError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_store_that_answers_wrongly_is_found_out() {
+    for (mistake, workload) in [
+        (Mistake::Forgets, Workload::C),
+        (Mistake::Swaps, Workload::C),
+        (Mistake::ScansFromElsewhere, Workload::E),
+        (Mistake::ScansOthersValues, Workload::E),
+    ] {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let options = options(scratch.path(), &[Workload::Load, workload]);
+        let open = |_: &Opening<'_>| -> Result<Box<dyn Engine>, BenchError> {
+            Ok(Box::new(Toy { mistake: Some(mistake), ..Toy::default() }))
+        };
+        let wrong = run_ycsb(&options, &open, &Progress::hidden());
+        assert!(matches!(wrong, Err(BenchError::WrongValue { .. })), "{mistake:?}: {wrong:?}");
+    }
+}

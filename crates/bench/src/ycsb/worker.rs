@@ -1,0 +1,272 @@
+//! One thread's requests: drawn, carried out, timed from when they were due, and checked.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use entresol_base::histogram::Histogram;
+use entresol_base::{Clock, Nanos, SystemClock};
+use fastrand::Rng;
+
+use super::draw::{Chooser, Names, Population};
+use super::workload::{Kind, Workload};
+use super::{Engine, YcsbOptions, mixgraph};
+use crate::arrivals::PoissonArrivals;
+use crate::error::BenchError;
+use crate::values::ValueMaker;
+
+/// Scans of YCSB's E have 1 to so many records.
+const SCAN_LEN_MAX: usize = 100;
+/// So many operations are told to the progress bar at once.
+const TOLD_AT_ONCE: u64 = 1024;
+/// A gap until the next request is slept through if it is longer: sleeping takes about as long.
+const SLEEP_ABOVE: Duration = Duration::from_micros(80);
+
+/// What one thread saw.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) times: [Histogram; Kind::ALL.len()],
+    /// Open loop: how long after its due time each request was begun.
+    pub(super) late: Histogram,
+    pub(super) operations: u64,
+    /// Reads of keys that were not there.
+    pub(super) missing: u64,
+    /// Bytes of keys and values that were put.
+    pub(super) user_bytes: u64,
+    /// Records that scans showed.
+    pub(super) scanned: u64,
+}
+
+impl Tally {
+    pub(super) fn merge(&mut self, other: &Tally) {
+        self.times.iter_mut().zip(&other.times).for_each(|(own, other)| own.merge(other));
+        self.late.merge(&other.late);
+        self.operations += other.operations;
+        self.missing += other.missing;
+        self.user_bytes += other.user_bytes;
+        self.scanned += other.scanned;
+    }
+}
+
+/// What the threads of one workload share.
+pub(super) struct Shared<'a> {
+    pub(super) options: &'a YcsbOptions,
+    pub(super) workload: Workload,
+    pub(super) population: &'a Population,
+    pub(super) engine: &'a dyn Engine,
+    pub(super) clock: &'a SystemClock,
+    pub(super) done: AtomicU64,
+    pub(super) is_over: AtomicBool,
+}
+
+/// How much a thread does.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    pub(super) operations: u64,
+    pub(super) until: Option<Nanos>,
+    pub(super) rate_ops_s: Option<f64>,
+    pub(super) seed: u64,
+}
+
+/// One thread.
+pub(super) struct Worker<'a> {
+    shared: &'a Shared<'a>,
+    names: Names,
+    values: ValueMaker,
+    chooser: Chooser,
+    rng: Rng,
+    tally: Tally,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    read: Vec<u8>,
+    fault: Option<BenchError>,
+}
+
+impl<'a> Worker<'a> {
+    pub(super) fn new(shared: &'a Shared<'a>, seed: u64) -> Result<Worker<'a>, BenchError> {
+        let Shared { options, workload, .. } = *shared;
+        let (names, values) = options.makers()?;
+        let inserts = (options.operations as f64 * workload.insert_share() * 2.0) as u64;
+        // All threads find the same keys popular.
+        let chooser = Chooser::new(workload, shared.population.count(), inserts, options.seed);
+        Ok(Worker {
+            shared,
+            names,
+            values,
+            chooser,
+            rng: Rng::with_seed(seed),
+            tally: Tally::default(),
+            key: Vec::new(),
+            value: Vec::new(),
+            read: Vec::new(),
+            fault: None,
+        })
+    }
+
+    /// Does its share, or less if the time is over or another thread has failed.
+    pub(super) fn work(mut self, share: Share) -> Result<Tally, BenchError> {
+        let Shared { clock, is_over, .. } = self.shared;
+        let mut now = clock.now();
+        let mut arrivals = share.rate_ops_s.map(|rate| PoissonArrivals::new(now, rate, share.seed));
+        for number in 0..share.operations {
+            if share.until.is_some_and(|until| now >= until) || is_over.load(Relaxed) {
+                break;
+            }
+            let due = match &mut arrivals {
+                None => now,
+                Some(arrivals) => {
+                    let due = wait(clock, arrivals);
+                    self.tally.late.record(clock.now().since(due));
+                    due
+                }
+            };
+            let kind = self.shared.workload.kind(&mut self.rng);
+            self.carry_out(kind)?;
+            now = clock.now();
+            self.tally.times[kind as usize].record(now.since(due));
+            self.tally.operations += 1;
+            if (number + 1).is_multiple_of(TOLD_AT_ONCE) {
+                self.shared.done.fetch_add(TOLD_AT_ONCE, Relaxed);
+            }
+        }
+        self.shared.done.fetch_add(self.tally.operations % TOLD_AT_ONCE, Relaxed);
+        Ok(self.tally)
+    }
+
+    #[inline]
+    fn carry_out(&mut self, kind: Kind) -> Result<(), BenchError> {
+        if kind == Kind::Insert {
+            let number = self.shared.population.take();
+            self.put(number)?;
+            self.shared.population.inserted(number);
+            return Ok(());
+        }
+        let number = self.chooser.next(self.shared.population.count(), &mut self.rng);
+        match kind {
+            Kind::Read => self.get(number),
+            Kind::Scan => self.scan(number),
+            Kind::ReadModifyWrite => {
+                self.get(number)?;
+                self.put(number)
+            }
+            Kind::Update | Kind::Insert => self.put(number),
+        }
+    }
+
+    fn name(&mut self, number: u64) {
+        self.key.clear();
+        self.names.append(number, &mut self.key);
+    }
+
+    fn put(&mut self, number: u64) -> Result<(), BenchError> {
+        self.name(number);
+        let bytes = match self.shared.options.is_mixgraph() {
+            true => mixgraph::value_bytes(&mut self.rng),
+            false => self.values.value_bytes(),
+        };
+        self.value.clear();
+        self.values.append_of(number, bytes, &mut self.value);
+        self.shared.engine.put(&self.key, &self.value)?;
+        self.tally.user_bytes += (self.key.len() + self.value.len()) as u64;
+        Ok(())
+    }
+
+    fn get(&mut self, number: u64) -> Result<(), BenchError> {
+        self.name(number);
+        self.read.clear();
+        let found = self.shared.engine.get(&self.key, &mut self.read)?;
+        self.tally.missing += u64::from(!found);
+        if !self.shared.options.verify {
+            return Ok(());
+        }
+        if !found {
+            return Err(wrong(&self.key, "it was put, and is not there".to_owned()));
+        }
+        let checked = self.values.check_any(number, &self.read);
+        checked.map_err(|fault| wrong(&self.key, fault.to_string()))
+    }
+
+    fn scan(&mut self, number: u64) -> Result<(), BenchError> {
+        let most = match self.shared.workload {
+            Workload::Mixgraph => mixgraph::scan_len(&mut self.rng),
+            _ => self.rng.usize(1..=SCAN_LEN_MAX),
+        };
+        self.name(number);
+        let Worker { shared, names, values, key, read, fault, .. } = self;
+        let mut shown = 0;
+        let mut from = key.clone();
+        shared.engine.scan(key, most, &mut |key, value| {
+            shown += 1;
+            if shared.options.verify && fault.is_none() {
+                *fault = misplaced(&from, shown == 1, key)
+                    .or_else(|| foreign(names, values, (key, value), read));
+                from.clear();
+                from.extend_from_slice(key);
+            }
+        })?;
+        self.tally.scanned += shown;
+        self.fault.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Says what is wrong if a scan shows a key that does not follow.
+fn misplaced(from: &[u8], is_first: bool, key: &[u8]) -> Option<BenchError> {
+    let follows = if is_first { key >= from } else { key > from };
+    (!follows).then(|| {
+        let after = String::from_utf8_lossy(from);
+        wrong(key, format!("a scan shows it after {after}, which is not its place"))
+    })
+}
+
+/// Says what is wrong if a value is not one of its key.
+fn foreign(
+    names: &Names,
+    values: &ValueMaker,
+    (key, value): (&[u8], &[u8]),
+    name: &mut Vec<u8>,
+) -> Option<BenchError> {
+    let owner = value.first_chunk().map_or(0, |number| u64::from_le_bytes(*number));
+    if let Err(fault) = values.check_any(owner, value) {
+        return Some(wrong(key, fault.to_string()));
+    }
+    name.clear();
+    names.append(owner, name);
+    (name.as_slice() != key).then(|| wrong(key, format!("its value belongs to key number {owner}")))
+}
+
+fn wrong(key: &[u8], problem: String) -> BenchError {
+    BenchError::WrongValue { key: String::from_utf8_lossy(key).into_owned(), problem }
+}
+
+/// Waits for the next request, and says when it was due.
+fn wait(clock: &SystemClock, arrivals: &mut PoissonArrivals) -> Nanos {
+    loop {
+        let now = clock.now();
+        if let Some(due) = arrivals.take(now) {
+            return due;
+        }
+        let gap = arrivals.due().since(now);
+        if gap > SLEEP_ABOVE {
+            std::thread::sleep(gap - SLEEP_ABOVE);
+        }
+    }
+}
+
+/// Reads every key, in no order, and checks its value.
+pub(super) fn read_back(
+    options: &YcsbOptions,
+    engine: &dyn Engine,
+    keys: u64,
+) -> Result<u64, BenchError> {
+    let (names, values) = options.makers()?;
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    for number in 0..keys {
+        key.clear();
+        value.clear();
+        names.append(number, &mut key);
+        if !engine.get(&key, &mut value)? {
+            return Err(wrong(&key, "it was put, and is not there after reopening".to_owned()));
+        }
+        values.check_any(number, &value).map_err(|fault| wrong(&key, fault.to_string()))?;
+    }
+    Ok(keys)
+}

@@ -1,0 +1,124 @@
+//! `entresol bench ycsb`: a store under YCSB's workloads and RocksDB's mixgraph.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use entresol_base::ByteSize;
+use entresol_bench::progress::Progress;
+use entresol_bench::ycsb::{
+    Engine, Entresol, Open, Opening, Workload, YcsbOptions, run_ycsb, ycsb_steps,
+};
+use entresol_media::ModelName;
+
+use crate::output::Output;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    output: Output,
+    /// Where the store is made; nothing may be there yet. Without load among the workloads, where
+    /// it is.
+    #[arg(long, value_name = "PATH")]
+    directory: PathBuf,
+    /// load, a, b, c, d, e, f or mixgraph; may be given more than once, and goes in that order
+    /// [default: load, a, b, c, f, d, e].
+    #[arg(long, value_name = "NAME")]
+    workload: Vec<Workload>,
+    /// Keys that are loaded.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    keys: u64,
+    /// Operations of each workload but load, all threads together [default: as many as keys].
+    #[arg(long, value_name = "N")]
+    operations: Option<u64>,
+    /// End each workload but load after so long, whatever has been done.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// Bytes of a key.
+    #[arg(long, value_name = "BYTES", default_value_t = 16)]
+    key_size: usize,
+    /// Bytes of a value; mixgraph draws its own.
+    #[arg(long, value_name = "BYTES", default_value_t = 1000)]
+    value_size: usize,
+    /// Threads that work at once.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+    /// Open loop: so many operations a second fall due (Poisson), and each time counts from then.
+    /// Without it, a closed loop.
+    #[arg(long, value_name = "OPERATIONS/S")]
+    rate: Option<f64>,
+    /// Let values carry their key and a checksum, check all that is read, and in the end open the
+    /// store again and read every key.
+    #[arg(long)]
+    verify: bool,
+    /// After each workload that writes, do what the store has put off, and count it to the workload.
+    #[arg(long)]
+    settle: bool,
+    /// Leave what was loaded where it is; otherwise it is removed in the end.
+    #[arg(long)]
+    keep: bool,
+    /// Bytes of the store's cache [default: the store's choice].
+    #[arg(long, value_name = "SIZE")]
+    cache: Option<ByteSize>,
+    /// Bytes that are collected before they are frozen [default: the store's choice].
+    #[arg(long, value_name = "SIZE")]
+    generation: Option<ByteSize>,
+    /// Slow the directory to this model of a drive, in real time.
+    #[arg(long, value_name = "MODEL")]
+    model: Option<ModelName>,
+    /// Seed of orders and arrivals.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    entresol_base::duration::parse(text).map_err(|error| error.to_string())
+}
+
+impl Arguments {
+    fn options(&self, engine: &'static str) -> YcsbOptions {
+        let usual = Workload::ALL.into_iter().filter(|it| *it != Workload::Mixgraph);
+        YcsbOptions {
+            engine,
+            directory: self.directory.clone(),
+            model: self.model,
+            workloads: match self.workload.as_slice() {
+                [] => usual.collect(),
+                given => given.to_vec(),
+            },
+            keys: self.keys,
+            operations: self.operations.unwrap_or(self.keys),
+            duration: self.duration,
+            key_bytes: self.key_size,
+            value_bytes: self.value_size,
+            threads: self.threads,
+            rate_ops_s: self.rate,
+            verify: self.verify,
+            settle: self.settle,
+            keep: self.keep,
+            cache_bytes: self.cache,
+            generation_bytes: self.generation,
+            seed: self.seed,
+        }
+    }
+}
+
+/// Measures one store.
+pub(crate) fn measure(
+    arguments: &Arguments,
+    engine: &'static str,
+    open: Open<'_>,
+) -> anyhow::Result<()> {
+    let options = arguments.options(engine);
+    let progress = Progress::new(ycsb_steps(&options), engine);
+    let result = run_ycsb(&options, open, &progress);
+    progress.finish();
+    let result = result?;
+    arguments.output.put("bench-ycsb", &result, &result.tables(), || result.page())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    measure(arguments, Entresol::NAME, &|opening: &Opening<'_>| {
+        Entresol::open(opening).map(|engine| Box::new(engine) as Box<dyn Engine>)
+    })
+}
