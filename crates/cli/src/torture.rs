@@ -1,8 +1,10 @@
 //! `entresol torture`: seeded histories with crashes, until time is up or something fails.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,8 +12,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use entresol_bench::BenchError;
 use entresol_bench::index::IndexName;
 use entresol_bench::progress::Progress;
-use entresol_bench::torture::{Outcome, Plan, Plant, Structure, index, media};
+use entresol_bench::torture::{Outcome, Plan, Plant, Structure, index, media, processes, store};
 use entresol_media::files;
+use serde::Serialize;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -25,6 +28,12 @@ enum Subject {
     Media(Media),
     /// Indexes, under crashes at every drain, also in recovery.
     Index(Index),
+    /// The store, on a simulated disk under power cuts and deaths of its process; with --processes
+    /// real processes on a real directory, really killed.
+    Store(Store),
+    /// A process that is to be killed.
+    #[command(hide = true)]
+    StoreChild(StoreChild),
 }
 
 /// What keeps its contents when the power fails.
@@ -37,9 +46,48 @@ enum Domain {
 }
 
 #[derive(Debug, Args)]
+struct Store {
+    #[command(flatten)]
+    histories: Histories,
+    /// Let real processes write, and kill them.
+    #[arg(long, conflicts_with_all = ["histories", "nested", "known"])]
+    processes: bool,
+    /// Kill so many.
+    #[arg(long, value_name = "N", requires = "processes")]
+    kills: Option<u64>,
+    /// Where they write: a directory to be made, which is removed if nothing is wrong
+    /// [default: a new one in the current directory].
+    #[arg(long, value_name = "PATH", requires = "processes")]
+    directory: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct StoreChild {
+    directory: PathBuf,
+    seed: u64,
+    round: u64,
+}
+
+/// Where memory keeps its contents, for what lies in memory.
+#[derive(Debug, Args)]
+struct Domains {
+    /// Only under this model; otherwise under both.
+    #[arg(long)]
+    domain: Option<Domain>,
+}
+
+impl Domains {
+    fn caches_survive(&self) -> Option<bool> {
+        self.domain.map(|domain| domain == Domain::Caches)
+    }
+}
+
+#[derive(Debug, Args)]
 struct Media {
     #[command(flatten)]
     histories: Histories,
+    #[command(flatten)]
+    domains: Domains,
     /// Only this structure: tree, log, cells or files; may be given more than once.
     #[arg(long, value_name = "NAME")]
     structure: Vec<Structure>,
@@ -54,6 +102,8 @@ struct Media {
 struct Index {
     #[command(flatten)]
     histories: Histories,
+    #[command(flatten)]
+    domains: Domains,
     /// Only this index; may be given more than once. Each has a history of each seed.
     #[arg(long, value_name = "NAME")]
     index: Vec<IndexName>,
@@ -71,9 +121,6 @@ struct Histories {
     /// Try so many histories.
     #[arg(long, value_name = "N")]
     histories: Option<u64>,
-    /// Only under this model; otherwise under both.
-    #[arg(long)]
-    domain: Option<Domain>,
     /// Cut off one recovery in so many by crashes as well, and recoveries from these; 0 is none.
     #[arg(long, value_name = "N", default_value_t = 8)]
     nested: u32,
@@ -98,7 +145,7 @@ impl Histories {
             seed: self.seed,
             time: self.seconds().map(Duration::from_secs),
             histories: self.histories,
-            caches_survive: self.domain.map(|domain| domain == Domain::Caches),
+            caches_survive: None,
             nested_one_in: self.nested,
             known_places: self.known.as_deref().map(known_places).transpose()?.unwrap_or_default(),
         })
@@ -114,7 +161,8 @@ impl Histories {
         let progress = Progress::counter(name, self.seconds());
         let outcome = torture(plan, &progress);
         progress.finish();
-        put(&outcome?, self.json)
+        let outcome = outcome?;
+        put(&outcome, self.json, outcome.complaint())
     }
 }
 
@@ -122,20 +170,75 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.subject {
         Subject::Media(media) => media.histories.carry_out("torture media", |plan, progress| {
             let structures = media.structure.clone();
+            let plan = Plan { caches_survive: media.domains.caches_survive(), ..plan };
             let settings = media::Settings { plan, structures, plant: media.plant };
             media::torture(&settings, progress)
         }),
         Subject::Index(given) => given.histories.carry_out("torture index", |plan, progress| {
+            let plan = Plan { caches_survive: given.domains.caches_survive(), ..plan };
             let mut settings = index::Settings { plan, ..index::Settings::default() };
             if !given.index.is_empty() {
                 settings.indexes.clone_from(&given.index);
             }
             index::torture(&settings, progress)
         }),
+        Subject::Store(given) if given.processes => kill_processes(given),
+        Subject::Store(given) => given.histories.carry_out("torture store", |plan, progress| {
+            store::torture(&store::Settings { plan }, progress)
+        }),
+        Subject::StoreChild(StoreChild { directory, seed, round }) => {
+            Ok(processes::child(directory, *seed, *round, &mut std::io::stdout())?)
+        }
     }
 }
 
-fn put(outcome: &Outcome, as_json: bool) -> anyhow::Result<()> {
+/// Lets processes of this program write to a store, and kills them.
+fn kill_processes(given: &Store) -> anyhow::Result<()> {
+    let Histories { seed, seconds, json, .. } = given.histories;
+    let beside = || PathBuf::from(format!("entresol-torture-{}", std::process::id()));
+    let directory = given.directory.clone().unwrap_or_else(beside);
+    let place = || directory.display().to_string();
+    if files::exists(&directory) {
+        let text = format!("{} is there already: name a directory to be made", place());
+        return Err(BenchError::Usage(text).into());
+    }
+    let seconds = if given.kills.is_none() { seconds.or(Some(SECONDS)) } else { seconds };
+    let settings = processes::Settings {
+        seed,
+        time: seconds.map(Duration::from_secs),
+        kills: given.kills,
+        directory: directory.clone(),
+    };
+    let program = std::env::current_exe().context("this program's own file")?;
+    let spawn = |round: u64| {
+        let mut command = Command::new(&program);
+        command.args(["torture", "store-child"]).arg(&directory);
+        processes::piped(command.args([seed.to_string(), round.to_string()])).spawn()
+    };
+    let progress = Progress::counter("torture store, kills", given.kills);
+    let outcome = processes::torture(&settings, &spawn, &progress);
+    progress.finish();
+    let outcome = outcome?;
+    if outcome.pass {
+        files::remove_tree(&directory).with_context(place)?;
+    }
+    let complaint = (!outcome.pass).then(|| {
+        let kills = outcome.kills;
+        format!(
+            "a killed process has lost something; again, if the kernel lets the same run: entresol \
+             torture store --processes --seed {seed} --kills {kills}; the store is in {}",
+            place()
+        )
+    });
+    put(&outcome, json, complaint)
+}
+
+/// Prints what came of it, and fails if there is something to complain about.
+fn put(
+    outcome: &(impl Serialize + Display),
+    as_json: bool,
+    complaint: Option<String>,
+) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if as_json {
         let json = serde_json::to_string_pretty(outcome).context("the outcome as JSON")?;
@@ -143,7 +246,7 @@ fn put(outcome: &Outcome, as_json: bool) -> anyhow::Result<()> {
     } else {
         write!(out, "{outcome}").context("standard output")?;
     }
-    match outcome.complaint() {
+    match complaint {
         None => Ok(()),
         Some(complaint) => Err(BenchError::Failed(complaint).into()),
     }

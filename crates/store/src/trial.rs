@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// The `Kvs` of a history.
-const NAMES: [&str; 2] = ["one", "two"];
+pub const NAMES: [&str; 2] = ["one", "two"];
 const KEYS: u64 = 24;
 /// Values beside their keys have at most so many bytes.
 const INLINE_BYTES: u32 = 100;
@@ -205,8 +205,8 @@ fn options() -> KvdbOptions {
 }
 
 type Pair = (Vec<u8>, Vec<u8>);
-/// All that a store holds.
-type State = BTreeMap<(usize, Vec<u8>), Vec<u8>>;
+/// All that a store holds, by the number of the `Kvs` and the key.
+pub type State = BTreeMap<(usize, Vec<u8>), Vec<u8>>;
 
 /// What must be found after a crash.
 #[derive(Debug, Default)]
@@ -231,7 +231,8 @@ impl Shared {
     }
 }
 
-fn apply(state: &mut State, changes: &[Change]) {
+/// Makes changes to what a store is to hold.
+pub fn apply(state: &mut State, changes: &[Change]) {
     for Change { kvs, key, to } in changes {
         match to {
             To::Value(value) => {
@@ -293,7 +294,9 @@ impl Expected {
     }
 }
 
-fn difference(found: &State, expected: &State) -> String {
+/// Names some keys that are otherwise than they should be.
+#[must_use]
+pub fn difference(found: &State, expected: &State) -> String {
     let keys = found.keys().chain(expected.keys());
     let odd = keys.filter(|key| found.get(*key) != expected.get(*key));
     let odd = odd.map(|key| {
@@ -467,7 +470,11 @@ fn begun(store: &Kvdb, changes: &[Change]) -> Result<Transaction, StoreError> {
     Ok(transaction)
 }
 
-fn write(store: &Kvdb, changes: &[Change]) -> Result<(), StoreError> {
+/// Makes changes to a store; several at once are a batch.
+///
+/// # Errors
+/// If the store refuses them.
+pub fn write(store: &Kvdb, changes: &[Change]) -> Result<(), StoreError> {
     let kvs = NAMES.map(|name| store.kvs(name));
     let [one, two] = kvs;
     let kvs = [one?, two?];

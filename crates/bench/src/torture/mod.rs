@@ -1,14 +1,17 @@
 //! Torture: seeded histories with crashes, one after the other, until time is up or something
 //! fails; then the one command that shows it again, and the shortest history that still fails.
 //!
-//! Each subject has a file: [`media`], in which the crash machine tries itself, and [`mod@index`].
-//! Subjects of other crates (cache, store, server) are to stand beside them.
+//! Each subject has a file: [`media`], in which the crash machine tries itself, [`mod@index`],
+//! [`store`], and [`processes`], in which a store's process is really killed. Subjects of other
+//! crates (cache, server) are to stand beside them.
 
 mod drive;
 mod history;
 pub mod index;
 pub mod media;
 mod outcome;
+pub mod processes;
+pub mod store;
 mod toys;
 
 use std::fmt;

@@ -1,0 +1,69 @@
+//! The store under crashes: the histories of [`entresol_store::trial`], until time is up.
+
+use entresol_media::crash::Report;
+use entresol_store::trial::{Op, Trial};
+
+use super::drive::{Plan, Ran, Tried, drive};
+use super::outcome::Outcome;
+use crate::error::BenchError;
+use crate::progress::Progress;
+
+/// Operations of a history.
+const LEN: usize = 40;
+
+/// What is tried.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// For how long, and which histories.
+    pub plan: Plan,
+}
+
+/// Tries histories until time is up or one fails.
+///
+/// # Errors
+/// If nothing is to be tried.
+pub fn torture(settings: &Settings, progress: &Progress) -> Result<Outcome, BenchError> {
+    let Plan { seed, nested_one_in, .. } = settings.plan;
+    let outcome = Outcome { subject: "store", ..Outcome::default() };
+    let trials =
+        |number| vec![History(Trial { nested_one_in, ..Trial::of(seed.wrapping_add(number)) })];
+    drive(outcome, &settings.plan, trials, progress)
+}
+
+/// One history.
+struct History(Trial);
+
+impl Tried for History {
+    type Op = Op;
+
+    fn history(&self) -> Vec<Op> {
+        self.0.history(LEN)
+    }
+
+    /// A wrong answer without any power cut is a failure as well.
+    fn run(&self, ops: &[Op]) -> Result<Ran, BenchError> {
+        Ok(match self.0.run(ops) {
+            Ok(report) => report.into(),
+            Err(what) => Ran { report: Report::default(), wrong: Some(what) },
+        })
+    }
+
+    fn command(&self) -> String {
+        let Trial { seed, nested_one_in, .. } = self.0;
+        format!("entresol torture store --seed {seed} --histories 1 --nested {nested_one_in}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_store_survives_some_histories() {
+        let plan = Plan { histories: Some(3), seed: 100, ..Plan::default() };
+        let outcome = torture(&Settings { plan }, &Progress::hidden()).expect("histories");
+        assert!(outcome.pass, "{outcome}");
+        assert!(outcome.images > 1_000 && outcome.images_nested > 10, "{outcome}");
+        assert!(outcome.places.len() > 10, "{outcome}");
+    }
+}
