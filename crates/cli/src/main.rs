@@ -3,11 +3,13 @@
 
 mod bench;
 mod config;
+mod form;
 mod interrupt;
 mod output;
 mod profile;
 mod reproduce;
 mod serve;
+mod store;
 mod top;
 mod torture;
 mod ycsb;
@@ -36,6 +38,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Measure a medium: figures, advice, and the cost table that a server charges by.
     Profile(profile::Arguments),
+    /// Read and write a store in a directory.
+    Store(store::Arguments),
     /// Run the papers' tables and figures on models, in virtual time: theirs beside ours.
     Reproduce(reproduce::Arguments),
     /// Try crashes, by the thousand, in seeded histories; a failure comes with its command.
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
         Command::Config(arguments) => config::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
+        Command::Store(arguments) => store::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Torture(arguments) => torture::run(&arguments),
     };

@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     /// store again and read every key.
     #[arg(long)]
     verify: bool,
-    /// After each workload that writes, do what the store has put off, and count it to the workload.
+    /// After each workload that writes, do what the store has put off, and count it to it.
     #[arg(long)]
     settle: bool,
     /// Leave what was loaded where it is; otherwise it is removed in the end.

@@ -293,7 +293,7 @@ fn look(settings: &Settings, round: u64, counts: Counts, state: &mut State) -> R
         trial::apply(state, &next(&mut rng, thread));
         if of_thread(&found, thread) != of_thread(state, thread) {
             return Err(format!(
-                "after {count} acknowledged writes of thread {thread}: {before}; the store is in {}",
+                "after {count} acknowledged writes of thread {thread}: {before}; it lies in {}",
                 settings.directory.display()
             ));
         }

@@ -1,0 +1,128 @@
+//! How bytes are typed and shown: as text, in hexadecimal digits, or in base64 (RFC 4648).
+
+use clap::ValueEnum;
+
+/// The form of keys and values on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// As it is.
+    Text,
+    /// Two hexadecimal digits a byte.
+    Hex,
+    /// Four characters for three bytes.
+    Base64,
+}
+
+const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+impl Form {
+    /// The bytes that were typed; an error says what is wrong and where.
+    pub(crate) fn read(self, text: &str) -> Result<Vec<u8>, String> {
+        match self {
+            Form::Text => Ok(text.as_bytes().to_vec()),
+            Form::Hex => from_hex(text.as_bytes()),
+            Form::Base64 => from_base64(text.as_bytes()),
+        }
+    }
+
+    /// The bytes as they are shown; an error if they are no text.
+    pub(crate) fn show(self, bytes: &[u8]) -> Result<String, String> {
+        match self {
+            Form::Text => String::from_utf8(bytes.to_vec()).map_err(|error| {
+                let at = error.utf8_error().valid_up_to();
+                format!("byte {at} of {} is no text: give --form hex or base64", bytes.len())
+            }),
+            Form::Hex => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+            Form::Base64 => Ok(to_base64(bytes)),
+        }
+    }
+}
+
+fn from_hex(text: &[u8]) -> Result<Vec<u8>, String> {
+    if !text.len().is_multiple_of(2) {
+        return Err(format!("'{}' has an odd number of digits", text.escape_ascii()));
+    }
+    let digit = |at: usize| {
+        let digit = char::from(text[at]).to_digit(16);
+        digit.map(|it| it as u8).ok_or_else(|| format!("character {at} is no hexadecimal digit"))
+    };
+    (0..text.len()).step_by(2).map(|at| Ok(digit(at)? << 4 | digit(at + 1)?)).collect()
+}
+
+fn from_base64(text: &[u8]) -> Result<Vec<u8>, String> {
+    let end = text.iter().position(|byte| *byte == b'=').unwrap_or(text.len());
+    let (letters, padding) = text.split_at(end);
+    if !text.len().is_multiple_of(4) || padding.len() > 2 || padding.iter().any(|it| *it != b'=') {
+        return Err("base64 comes in fours, the last one padded with =".to_owned());
+    }
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    for (number, four) in letters.chunks(4).enumerate() {
+        let mut bits = 0_u32;
+        for (place, letter) in four.iter().enumerate() {
+            let value = LETTERS.iter().position(|it| it == letter);
+            let at = number * 4 + place;
+            let value = value.ok_or_else(|| format!("character {at} is none of base64"))?;
+            bits |= (value as u32) << (18 - 6 * place);
+        }
+        let three = bits.to_be_bytes();
+        let len = four.len() - 1;
+        if three[1 + len..].iter().any(|rest| *rest != 0) {
+            return Err("the last character has bits that say nothing".to_owned());
+        }
+        bytes.extend_from_slice(&three[1..=len]);
+    }
+    Ok(bytes)
+}
+
+fn to_base64(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let at = |place: usize| u32::from(three.get(place).copied().unwrap_or(0));
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        for place in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * place) & 63) as usize];
+            text.push(if place > three.len() { '=' } else { char::from(letter) });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_read_as_the_same_bytes() {
+        for len in 0..70_u8 {
+            let bytes: Vec<u8> = (0..len).map(|byte| byte.wrapping_mul(37) ^ 0x5a).collect();
+            for form in [Form::Hex, Form::Base64] {
+                let text = form.show(&bytes).unwrap();
+                assert_eq!(form.read(&text), Ok(bytes.clone()), "{text}");
+            }
+        }
+        // The examples of RFC 4648.
+        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foobar", "Zm9vYmFy")] {
+            assert_eq!(Form::Base64.show(bytes.as_bytes()).unwrap(), text);
+        }
+        assert_eq!(Form::Hex.show(b"\x00\xfe").unwrap(), "00fe");
+        assert_eq!(Form::Hex.read("00FE"), Ok(vec![0, 0xfe]));
+    }
+
+    #[test]
+    fn what_was_typed_wrongly_is_told() {
+        for (form, text) in [
+            (Form::Hex, "abc"),
+            (Form::Hex, "zz"),
+            (Form::Hex, "aé"),
+            (Form::Base64, "Zg="),
+            (Form::Base64, "Zg"),
+            (Form::Base64, "Zh=="),
+            (Form::Base64, "Z==="),
+            (Form::Base64, "Zg==Zg=="),
+            (Form::Base64, "Zm 8="),
+        ] {
+            assert!(form.read(text).is_err(), "{text}");
+        }
+        assert!(Form::Text.show(&[b'a', 0xff]).unwrap_err().contains("byte 1 of 2"));
+    }
+}

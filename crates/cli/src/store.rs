@@ -1,0 +1,341 @@
+//! `entresol store`: a store in a directory, from the shell.
+
+mod whole;
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::{Args, Subcommand};
+use entresol_base::{ByteSize, SystemClock};
+use entresol_bench::BenchError;
+use entresol_media::{Directory, LocalDirectory, files};
+use entresol_store::{
+    CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError, VALUE_BYTES_MAX,
+};
+use serde_json::{Value, json};
+
+use crate::form::Form;
+use whole::{Copy, Whole};
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Give a key a value.
+    Put(Put),
+    /// Print the value of a key; status 1 if there is none.
+    Get(Get),
+    /// Remove keys.
+    Del(Del),
+    /// Print keys and values in the order of the keys, a tab between them.
+    Scan(Scan),
+    /// Print what a store takes, and what is in it.
+    Stats(Whole),
+    /// Read everything, and list what is damaged; status 1 if something is.
+    Check(Whole),
+    /// Copy what can be read of a damaged store into a new one; status 1 if something cannot.
+    Salvage(Copy),
+    /// Copy a store into another directory, where it opens by itself.
+    Checkpoint(Copy),
+    /// Merge everything, so that the store takes no more space than it must.
+    Compact(Whole),
+}
+
+/// Which ordered map of which store, and how it is talked to.
+#[derive(Debug, Args)]
+struct Place {
+    /// The store's directory.
+    directory: PathBuf,
+    /// The Kvs, an ordered map of the store.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    kvs: String,
+    /// How keys and values are typed and printed.
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    form: Form,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Put {
+    #[command(flatten)]
+    place: Place,
+    key: String,
+    /// The value; or give --file.
+    #[arg(required_unless_present = "file")]
+    value: Option<String>,
+    /// The value is what is in this file, byte for byte; - is standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "value")]
+    file: Option<PathBuf>,
+    /// The value goes after so long; whole seconds.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    ttl: Option<Duration>,
+    /// Make the store and the Kvs if they are not there.
+    #[arg(long)]
+    create: bool,
+}
+
+#[derive(Debug, Args)]
+struct Get {
+    #[command(flatten)]
+    place: Place,
+    key: String,
+    /// Write the value to this file, byte for byte; - is standard output.
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Del {
+    #[command(flatten)]
+    place: Place,
+    #[arg(required = true)]
+    keys: Vec<String>,
+    /// Remove all keys that begin so.
+    #[arg(long)]
+    prefix: bool,
+}
+
+#[derive(Debug, Args)]
+struct Scan {
+    #[command(flatten)]
+    place: Place,
+    /// Only keys that begin so.
+    #[arg(long, value_name = "PREFIX")]
+    prefix: Option<String>,
+    /// From this key on, in the direction of the scan.
+    #[arg(long, value_name = "KEY")]
+    from: Option<String>,
+    /// At most so many keys.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    limit: usize,
+    /// From the last key to the first.
+    #[arg(long)]
+    reverse: bool,
+    /// Keys only.
+    #[arg(long)]
+    keys_only: bool,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    entresol_base::duration::parse(text).map_err(|error| error.to_string())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    match &arguments.command {
+        Command::Put(arguments) => put(arguments),
+        Command::Get(arguments) => get(arguments),
+        Command::Del(arguments) => del(arguments),
+        Command::Scan(arguments) => scan(arguments),
+        Command::Stats(arguments) => whole::stats(arguments),
+        Command::Check(arguments) => whole::check(arguments),
+        Command::Salvage(arguments) => whole::salvage(arguments),
+        Command::Checkpoint(arguments) => whole::checkpoint(arguments),
+        Command::Compact(arguments) => whole::compact(arguments),
+    }
+}
+
+/// What the caller asked for wrongly ends with status 2, everything else with 1.
+fn told(error: StoreError) -> anyhow::Error {
+    match error {
+        StoreError::NoStore { .. }
+        | StoreError::NoKvs { .. }
+        | StoreError::KvsName { .. }
+        | StoreError::Exists { .. }
+        | StoreError::Key { .. }
+        | StoreError::Value { .. }
+        | StoreError::File(_) => anyhow!(error),
+        error => BenchError::Failed(error.to_string()).into(),
+    }
+}
+
+fn typed(form: Form, what: &str, text: &str) -> anyhow::Result<Vec<u8>> {
+    form.read(text).map_err(|problem| anyhow!("the {what} '{text}': {problem}"))
+}
+
+fn shown(form: Form, what: &str, bytes: &[u8]) -> anyhow::Result<String> {
+    form.show(bytes).map_err(|problem| anyhow!("the {what}: {problem}"))
+}
+
+fn print(value: &Value) -> anyhow::Result<()> {
+    let json = serde_json::to_string_pretty(value).context("the answer as JSON")?;
+    writeln!(io::stdout(), "{json}").context("standard output")
+}
+
+impl Place {
+    fn key(&self, text: &str) -> anyhow::Result<Vec<u8>> {
+        typed(self.form, "key", text)
+    }
+
+    /// The store, to be written to.
+    fn open(&self) -> anyhow::Result<(Kvdb, Kvs)> {
+        let store = Kvdb::open_at(&self.directory, KvdbOptions::default()).map_err(told)?;
+        let kvs = store.kvs(&self.kvs).map_err(told)?;
+        Ok((store, kvs))
+    }
+
+    fn open_or_create(&self) -> anyhow::Result<(Kvdb, Kvs)> {
+        let options = KvdbOptions::default();
+        let store = match Kvdb::open_at(&self.directory, options) {
+            Err(_) if is_empty(&self.directory) => Kvdb::create_at(&self.directory, options),
+            opened => opened,
+        };
+        let store = store.map_err(told)?;
+        let kvs = match store.kvs(&self.kvs) {
+            Err(StoreError::NoKvs { .. }) => store.create_kvs(&self.kvs, KvsOptions::default()),
+            opened => opened,
+        };
+        Ok((store, kvs.map_err(told)?))
+    }
+
+    /// The store, which is not changed.
+    fn look(&self) -> anyhow::Result<(Kvdb, Kvs)> {
+        let store = look(&self.directory)?;
+        let kvs = store.kvs(&self.kvs).map_err(told)?;
+        Ok((store, kvs))
+    }
+}
+
+/// A store that is not changed.
+fn look(directory: &Path) -> anyhow::Result<Kvdb> {
+    let directory = LocalDirectory::open_existing(directory);
+    let directory: Arc<dyn Directory> = Arc::new(directory.map_err(|it| told(it.into()))?);
+    let clock = Arc::new(SystemClock::new());
+    Kvdb::open_read_only(directory, KvdbOptions::default(), clock).map_err(told)
+}
+
+/// Whether there is nothing at a path, or a directory with nothing in it.
+fn is_empty(path: &Path) -> bool {
+    let entries = |directory: LocalDirectory| directory.list().is_ok_and(|all| all.is_empty());
+    !files::exists(path) || LocalDirectory::open_existing(path).is_ok_and(entries)
+}
+
+fn put(arguments: &Put) -> anyhow::Result<()> {
+    let Put { place, key, value, file, ttl, create } = arguments;
+    let key_bytes = place.key(key)?;
+    let value = match (value, file) {
+        (Some(text), _) => typed(place.form, "value", text)?,
+        (None, Some(path)) => content(path)?,
+        (None, None) => Vec::new(),
+    };
+    if !create && !files::exists(&place.directory) {
+        let directory = place.directory.display();
+        return Err(anyhow!("{directory} does not exist; --create makes a store there"));
+    }
+    let (store, kvs) = if *create { place.open_or_create()? } else { place.open()? };
+    let sequence = kvs.put_for(&key_bytes, &value, *ttl).map_err(told)?;
+    // Closing makes it durable: the command has no other moment to say so.
+    store.close().map_err(told)?;
+    if place.json {
+        print(&json!({ "key": key, "value_bytes": value.len(), "sequence": sequence.0 }))?;
+    }
+    Ok(())
+}
+
+/// What is in a file, or comes from standard input, if it is not more than a value may have.
+fn content(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let named = || path.display().to_string();
+    let mut from: Box<dyn Read> = match path.to_str() {
+        Some("-") => Box::new(io::stdin()),
+        _ => files::open_reader(path).with_context(named)?,
+    };
+    let mut bytes = Vec::new();
+    from.by_ref().take(VALUE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes).with_context(named)?;
+    if bytes.len() > VALUE_BYTES_MAX {
+        return Err(anyhow!("{}: a value has at most {}", named(), ByteSize(1 << 30)));
+    }
+    Ok(bytes)
+}
+
+fn get(arguments: &Get) -> anyhow::Result<()> {
+    let Get { place, key, file } = arguments;
+    let key_bytes = place.key(key)?;
+    let (store, kvs) = place.look()?;
+    let Some((value, sequence)) = kvs.get_with_token(&key_bytes).map_err(told)? else {
+        let (name, directory) = (&place.kvs, place.directory.display());
+        let text = format!("no key '{key}' in the Kvs {name} of {directory}");
+        return Err(BenchError::Failed(text).into());
+    };
+    store.close().map_err(told)?;
+    if let Some(path) = file {
+        return match path.to_str() {
+            Some("-") => io::stdout().write_all(&value).context("standard output"),
+            _ => files::write_atomically(path, &value).with_context(|| path.display().to_string()),
+        };
+    }
+    let value = shown(place.form, "value", &value)?;
+    if place.json {
+        return print(&json!({ "key": key, "value": value, "sequence": sequence.0 }));
+    }
+    writeln!(io::stdout(), "{value}").context("standard output")
+}
+
+fn del(arguments: &Del) -> anyhow::Result<()> {
+    let Del { place, keys, prefix } = arguments;
+    let bytes = keys.iter().map(|key| place.key(key)).collect::<anyhow::Result<Vec<_>>>()?;
+    let (store, kvs) = place.open()?;
+    for key in &bytes {
+        let done = if *prefix { kvs.delete_prefix(key) } else { kvs.delete(key) };
+        done.map_err(told)?;
+    }
+    store.close().map_err(told)?;
+    if place.json {
+        let what = if *prefix { "prefixes" } else { "keys" };
+        print(&json!({ what: keys }))?;
+    }
+    Ok(())
+}
+
+fn scan(arguments: &Scan) -> anyhow::Result<()> {
+    let Scan { place, prefix, from, limit, reverse, keys_only } = arguments;
+    let prefix = prefix.as_deref().map(|prefix| place.key(prefix)).transpose()?;
+    let from = from.as_deref().map(|from| place.key(from)).transpose()?;
+    let (store, kvs) = place.look()?;
+    let options = CursorOptions {
+        backward: *reverse,
+        prefix: prefix.unwrap_or_default(),
+        keys_only: *keys_only,
+    };
+    let mut cursor = kvs.cursor(options).map_err(told)?;
+    if let Some(from) = from {
+        cursor.seek(&from);
+    }
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut pairs = Vec::new();
+    let mut count = 0;
+    let mut has_more = false;
+    while let Some((key, value)) = cursor.next().map_err(told)? {
+        if count == *limit {
+            has_more = true;
+            break;
+        }
+        count += 1;
+        let key = shown(place.form, "key", key)?;
+        let value = (!keys_only).then(|| shown(place.form, "value", value)).transpose()?;
+        match (place.json, value) {
+            (true, Some(value)) => pairs.push(json!({ "key": key, "value": value })),
+            (true, None) => pairs.push(json!({ "key": key })),
+            (false, Some(value)) => writeln!(out, "{key}\t{value}").context("standard output")?,
+            (false, None) => writeln!(out, "{key}").context("standard output")?,
+        }
+    }
+    out.flush().context("standard output")?;
+    drop(out);
+    drop(cursor);
+    store.close().map_err(told)?;
+    if place.json {
+        return print(&json!({ "pairs": pairs, "has_more": has_more }));
+    }
+    if has_more {
+        writeln!(io::stderr(), "entresol: there are more; --limit shows {limit}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,236 @@
+//! What is done with a store as a whole: look at it, check it, copy it, merge it.
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use entresol_base::ByteSize;
+use entresol_bench::BenchError;
+use entresol_bench::progress::Progress;
+use entresol_bench::report::Table;
+use entresol_bench::report::table::grouped;
+use entresol_media::files;
+use entresol_store::{
+    CheckReport, Finding, Kvdb, KvdbOptions, SalvageReport, Statistics, check_at, salvage_at,
+};
+use serde_json::json;
+
+use super::{look, print, told};
+
+/// A store, and how it is told of.
+#[derive(Debug, Args)]
+pub(super) struct Whole {
+    /// The store's directory.
+    directory: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A store that is copied.
+#[derive(Debug, Args)]
+pub(super) struct Copy {
+    #[command(flatten)]
+    whole: Whole,
+    /// A directory to be made, or an empty one.
+    to: PathBuf,
+}
+
+/// A bar whose length is known once work has begun.
+struct Bar {
+    progress: Progress,
+    done: u64,
+    all: u64,
+}
+
+impl Bar {
+    fn new(what: &str) -> Bar {
+        Bar { progress: Progress::new(0, what), done: 0, all: 0 }
+    }
+
+    fn tell(&mut self, done: u64, all: u64) {
+        self.progress.expect(all.saturating_sub(self.all));
+        self.progress.advance(done.saturating_sub(self.done));
+        (self.done, self.all) = (done.max(self.done), all.max(self.all));
+    }
+}
+
+fn out() -> io::StdoutLock<'static> {
+    io::stdout().lock()
+}
+
+/// Rounded up to a whole number of its unit, of which there are at least ten.
+fn size(bytes: u64) -> String {
+    let unit = match bytes {
+        0..0xa0_0000 => 1 << 10,
+        0xa0_0000..0x2_8000_0000 => 1 << 20,
+        _ => 1 << 30,
+    };
+    ByteSize(bytes.next_multiple_of(unit)).to_string()
+}
+
+pub(super) fn stats(arguments: &Whole) -> anyhow::Result<()> {
+    let store = look(&arguments.directory)?;
+    let statistics = store.statistics().map_err(told)?;
+    store.close().map_err(told)?;
+    if arguments.json {
+        return print(&serde_json::to_value(&statistics).context("the answer as JSON")?);
+    }
+    for table in tables(&statistics) {
+        write!(out(), "{table}").context("standard output")?;
+    }
+    Ok(())
+}
+
+fn tables(statistics: &Statistics) -> [Table; 2] {
+    let columns = ["medium", "log", "runs", "values", "of it dead", "free"];
+    let mut media = Table::new("Space", &columns);
+    for medium in &statistics.media {
+        let space = &medium.space;
+        media.row(vec![
+            medium.path.clone(),
+            size(space.log_bytes),
+            size(space.run_bytes),
+            size(space.value_bytes),
+            size(space.value_dead_bytes),
+            space.free_bytes.map_or("-".to_owned(), size),
+        ]);
+    }
+    let columns = ["Kvs", "runs", "bytes", "versions", "gone", "values apart"];
+    let mut all = Table::new("What is frozen; the log's writes are not counted", &columns);
+    for kvs in &statistics.kvs {
+        all.row(vec![
+            kvs.name.clone(),
+            grouped(kvs.runs as f64),
+            size(kvs.run_bytes),
+            grouped(kvs.versions as f64),
+            grouped(kvs.versions_gone as f64),
+            size(kvs.value_bytes),
+        ]);
+    }
+    [media, all]
+}
+
+pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
+    let Whole { directory, json } = arguments;
+    let mut bar = Bar::new("check");
+    let report = check_at(directory, &mut |it| bar.tell(it.files_done, it.files));
+    bar.progress.finish();
+    let report = report.map_err(told)?;
+    if *json {
+        print(&serde_json::to_value(&report).context("the answer as JSON")?)?;
+    } else {
+        show(&report).context("standard output")?;
+    }
+    let at = directory.display();
+    complain_of(&report.findings, report.findings_left_out, |count| {
+        format!(
+            "{at} is damaged, places: {count}; what is whole can be read, and `entresol store \
+             salvage {at} NEW` copies it"
+        )
+    })
+}
+
+fn show(report: &CheckReport) -> io::Result<()> {
+    let CheckReport { files, bytes, versions, values, log_records, .. } = report;
+    for finding in &report.findings {
+        writeln!(out(), "damaged: {finding}")?;
+    }
+    for remark in &report.remarks {
+        writeln!(out(), "odd: {remark}")?;
+    }
+    let bytes = size(*bytes);
+    writeln!(
+        out(),
+        "{files} files, {bytes}: {versions} versions in runs, {values} values apart, {log_records} \
+         writes in the log"
+    )
+}
+
+/// Fails with status 1 if something was found.
+fn complain_of(
+    findings: &[Finding],
+    left_out: u64,
+    text: impl FnOnce(u64) -> String,
+) -> anyhow::Result<()> {
+    match findings.len() as u64 + left_out {
+        0 => Ok(()),
+        count => Err(BenchError::Failed(text(count)).into()),
+    }
+}
+
+pub(super) fn salvage(arguments: &Copy) -> anyhow::Result<()> {
+    let Copy { whole: Whole { directory, json }, to } = arguments;
+    let progress = Progress::counter("salvage", None);
+    let report = salvage_at(directory, to, KvdbOptions::default());
+    progress.finish();
+    let report = report.map_err(told)?;
+    if *json {
+        print(&serde_json::to_value(&report).context("the answer as JSON")?)?;
+    } else {
+        show_salvaged(&report).context("standard output")?;
+    }
+    complain_of(&report.findings, report.findings_left_out, |count| {
+        format!("places that could not be read: {count}; {} has the rest", to.display())
+    })
+}
+
+fn show_salvaged(report: &SalvageReport) -> io::Result<()> {
+    for finding in &report.findings {
+        writeln!(out(), "damaged: {finding}")?;
+    }
+    for kvs in &report.kvs {
+        let gaps = if kvs.has_gaps { ", and pages are missing" } else { "" };
+        writeln!(
+            out(),
+            "{}: {} versions copied, {} values lost{gaps}",
+            kvs.name,
+            kvs.versions,
+            kvs.values_lost
+        )?;
+    }
+    writeln!(out(), "{} writes of the log copied", report.log_records)
+}
+
+pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
+    let Copy { whole: Whole { directory, json }, to } = arguments;
+    let store = Kvdb::open_at(directory, KvdbOptions::default()).map_err(told)?;
+    let mut bar = Bar::new("checkpoint");
+    let made = store.checkpoint_at(to, &mut |it| {
+        bar.tell(it.bytes_done, it.bytes);
+        ControlFlow::Continue(())
+    });
+    bar.progress.finish();
+    let made = made.map_err(told)?;
+    store.close().map_err(told)?;
+    // Nobody broke it off.
+    let Some(made) = made else { return Ok(()) };
+    if *json {
+        return print(&serde_json::to_value(made).context("the answer as JSON")?);
+    }
+    let bytes = size(made.bytes);
+    writeln!(out(), "{}: {} files, {bytes}, a store of its own", to.display(), made.files)
+        .context("standard output")
+}
+
+pub(super) fn compact(arguments: &Whole) -> anyhow::Result<()> {
+    let Whole { directory, json } = arguments;
+    let bytes = || files::tree_bytes(directory).with_context(|| directory.display().to_string());
+    let store = Kvdb::open_at(directory, KvdbOptions::default()).map_err(told)?;
+    let before = bytes()?;
+    let mut bar = Bar::new("compact");
+    let done = store.compact_with(&mut |it| {
+        bar.tell(it.bytes_done, it.bytes);
+        ControlFlow::Continue(())
+    });
+    bar.progress.finish();
+    done.map_err(told)?;
+    store.close().map_err(told)?;
+    let after = bytes()?;
+    if *json {
+        return print(&json!({ "bytes_before": before, "bytes_after": after }));
+    }
+    writeln!(out(), "{} before, {} now", size(before), size(after)).context("standard output")
+}

@@ -1,0 +1,187 @@
+//! `entresol store`, `bench ycsb` and `torture store` as people and scripts call them.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn entresol(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_entresol")).args(arguments).output().unwrap()
+}
+
+/// `entresol store COMMAND DIRECTORY MORE...`
+fn store(command: &str, directory: &Path, more: &[&str]) -> Output {
+    let directory = directory.to_str().unwrap();
+    entresol(&[&["store", command, directory], more].concat())
+}
+
+/// What it printed, if it is done.
+#[track_caller]
+fn done(output: &Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{error}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// What it complained of, if it ended with this status.
+#[track_caller]
+fn failed(output: &Output, status: i32) -> String {
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{error}");
+    assert!(output.stdout.is_empty() && error.starts_with("entresol: "), "{error}");
+    error
+}
+
+#[track_caller]
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_str(&done(output)).unwrap()
+}
+
+#[test]
+fn what_was_put_is_there_for_the_next_command() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    done(&store("put", &place, &["--create", "ada", "1815"]));
+    done(&store("put", &place, &["grace", "1906"]));
+    let put = json(&store("put", &place, &["--json", "alan", "1912"]));
+    assert_eq!((put["key"].as_str(), put["value_bytes"].as_u64()), (Some("alan"), Some(4)));
+    assert_eq!(done(&store("get", &place, &["ada"])), "1815\n");
+    let got = json(&store("get", &place, &["--json", "grace"]));
+    assert_eq!((&got["value"], got["sequence"].is_u64()), (&"1906".into(), true));
+    assert_eq!(done(&store("scan", &place, &[])), "ada\t1815\nalan\t1912\ngrace\t1906\n");
+    assert_eq!(done(&store("scan", &place, &["--reverse", "--keys-only"])), "grace\nalan\nada\n");
+    assert_eq!(done(&store("scan", &place, &["--prefix", "a", "--from", "ae"])), "alan\t1912\n");
+    let some = json(&store("scan", &place, &["--json", "--limit", "2"]));
+    assert_eq!((some["pairs"][1]["key"].as_str(), &some["has_more"]), (Some("alan"), &true.into()));
+    done(&store("del", &place, &["ada", "nobody"]));
+    let gone = failed(&store("get", &place, &["ada"]), 1);
+    assert!(gone.contains("'ada'") && gone.contains("default"), "{gone}");
+    done(&store("del", &place, &["--prefix", "al"]));
+    assert_eq!(done(&store("scan", &place, &["--keys-only"])), "grace\n");
+    let compacted = json(&store("compact", &place, &["--json"]));
+    assert!(compacted["bytes_after"].as_u64().is_some_and(|bytes| bytes > 0));
+    assert_eq!(done(&store("get", &place, &["grace"])), "1906\n");
+}
+
+#[test]
+fn bytes_that_are_no_text_come_and_go_in_other_forms() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    done(&store("put", &place, &["--create", "--form", "hex", "00ff", "fe00"]));
+    assert_eq!(done(&store("get", &place, &["--form", "base64", "AP8="])), "/gA=\n");
+    let refused = failed(&store("scan", &place, &[]), 2);
+    assert!(refused.contains("no text") && refused.contains("--form"), "{refused}");
+    let refused = failed(&store("get", &place, &["--form", "hex", "0x"]), 2);
+    assert!(refused.contains("character 1"), "{refused}");
+    // From a file, to a file, from standard input.
+    let (from, to) = (scratch.path().join("from"), scratch.path().join("to"));
+    let bytes: Vec<u8> = (0..100_000_u32).map(|at| (at * 7) as u8).collect();
+    std::fs::File::create_new(&from).unwrap().write_all(&bytes).unwrap();
+    done(&store("put", &place, &["file", "--file", from.to_str().unwrap()]));
+    done(&store("get", &place, &["file", "--file", to.to_str().unwrap()]));
+    assert!(std::fs::read_to_string(&to).is_err(), "it is no text");
+    assert_eq!(store("get", &place, &["file", "--file", "-"]).stdout, bytes);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_entresol"))
+        .args(["store", "put", place.to_str().unwrap(), "piped", "--file", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"through a pipe").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(done(&store("get", &place, &["piped"])), "through a pipe\n");
+}
+
+#[test]
+fn a_store_is_looked_at_checked_and_copied() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (place, copy) = (scratch.path().join("data"), scratch.path().join("copy"));
+    done(&store("put", &place, &["--create", "ada", "1815"]));
+    done(&store("put", &place, &["grace", "1906"]));
+    let checked = json(&store("check", &place, &["--json"]));
+    assert_eq!(checked["findings"].as_array().map(Vec::len), Some(0));
+    // What an earlier opening wrote may have been frozen since.
+    let versions = ["log_records", "versions"].map(|it| checked[it].as_u64().unwrap());
+    assert_eq!(versions.iter().sum::<u64>(), 2);
+    done(&store("checkpoint", &place, &[copy.to_str().unwrap()]));
+    assert_eq!(done(&store("get", &copy, &["ada"])), "1815\n");
+    let stats = json(&store("stats", &copy, &["--json"]));
+    assert_eq!(
+        (&stats["kvs"][0]["name"], stats["kvs"][0]["versions"].as_u64()),
+        (&"default".into(), Some(2))
+    );
+    assert!(done(&store("stats", &copy, &[])).contains("\n  default "));
+    failed(&store("checkpoint", &place, &[copy.to_str().unwrap()]), 2);
+    // A bit turns over in the middle of the copy's only run.
+    let runs = std::fs::read_dir(&copy).unwrap().flatten().map(|entry| entry.path());
+    let run = runs.into_iter().find(|path| path.to_str().unwrap().contains("run-")).unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(&run).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 4096 + 20).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], 4096 + 20).unwrap();
+    let found = store("check", &copy, &[]);
+    let (text, error) =
+        (String::from_utf8_lossy(&found.stdout), String::from_utf8_lossy(&found.stderr));
+    assert_eq!(found.status.code(), Some(1), "{error}");
+    assert!(text.contains("damaged: run-") && error.contains("store salvage"), "{text}{error}");
+    let new = scratch.path().join("new");
+    let salvaged = store("salvage", &copy, &[new.to_str().unwrap()]);
+    assert_eq!(salvaged.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&salvaged.stdout).contains("default: "));
+    done(&store("check", &new, &[]));
+    // Of the whole store all is copied.
+    let all = scratch.path().join("all");
+    done(&store("salvage", &place, &[all.to_str().unwrap()]));
+    assert_eq!(done(&store("scan", &all, &[])), "ada\t1815\ngrace\t1906\n");
+}
+
+#[test]
+fn mistakes_are_named_with_the_place_and_a_way_out() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    let none = failed(&store("put", &place, &["key", "value"]), 2);
+    assert!(none.contains("data"), "{none}");
+    assert!(!place.exists(), "nothing was made");
+    done(&store("put", &place, &["--create", "key", "value"]));
+    let none = failed(&store("get", &place, &["--kvs", "defualt", "key"]), 2);
+    assert!(none.contains("'defualt'") && none.contains("default"), "{none}");
+    let empty = failed(&store("put", &place, &["", "value"]), 2);
+    assert!(empty.contains("1 to"), "{empty}");
+    let other = scratch.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::File::create_new(other.join("letter")).unwrap();
+    failed(&store("put", &other, &["--create", "key", "value"]), 2);
+    let strangers: Vec<_> = std::fs::read_dir(&other).unwrap().collect();
+    assert!(strangers.iter().flatten().any(|entry| entry.file_name() == "letter"));
+}
+
+#[test]
+fn a_measured_store_is_one_json_object() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("ycsb");
+    let place = place.to_str().unwrap();
+    let more = ["--keys", "2000", "--workload", "load", "--workload", "a", "--verify", "--json"];
+    let found = json(&entresol(&[&["bench", "ycsb", "--directory", place], &more[..]].concat()));
+    assert_eq!((&found["engine"], &found["keys_read_back"]), (&"entresol".into(), &2000.into()));
+    let mixed = &found["workloads"][1];
+    assert_eq!((&mixed["workload"], &mixed["operations"]), (&"a".into(), &2000.into()));
+    assert!(mixed["cpu_us_per_operation"].as_f64().is_some_and(|us| us > 0.0));
+    assert!(mixed["latency"]["p99_us"].is_f64());
+    std::fs::create_dir(place).unwrap();
+    let there = failed(&entresol(&["bench", "ycsb", "--directory", place]), 2);
+    assert!(there.contains("is there already"), "{there}");
+}
+
+#[test]
+fn real_processes_are_killed_and_lose_nothing_that_they_acknowledged() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("killed");
+    let place = place.to_str().unwrap();
+    let more = ["--processes", "--kills", "25", "--directory", place, "--json"];
+    let found = json(&entresol(&[&["torture", "store"], &more[..]].concat()));
+    assert_eq!((&found["kills"], &found["pass"]), (&25.into(), &true.into()), "{found}");
+    assert!(found["acknowledged"].as_u64().is_some_and(|writes| writes > 500), "{found}");
+    assert!(found["kills_in_opening"].as_u64().is_some_and(|kills| kills < 20), "{found}");
+    assert!(!Path::new(place).exists(), "what is of no use is removed");
+}
