@@ -52,7 +52,8 @@ pub enum StoreError {
         /// What is known.
         known: u32,
     },
-    /// There is no room to freeze what was written, and too much waits for that.
+    /// There is no room but what is kept for deleting and merging, or none to freeze what was
+    /// written, and too much waits for that.
     #[error("no room: {what}; what is there can be read, and writing goes on once there is room")]
     NoRoom {
         /// What was refused.

@@ -444,11 +444,11 @@ impl Opening {
                     });
                     tell.tell();
                 });
-                let KvdbOptions { segment_bytes, generation_bytes, .. } = options;
+                let KvdbOptions { segment_bytes, generation_bytes, reserve_bytes, .. } = options;
                 Some(Log::begin(
                     directory.clone(),
                     manifest.store,
-                    LogOptions { segment_bytes, generation_bytes },
+                    LogOptions { segment_bytes, generation_bytes, reserve_bytes },
                     Beginning { last, next_segment, generation: young },
                     failure.clone(),
                     rotated,

@@ -34,6 +34,9 @@ pub struct KvdbOptions {
     pub page_cache_bytes: u64,
     /// Bytes on media for each byte that is live: above it, merging makes room.
     pub space_amplification_max: f64,
+    /// With less room than this on the medium values are refused; what is left is for deleting and
+    /// merging, by which room is made. A few MiB are needed, and more for merging large `Kvs`.
+    pub reserve_bytes: u64,
 }
 
 impl Default for KvdbOptions {
@@ -45,6 +48,7 @@ impl Default for KvdbOptions {
             generations_waiting_max: 4,
             page_cache_bytes: 64 << 20,
             space_amplification_max: 1.5,
+            reserve_bytes: 64 << 20,
         }
     }
 }

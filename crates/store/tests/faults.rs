@@ -16,6 +16,7 @@ fn options() -> KvdbOptions {
         segment_bytes: KvdbOptions::SEGMENT_BYTES_MIN,
         generation_bytes: 2 * KvdbOptions::SEGMENT_BYTES_MIN,
         page_cache_bytes: 64 << 10,
+        reserve_bytes: 1536 << 10,
         ..KvdbOptions::default()
     }
 }
@@ -141,7 +142,7 @@ fn a_full_disk_refuses_writes_keeps_reading_and_recovers() {
     in_world(|world, disk| {
         let store = create(&world, &disk);
         let kvs = store.kvs("data").expect("there");
-        disk.inject(FaultPlan { capacity: Some(3 << 20), ..FaultPlan::default() });
+        disk.inject(FaultPlan { capacity: Some(6 << 20), ..FaultPlan::default() });
         let mut written = 0;
         let told = loop {
             match kvs.put(&key(written), &vec![written as u8; 3000]) {
@@ -160,5 +161,42 @@ fn a_full_disk_refuses_writes_keeps_reading_and_recovers() {
         let store = open(&world, &disk).expect("whole");
         let found = contents(&store.kvs("data").expect("there")).expect("readable");
         assert_eq!(found.len(), state.len() + 1, "{told}");
+    });
+}
+
+#[test]
+fn on_a_full_disk_keys_can_be_removed_and_that_makes_room() {
+    in_world(|world, disk| {
+        let store = create(&world, &disk);
+        let kvs = store.kvs("data").expect("there");
+        disk.inject(FaultPlan { capacity: Some(6 << 20), ..FaultPlan::default() });
+        let fill = |first: usize| {
+            let mut number = first;
+            loop {
+                match kvs.put(&key(number), &vec![number as u8; 3000]) {
+                    Ok(_) => number += 1,
+                    Err(error) => return (number, error),
+                }
+            }
+        };
+        let (written, told) = fill(0);
+        assert!(written > 300, "only {written} writes found room");
+        let told = told.to_string();
+        assert!(told.contains("1536KiB are kept for deleting and merging"), "{told}");
+        // Many more than fit into what is left of a segment.
+        for number in 10..written {
+            kvs.delete(&key(number)).unwrap_or_else(|error| panic!("{number}: {error}"));
+        }
+        store.compact().expect("the reserve is there for this");
+        let (again, _) = fill(written);
+        assert!(again > written + 300, "only {} writes found room", again - written);
+        store.close().expect("durable");
+        let store = open(&world, &disk).expect("whole");
+        let found = contents(&store.kvs("data").expect("there")).expect("readable");
+        let expected: State = (0..10)
+            .chain(written..again)
+            .map(|number| (key(number), vec![number as u8; 3000]))
+            .collect();
+        assert!(found == expected, "{} keys, expected {}", found.len(), expected.len());
     });
 }

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use entresol_base::ByteSize;
 use entresol_base::sync::Mutex;
 use entresol_media::Directory;
 
@@ -25,7 +26,7 @@ use crate::entry::{SegmentNumber, Sequence};
 use crate::failure::Failure;
 use crate::young::Generation;
 use order::{Order, Position};
-use record::{Draft, HEADER_BYTES};
+use record::{Draft, HEADER_BYTES, Kind};
 use segment::{FIRST_RECORD, SEAL_BYTES, Segment};
 
 mod order;
@@ -41,6 +42,8 @@ pub(crate) struct LogOptions {
     pub(crate) segment_bytes: u64,
     /// A generation with so many bytes is followed by the next.
     pub(crate) generation_bytes: u64,
+    /// As much room is left for what makes room.
+    pub(crate) reserve_bytes: u64,
 }
 
 /// Is told, with the head locked, that a generation is closed and another follows.
@@ -80,6 +83,25 @@ struct Head {
     /// last one is the newest of all.
     unsynced: VecDeque<(Arc<Segment>, u64)>,
     written: Written,
+    /// Whether the segment was made of the room that is left for what makes room.
+    is_of_reserve: bool,
+}
+
+/// What a write needs.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    bytes: u64,
+    records: u64,
+    /// Whether it removes keys only, by which room is made.
+    makes_room: bool,
+}
+
+/// A segment for the records that come.
+struct Next {
+    segment: Segment,
+    /// Whether it was made while somebody waited.
+    is_late: bool,
+    is_of_reserve: bool,
 }
 
 /// What was written since the log began.
@@ -148,6 +170,7 @@ impl Log {
             next: Sequence(last.0 + 1),
             unsynced: VecDeque::from([(segment.clone(), FIRST_RECORD)]),
             written: Written::default(),
+            is_of_reserve: check_room(&*directory, options, 0).is_err(),
         };
         let position = Position { last, segment: number, end: FIRST_RECORD };
         Ok(Log {
@@ -188,7 +211,13 @@ impl Log {
     pub(crate) fn append(&self, drafts: &[Draft<'_>]) -> Result<Sequence, StoreError> {
         self.failure.check()?;
         let bytes: u64 = drafts.iter().map(Draft::bytes).sum();
-        let reserved = self.reserve(bytes, drafts.len() as u64)?;
+        let makes_room = |draft: &Draft<'_>| matches!(draft.kind, Kind::Gone | Kind::PrefixGone);
+        let claim = Claim {
+            bytes,
+            records: drafts.len() as u64,
+            makes_room: drafts.iter().all(makes_room),
+        };
+        let reserved = self.reserve(claim)?;
         let last = Sequence(reserved.first.0 + drafts.len() as u64 - 1);
         let done = self.write(drafts, &reserved, bytes);
         if let Err(error) = done {
@@ -236,11 +265,16 @@ impl Log {
         Ok(())
     }
 
-    fn reserve(&self, bytes: u64, records: u64) -> Result<Reserved, StoreError> {
+    fn reserve(&self, claim: Claim) -> Result<Reserved, StoreError> {
+        let Claim { bytes, records, makes_room } = claim;
         let mut head = self.head.lock();
         let head = head.as_mut().ok_or(StoreError::Closed)?;
+        if head.is_of_reserve && !makes_room {
+            check_room(&*self.directory, self.options, 0)?;
+            head.is_of_reserve = false;
+        }
         if head.used + bytes + SEAL_BYTES > head.segment.len() {
-            self.next(head, bytes)?;
+            self.next(head, claim)?;
         }
         let Head { generation, segment, place, used, next, written, .. } = head;
         let (offset, first) = (*used, *next);
@@ -252,10 +286,11 @@ impl Log {
         Ok(Reserved { generation, segment, place: *place, offset, first })
     }
 
-    /// Goes on in the next segment, which has room for `bytes`.
-    fn next(&self, head: &mut Head, bytes: u64) -> Result<(), StoreError> {
-        let needed = FIRST_RECORD + bytes + SEAL_BYTES;
-        let (segment, is_late) = self.segment_of(needed)?;
+    /// Goes on in the next segment, which has room for a write.
+    fn next(&self, head: &mut Head, claim: Claim) -> Result<(), StoreError> {
+        let needed = FIRST_RECORD + claim.bytes + SEAL_BYTES;
+        let Next { segment, is_late, is_of_reserve } = self.segment_of(needed, claim.makes_room)?;
+        head.is_of_reserve = is_of_reserve;
         head.written.made_late += u64::from(is_late);
         let segment = Arc::new(segment);
         let full = head.generation_used >= self.options.generation_bytes;
@@ -292,17 +327,25 @@ impl Log {
         Ok(())
     }
 
-    /// A segment with at least so many bytes, whose name is durable, and whether it was made now.
-    fn segment_of(&self, bytes: u64) -> Result<(Segment, bool), StoreError> {
+    /// A segment with at least so many bytes, whose name is durable.
+    fn segment_of(&self, bytes: u64, makes_room: bool) -> Result<Next, StoreError> {
         // Held meanwhile: segments are found again in the order of their numbers, so that nobody
         // may make one between the taking of a number and its use.
         let mut spare = self.spare.lock();
         match spare.take() {
-            Some(spare) if spare.len() >= bytes => return Ok((spare, false)),
+            Some(segment) if segment.len() >= bytes => {
+                return Ok(Next { segment, is_late: false, is_of_reserve: false });
+            }
             Some(spare) => self.directory.remove(&segment::file_name(spare.number()))?,
             None => {}
         }
-        Ok((self.make_segment(bytes.max(self.options.segment_bytes))?, true))
+        let bytes = bytes.max(self.options.segment_bytes);
+        let room = check_room(&*self.directory, self.options, bytes);
+        let is_of_reserve = room.is_err();
+        if !makes_room {
+            room?;
+        }
+        Ok(Next { segment: self.make_segment(bytes)?, is_late: true, is_of_reserve })
     }
 
     fn make_segment(&self, bytes: u64) -> Result<Segment, StoreError> {
@@ -314,10 +357,11 @@ impl Log {
     /// Makes a segment ahead, if there is none.
     ///
     /// # Errors
-    /// If there is no room.
+    /// If there is no room, or only what is left for what makes room.
     pub(crate) fn make_spare(&self) -> Result<(), StoreError> {
         let mut spare = self.spare.lock();
         if spare.is_none() {
+            check_room(&*self.directory, self.options, self.options.segment_bytes)?;
             *spare = Some(self.make_segment(self.options.segment_bytes)?);
         }
         Ok(())
@@ -336,7 +380,9 @@ impl Log {
         if head.next == head.generation_first {
             return Ok(last);
         }
-        let segment = Arc::new(self.segment_of(0)?.0);
+        let Next { segment, is_of_reserve, .. } = self.segment_of(0, true)?;
+        let segment = Arc::new(segment);
+        head.is_of_reserve = is_of_reserve;
         self.seal(head)?;
         self.rotate(head, segment);
         Ok(last)
@@ -393,6 +439,23 @@ impl Log {
             }
         }
     }
+}
+
+/// Refuses to take so many bytes of what is left for what makes room.
+fn check_room(
+    directory: &dyn Directory,
+    options: LogOptions,
+    bytes: u64,
+) -> Result<(), StoreError> {
+    // A file system that does not say how much room it has is asked by writing.
+    let Ok(free) = directory.free_bytes() else { return Ok(()) };
+    let reserve = options.reserve_bytes;
+    if free >= bytes.saturating_add(reserve) {
+        return Ok(());
+    }
+    let (path, free, reserve) = (directory.path().display(), ByteSize(free), ByteSize(reserve));
+    let what = format!("{path} has {free} left, and {reserve} are kept for deleting and merging");
+    Err(StoreError::NoRoom { what })
 }
 
 impl Head {
