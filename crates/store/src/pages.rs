@@ -38,7 +38,7 @@ use shard::Shard;
 /// How many locks the cache has.
 const SHARDS: u64 = 16;
 /// The least that a cache may have: room for what a few readers use at once.
-pub const CACHE_BYTES_MIN: u64 = 256 << 10;
+pub(crate) const CACHE_BYTES_MIN: u64 = 256 << 10;
 /// The bytes of a buffer for reading that is kept for the next read. Larger ones are not.
 const BUFFER_BYTES: usize = 32 << 10;
 /// How many buffers are kept.
@@ -49,7 +49,7 @@ const PAGE_OVERHEAD_BYTES: u64 = 256;
 
 /// A cache of blocks.
 #[derive(Debug)]
-pub struct Pages {
+pub(crate) struct Pages {
     shards: Box<[Shard]>,
     usage: Arc<Usage>,
     buffers: Mutex<Vec<Lease>>,
@@ -89,7 +89,7 @@ pub struct PageCounts {
 impl Pages {
     /// An empty cache that keeps to `cap_bytes`, which are at least [`CACHE_BYTES_MIN`].
     #[must_use]
-    pub fn new(cap_bytes: u64) -> Arc<Pages> {
+    pub(crate) fn new(cap_bytes: u64) -> Arc<Pages> {
         let usage = Arc::new(Usage::new(cap_bytes.max(CACHE_BYTES_MIN)));
         let shards = (0..SHARDS).map(|_| Shard::new()).collect();
         Arc::new(Pages { shards, usage, buffers: Mutex::new(Vec::new()), read: AtomicU64::new(0) })
@@ -97,7 +97,7 @@ impl Pages {
 
     /// What the cache has done so far.
     #[must_use]
-    pub fn counts(&self) -> PageCounts {
+    pub(crate) fn counts(&self) -> PageCounts {
         let [data, index, filter] = PageKind::ALL.map(|kind| {
             self.shards.iter().fold(KindCounts::default(), |sum, shard| {
                 let shard = shard.counts(kind);
@@ -128,7 +128,7 @@ impl Pages {
 
     /// Forgets the blocks of a run that nobody reads any more. Takes time in proportion to all
     /// that is cached.
-    pub fn forget(&self, run: RunNumber) {
+    pub(crate) fn forget(&self, run: RunNumber) {
         for shard in &self.shards {
             shard.forget(run);
         }

@@ -19,7 +19,7 @@ const BLOCKS_BEFORE_AHEAD: u32 = 2;
 /// 128 KiB more while it goes through what is not cached. After an error it is at no entry, and can
 /// seek again.
 #[derive(Debug)]
-pub struct Cursor {
+pub(crate) struct Cursor {
     run: Arc<Run>,
     /// One place for each level of the tree, from the root down; empty if at no entry.
     levels: Vec<Walker>,
@@ -38,7 +38,7 @@ enum End {
 impl Run {
     /// A cursor that is at no entry yet.
     #[must_use]
-    pub fn cursor(self: &Arc<Run>) -> Cursor {
+    pub(crate) fn cursor(self: &Arc<Run>) -> Cursor {
         let run = Arc::clone(self);
         Cursor { run, levels: Vec::new(), ahead: Ahead::default(), uncached: 0 }
     }
@@ -48,7 +48,7 @@ impl Cursor {
     /// The entry that the cursor is at.
     #[must_use]
     #[inline]
-    pub fn entry(&self) -> Option<Entry<'_>> {
+    pub(crate) fn entry(&self) -> Option<Entry<'_>> {
         let place = self.levels.last()?;
         let item = place.item();
         let Some(Body::Value(value)) = place.body() else { return None };
@@ -62,7 +62,7 @@ impl Cursor {
     ///
     /// # Errors
     /// If the disk fails, or a block on the way is damaged.
-    pub fn seek_first_at_or_after(
+    pub(crate) fn seek_first_at_or_after(
         &mut self,
         key: &[u8],
         sequence: Sequence,
@@ -77,7 +77,11 @@ impl Cursor {
     ///
     /// # Errors
     /// If the disk fails, or a block on the way is damaged.
-    pub fn seek_last_before(&mut self, key: &[u8], sequence: Sequence) -> Result<bool, StoreError> {
+    pub(crate) fn seek_last_before(
+        &mut self,
+        key: &[u8],
+        sequence: Sequence,
+    ) -> Result<bool, StoreError> {
         self.uncached = 0;
         self.ahead.clear();
         self.or_nowhere(|cursor| {
@@ -93,7 +97,7 @@ impl Cursor {
     ///
     /// # Errors
     /// If the disk fails, or a block on the way is damaged.
-    pub fn seek_first(&mut self) -> Result<bool, StoreError> {
+    pub(crate) fn seek_first(&mut self) -> Result<bool, StoreError> {
         self.or_nowhere(|cursor| cursor.enter(End::First))
     }
 
@@ -101,7 +105,7 @@ impl Cursor {
     ///
     /// # Errors
     /// If the disk fails, or a block on the way is damaged.
-    pub fn seek_last(&mut self) -> Result<bool, StoreError> {
+    pub(crate) fn seek_last(&mut self) -> Result<bool, StoreError> {
         self.or_nowhere(|cursor| cursor.enter(End::Last))
     }
 
@@ -110,8 +114,7 @@ impl Cursor {
     /// # Errors
     /// If the disk fails, or a block on the way is damaged.
     #[inline]
-    #[expect(clippy::should_implement_trait, reason = "an iterator cannot lend its entries")]
-    pub fn next(&mut self) -> Result<bool, StoreError> {
+    pub(crate) fn next(&mut self) -> Result<bool, StoreError> {
         if let Some(place) = self.levels.last_mut()
             && place.next() == Some(true)
             && let Some(Body::Value(_)) = place.body()
@@ -126,7 +129,7 @@ impl Cursor {
     ///
     /// # Errors
     /// If the disk fails, or a block on the way is damaged.
-    pub fn prev(&mut self) -> Result<bool, StoreError> {
+    pub(crate) fn prev(&mut self) -> Result<bool, StoreError> {
         self.or_nowhere(|cursor| cursor.step(End::Last))
     }
 

@@ -11,7 +11,7 @@ pub(super) const MAGIC: [u8; 8] = *b"ENTSRUN\n";
 /// What its last page begins with.
 const MAGIC_AT_END: [u8; 8] = *b"ENTSEND\n";
 /// The format that is written, and the only one that is read.
-pub const FORMAT_VERSION: u32 = 1;
+pub(super) const FORMAT_VERSION: u32 = 1;
 
 /// Why an end of a run cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -31,26 +31,24 @@ mod view;
 mod walker;
 mod writer;
 
-pub use cursor::Cursor;
-pub use ends::FORMAT_VERSION;
-pub use reader::{Found, Run};
-pub use verify::Progress;
-pub use writer::RunWriter;
+pub(crate) use cursor::Cursor;
+pub(crate) use reader::Run;
+pub(crate) use writer::RunWriter;
 
 use ends::Footer;
 
 /// The most bytes of a key.
-pub const KEY_BYTES_MAX: usize = 64 << 10;
+pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
 /// The most bytes of a value that lies beside its key.
-pub const INLINE_BYTES_MAX: usize = 16 << 20;
+pub(crate) const INLINE_BYTES_MAX: usize = 16 << 20;
 /// The most prefixes that one run says are gone; every reader holds them in memory.
-pub const PREFIXES_GONE_MAX: usize = 16 << 10;
+pub(crate) const PREFIXES_GONE_MAX: usize = 16 << 10;
 /// The most bytes in all of them.
-pub const PREFIXES_GONE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const PREFIXES_GONE_BYTES_MAX: usize = 1 << 20;
 /// The most bytes that blocks can be wanted to have.
-pub const BLOCK_BYTES_MAX: usize = 64 << 10;
+pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;
 /// The most bits of a filter for each key.
-pub const FILTER_BITS_MAX: u32 = 32;
+pub(crate) const FILTER_BITS_MAX: u32 = 32;
 /// How many keys have a filter together. It bounds what a writer holds in memory.
 const GROUP_KEYS: usize = 1 << 18;
 /// The most levels of index blocks: with the smallest blocks four are enough for a billion keys.
@@ -58,7 +56,7 @@ const LEVELS_MAX: u8 = 16;
 
 /// How a run is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunOptions {
+pub(crate) struct RunOptions {
     /// How many bytes a block has, if its entries permit: whole pages of 4 KiB.
     pub block_bytes: usize,
     /// How many bits the filter has for each key; 0 for none. With ten, one absent key in a
@@ -86,13 +84,13 @@ impl Default for RunOptions {
 
 /// The name of a run's file.
 #[must_use]
-pub fn file_name(number: RunNumber) -> String {
+pub(crate) fn file_name(number: RunNumber) -> String {
     format!("run-{:016x}", number.0)
 }
 
 /// The number of the run whose file is called so, if one is.
 #[must_use]
-pub fn number_of(file_name: &str) -> Option<RunNumber> {
+pub(crate) fn number_of(file_name: &str) -> Option<RunNumber> {
     let digits = file_name.strip_prefix("run-")?;
     let number = RunNumber(u64::from_str_radix(digits, 16).ok()?);
     (self::file_name(number) == file_name).then_some(number)
@@ -100,7 +98,7 @@ pub fn number_of(file_name: &str) -> Option<RunNumber> {
 
 /// That all keys that begin so are gone, in versions up to a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PrefixGone {
+pub(crate) struct PrefixGone {
     /// What the keys begin with.
     pub prefix: Box<[u8]>,
     /// The write that removed them.
@@ -122,7 +120,7 @@ impl PartialOrd for PrefixGone {
 
 /// How many bytes of records in a segment a run's entries point to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SegmentBytes {
+pub(crate) struct SegmentBytes {
     /// The segment.
     pub segment: SegmentNumber,
     /// The sum over the entries, headers and keys included.
@@ -137,7 +135,7 @@ impl SegmentBytes {
 
 /// What is known of a run without reading its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunSummary {
+pub(crate) struct RunSummary {
     /// Its number.
     pub number: RunNumber,
     /// Whose keys it has.

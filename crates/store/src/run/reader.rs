@@ -28,7 +28,7 @@ const LIST_PAGES_MAX: u64 = (64 << 20) / PAGE_BYTES as u64;
 
 /// A run that is open. In memory it holds the root of its tree, a short key for each 262,144 keys,
 /// the prefixes that are gone and the bytes of each segment; all else is read as it is needed.
-pub struct Run {
+pub(crate) struct Run {
     file: Arc<dyn BlockFile>,
     pub(super) pages: Arc<Pages>,
     pub(super) footer: Footer,
@@ -51,7 +51,7 @@ pub(super) struct FilterGroup {
 
 /// A version that was found.
 #[derive(Debug)]
-pub struct Found {
+pub(crate) struct Found {
     page: Arc<Page>,
     item: Item,
     sequence: Sequence,
@@ -60,19 +60,19 @@ pub struct Found {
 impl Found {
     /// Which write it was.
     #[must_use]
-    pub fn sequence(&self) -> Sequence {
+    pub(crate) fn sequence(&self) -> Sequence {
         self.sequence
     }
 
     /// When it ends.
     #[must_use]
-    pub fn expiry(&self) -> Expiry {
+    pub(crate) fn expiry(&self) -> Expiry {
         self.item.expiry
     }
 
     /// What it says.
     #[must_use]
-    pub fn value(&self) -> Value<'_> {
+    pub(crate) fn value(&self) -> Value<'_> {
         match self.item.body_of(self.page.bytes()) {
             Some(Body::Value(value)) => value,
             // Was looked at when it was found.
@@ -87,7 +87,7 @@ impl Run {
     /// # Errors
     /// If there is no such file, it is not whole, of another format, or damaged where it is read:
     /// at both ends, at the root of the tree, and in the lists.
-    pub fn open(
+    pub(crate) fn open(
         directory: &Arc<dyn Directory>,
         number: RunNumber,
         pages: &Arc<Pages>,
@@ -121,13 +121,13 @@ impl Run {
 
     /// What is known of the run without reading its entries.
     #[must_use]
-    pub fn summary(&self) -> &RunSummary {
+    pub(crate) fn summary(&self) -> &RunSummary {
         &self.summary
     }
 
     /// The prefixes whose keys are gone, in order of the prefix; of one prefix the latest first.
     #[must_use]
-    pub fn prefixes_gone(&self) -> &[PrefixGone] {
+    pub(crate) fn prefixes_gone(&self) -> &[PrefixGone] {
         &self.prefixes
     }
 
@@ -136,7 +136,7 @@ impl Run {
     ///
     /// # Errors
     /// If the disk fails, or a block on the way is damaged.
-    pub fn get(&self, key: &[u8], most: Sequence) -> Result<Option<Found>, StoreError> {
+    pub(crate) fn get(&self, key: &[u8], most: Sequence) -> Result<Option<Found>, StoreError> {
         let Some(root) = &self.root else { return Ok(None) };
         let Some(delta) = most.0.checked_sub(self.footer.base.0) else { return Ok(None) };
         if key > &self.summary.last_key[..] || !self.may_have(key)? {

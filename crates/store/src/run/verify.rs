@@ -17,7 +17,7 @@ use super::{RunSummary, SegmentBytes};
 
 /// How far a check has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// Bytes that were read and found to be right.
     pub bytes_done: u64,
     /// The bytes of the file.
@@ -31,7 +31,7 @@ impl Run {
     ///
     /// # Errors
     /// The first thing that is wrong, or the error of the disk.
-    pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<(), StoreError> {
+    pub(crate) fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<(), StoreError> {
         let mut check = Check {
             run: self,
             progress,

@@ -31,7 +31,7 @@ use super::{
 /// the prefixes that are gone, 32 bytes for each segment that entries point to, and a short key
 /// for every 262,144 keys.
 #[derive(Debug)]
-pub struct RunWriter {
+pub(crate) struct RunWriter {
     output: Output,
     options: RunOptions,
     data: BlockBuilder,
@@ -74,7 +74,7 @@ impl RunWriter {
     ///
     /// # Errors
     /// If it cannot be made, or the options cannot be.
-    pub fn create(
+    pub(crate) fn create(
         directory: &Arc<dyn Directory>,
         number: RunNumber,
         kvs: KvsId,
@@ -125,7 +125,7 @@ impl RunWriter {
     /// # Errors
     /// If the disk fails; if the entry is out of order or too large, which is a mistake of the
     /// caller. Nothing can be added after an error.
-    pub fn push(&mut self, entry: &Entry<'_>) -> Result<(), StoreError> {
+    pub(crate) fn push(&mut self, entry: &Entry<'_>) -> Result<(), StoreError> {
         let pushed = self.check_alive().and_then(|()| self.add(entry));
         self.failed |= pushed.is_err();
         pushed
@@ -137,7 +137,7 @@ impl RunWriter {
     /// # Errors
     /// If there are more than [`PREFIXES_GONE_MAX`], or more than [`PREFIXES_GONE_BYTES_MAX`] in
     /// them; the writer can go on without it.
-    pub fn push_prefix_gone(
+    pub(crate) fn push_prefix_gone(
         &mut self,
         prefix: &[u8],
         sequence: Sequence,
@@ -157,18 +157,12 @@ impl RunWriter {
         Ok(())
     }
 
-    /// How many bytes have been written or are about to be.
-    #[must_use]
-    pub fn file_bytes(&self) -> u64 {
-        self.output.address().offset()
-    }
-
     /// Writes what is left and makes all of the file durable. That the directory knows the file is
     /// the caller's to make durable, once for all that he makes.
     ///
     /// # Errors
     /// If the disk fails: the file is removed then.
-    pub fn finish(mut self) -> Result<RunSummary, StoreError> {
+    pub(crate) fn finish(mut self) -> Result<RunSummary, StoreError> {
         self.check_alive()?;
         let last_key = self.finish_tree()?;
         self.close_group()?;
