@@ -8,9 +8,9 @@ mod workloads;
 
 use std::sync::Arc;
 
-use entresol_base::{ByteSize, Clock, Nanos, SystemClock};
+use entresol_base::{ByteSize, Clock, SystemClock};
 use entresol_cache::{Cache, Config};
-use entresol_media::{Account, CostTable};
+use entresol_media::{Account, CostTable, Limit};
 use fastrand::Rng;
 use serde::Serialize;
 
@@ -19,7 +19,9 @@ use crate::process::{self, resident_bytes};
 use crate::progress::Progress;
 use crate::statistics::Spread;
 use crate::values::KeyMaker;
-use subjects::{AccountOnly, BoxedMap, CacheSubject, LockedMap, LoopOnly, Subject, TwiceAccounted};
+use subjects::{
+    AccountOnly, Accounted, BoxedMap, CacheSubject, LockedMap, LoopOnly, Subject, TwiceAccounted,
+};
 use workloads::{Objects, Timed, fill, run};
 
 pub use counted::{CountedOperation, run_counted};
@@ -30,6 +32,8 @@ pub use workloads::Workload;
 const ACCOUNT_VALUE_BYTES: [usize; 2] = [64, 256];
 /// Rounds for each round of the rest: a few nanoseconds are looked for in hundreds.
 const ACCOUNT_ROUNDS: usize = 3;
+/// The share of its medium that the one more account leaves: more than all threads' gets use.
+const ACCOUNT_SHARE: f64 = 100.0;
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -321,38 +325,55 @@ fn on_threads<S: Subject + Send>(
 
 /// Gets with and without one more account, by turns.
 fn account_cost(options: &DirectOptions, value_bytes: usize) -> Result<AccountResult, BenchError> {
+    let mut of_threads = account_cost_on(options, value_bytes, 1)?;
+    of_threads.pop().ok_or_else(|| BenchError::Usage("no thread".to_owned()))
+}
+
+/// The same on some threads at once, each with its own handles of one cache and one account.
+pub(crate) fn account_cost_on(
+    options: &DirectOptions,
+    value_bytes: usize,
+    threads: usize,
+) -> Result<Vec<AccountResult>, BenchError> {
+    check(options)?;
     let objects = objects(options, value_bytes)?;
     let cache = open_cache(options, value_bytes)?;
-    let clock = SystemClock::new();
-    let mut plain = CacheSubject::new(&cache, clock.seconds());
-    fill(&objects, &mut plain)?;
+    fill(&objects, &mut CacheSubject::new(&cache, SystemClock::new().seconds()))?;
     let account = Account::new("second", Arc::new(CostTable::published()));
-    let mut twice = TwiceAccounted {
-        cache: CacheSubject::new(&cache, clock.seconds()),
-        account: account.handle(),
-        now: Nanos(1),
-    };
+    // A limit is in force that is never reached: its bucket is asked as a limited tenant's is.
+    account.set_limit(Limit::Share(ACCOUNT_SHARE));
+    let rounds = |_| account_rounds(options, &objects, &cache, &account);
+    process::on_threads(0..threads, rounds).into_iter().collect()
+}
+
+fn account_rounds(
+    options: &DirectOptions,
+    objects: &Objects,
+    cache: &Arc<Cache>,
+    account: &Arc<Account>,
+) -> Result<AccountResult, BenchError> {
+    let now = SystemClock::new().seconds();
+    let mut plain = CacheSubject::new(cache, now);
+    let cache = CacheSubject::new(cache, now);
+    let mut twice = TwiceAccounted { cache, account: Accounted::new(account.handle()) };
+    let bare = LoopOnly { value: [7; 8] };
+    let account = Accounted::new(account.handle());
+    let mut alone = AccountOnly { bare, account, value_bytes: objects.value_bytes };
     let mut bare = LoopOnly { value: [7; 8] };
-    let mut alone = AccountOnly {
-        bare: LoopOnly { value: [7; 8] },
-        account: account.handle(),
-        now: Nanos(1),
-        value_bytes,
-    };
     let (mut once_ns, mut twice_ns) = (Vec::new(), Vec::new());
     let (mut differences, mut alone_ns) = (Vec::new(), Vec::new());
     for _ in 0..options.rounds * ACCOUNT_ROUNDS {
         let workload = Workload::GetUniform;
-        let empty = run(workload, &objects, &mut bare)?.cpu_ns_per_operation;
-        let once = run(workload, &objects, &mut plain)?.cpu_ns_per_operation - empty;
-        let more = run(workload, &objects, &mut twice)?.cpu_ns_per_operation - empty;
-        alone_ns.push(run(workload, &objects, &mut alone)?.cpu_ns_per_operation - empty);
+        let empty = run(workload, objects, &mut bare)?.cpu_ns_per_operation;
+        let once = run(workload, objects, &mut plain)?.cpu_ns_per_operation - empty;
+        let more = run(workload, objects, &mut twice)?.cpu_ns_per_operation - empty;
+        alone_ns.push(run(workload, objects, &mut alone)?.cpu_ns_per_operation - empty);
         differences.push(more - once);
         once_ns.push(once);
         twice_ns.push(more);
     }
     Ok(AccountResult {
-        value_bytes,
+        value_bytes: objects.value_bytes,
         get_cpu_ns: Spread::of(&once_ns),
         get_twice_accounted_cpu_ns: Spread::of(&twice_ns),
         difference_cpu_ns: Spread::of(&differences),

@@ -483,7 +483,7 @@ impl Shared {
                     pmem.write(at + first.len() as u64, second);
                 }
                 pmem.drain();
-                account.charge(Access::Write, first.len() + second.len());
+                account.charge_units(Access::Write, at, first.len() + second.len());
             }
             Values::File(file) => {
                 let segment = self.segments.get(place.segment);

@@ -423,8 +423,9 @@ impl Shared {
             let pages = (used + record_bytes).div_ceil(PAGE) - used.div_ceil(PAGE);
             let mut value = Vec::new();
             let (offset, checksum) = head.place(&self.arena);
-            match (self.append_value(location, head, &mut value), values) {
-                (ValueAt::Memory { .. }, _) => {}
+            let at = self.append_value(location, head, &mut value);
+            match (&at, values) {
+                (ValueAt::Memory | ValueAt::Pmem { .. }, _) => {}
                 (ValueAt::File { .. }, Some(values)) => {
                     let start = offset as usize;
                     value.extend_from_slice(values.get(start..start + head.value_len)?);
@@ -434,7 +435,7 @@ impl Shared {
             // A value that is damaged stays so, and is found to be when it is read.
             self.dram.force(pages * PAGE);
             record.write(&self.arena, place.at, Some((place.value_offset, checksum)));
-            account.charge(Access::Read, value.len());
+            at.charge_read(account, 0, value.len());
             self.write_value(&place, 0, [&value, b""], account);
         } else {
             let value_at = record.write(&self.arena, place.at, None);

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use entresol_base::ByteSize;
-use entresol_media::{Account, BlockOptions, CostTable, MediumKind, MediumSpec};
+use entresol_media::{
+    Access, Account, AccountHandle, BlockOptions, CostTable, MediumKind, MediumSpec,
+};
 
 use crate::cache::Shared;
 use crate::config::Config;
@@ -26,12 +28,35 @@ pub(crate) enum Values {
 
 /// Where one value was found.
 pub(crate) enum ValueAt {
-    /// It was copied; if it came from a medium that can damage it, this is its checksum.
-    Memory { checksum: Option<u32> },
+    /// It was copied.
+    Memory,
+    /// It was copied from this place of persistent memory, and this is its checksum.
+    Pmem { offset: u64, checksum: u32 },
     /// It must be read from here.
     File { offset: u64, checksum: u32, segment: u32, sequence: u64 },
     /// The record was torn, or its segment is gone.
     Gone,
+}
+
+impl ValueAt {
+    /// What a value that was copied must have as its checksum, if it came from a medium that can
+    /// damage it.
+    #[inline]
+    pub(crate) fn checksum(&self) -> Option<u32> {
+        match self {
+            ValueAt::Pmem { checksum, .. } => Some(*checksum),
+            _ => None,
+        }
+    }
+
+    /// Charges the reading of a value and, where it lies beside it, its key.
+    #[inline]
+    pub(crate) fn charge_read(&self, account: &mut AccountHandle, key_len: usize, len: usize) {
+        match self {
+            ValueAt::Pmem { offset, .. } => account.charge_units(Access::Read, *offset, len),
+            _ => account.charge(Access::Read, key_len + len),
+        }
+    }
 }
 
 impl Values {

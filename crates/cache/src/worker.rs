@@ -195,7 +195,7 @@ impl Worker {
             let value = if options.value {
                 self.shared.append_value(found.location(), &head, out)
             } else {
-                ValueAt::Memory { checksum: None }
+                ValueAt::Memory
             };
             if !self.shared.index.unchanged(&found) {
                 out.truncate(start);
@@ -222,15 +222,15 @@ impl Worker {
         out: &mut Vec<u8>,
     ) -> Lookup {
         match value {
-            ValueAt::Memory { checksum } => {
-                if checksum.is_some_and(|expected| crc32c(&out[room.clone()]) != expected) {
+            ValueAt::Memory | ValueAt::Pmem { .. } => {
+                if value.checksum().is_some_and(|expected| crc32c(&out[room.clone()]) != expected) {
                     out.truncate(start);
                     self.drop_damaged(hash, found.location());
                     count(&self.counters.misses, 1);
                     return Lookup::Miss;
                 }
                 count(&self.counters.hits, 1);
-                self.account.charge(Access::Read, key.len() + meta.value_len as usize);
+                value.charge_read(&mut self.account, key.len(), meta.value_len as usize);
                 Lookup::Hit(meta)
             }
             ValueAt::File { offset, checksum, segment, sequence } => {
@@ -410,7 +410,7 @@ impl Worker {
         let value = if options.value {
             shared.append_value(found.location(), &head, out)
         } else {
-            ValueAt::Memory { checksum: None }
+            ValueAt::Memory
         };
         drop(pair);
         self.deliver(value, key, hash, &found, meta, start, room, out)
@@ -526,7 +526,7 @@ impl Shared {
                     return ValueAt::Gone;
                 }
                 self.arena.append_to(head.value_at(), head.value_len, out);
-                ValueAt::Memory { checksum: None }
+                ValueAt::Memory
             }
             Values::Pmem(pmem) => {
                 let (offset, checksum) = head.place(&self.arena);
@@ -534,7 +534,7 @@ impl Shared {
                 if !pmem.append_to(at, head.value_len, out) {
                     return ValueAt::Gone;
                 }
-                ValueAt::Memory { checksum: Some(checksum) }
+                ValueAt::Pmem { offset: at, checksum }
             }
             Values::File(file) => {
                 let id = self.segment_of(location);
@@ -542,7 +542,7 @@ impl Shared {
                 let (offset, checksum) = head.place(&self.arena);
                 let sequence = segment.sequence.load(Ordering::SeqCst);
                 if file.append_buffered(segment, u64::from(offset), head.value_len, out) {
-                    return ValueAt::Memory { checksum: None };
+                    return ValueAt::Memory;
                 }
                 let offset = self.medium_base_of(id) + u64::from(offset);
                 ValueAt::File { offset, checksum, segment: id, sequence }

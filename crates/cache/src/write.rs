@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use entresol_base::Seconds;
 use entresol_base::checksum::{crc32c, crc32c_append};
-use entresol_media::{Access, AccountHandle};
+use entresol_media::AccountHandle;
 
 use crate::append::{Hole, NoPlace, Place, Shard};
 use crate::cache::Shared;
@@ -486,16 +486,17 @@ impl Worker {
             Want::Number if head.value_len > NUMBER_BYTES_MAX => return Old::TooLong(cas),
             Want::Number | Want::Value => {}
         }
-        match shared.append_value(location, &head, &mut self.scratch) {
-            ValueAt::Memory { checksum } => {
-                if checksum.is_some_and(|expected| crc32c(&self.scratch) != expected) {
+        let value = shared.append_value(location, &head, &mut self.scratch);
+        match value {
+            ValueAt::Memory | ValueAt::Pmem { .. } => {
+                if value.checksum().is_some_and(|expected| crc32c(&self.scratch) != expected) {
                     count(&self.counters.damaged, 1);
                     shared.retire(location, &head);
                     pair.remove(&found);
                     self.uncounted_items -= 1;
                     return Old::Absent;
                 }
-                self.account.charge(Access::Read, self.scratch.len());
+                value.charge_read(&mut self.account, 0, self.scratch.len());
                 self.moved_bytes += self.scratch.len();
                 Old::Present(old)
             }

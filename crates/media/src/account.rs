@@ -25,6 +25,8 @@ use crate::cost::{Access, CostTable, UNITS_PER_NS};
 
 /// The most that a thread borrows at once: a hundredth of the 10 ms in which limits are thought.
 pub const GRANT_NS: u64 = 100_000;
+/// The unit in which persistent memory is read and written.
+const UNIT_BYTES: u64 = 256;
 /// How long an idle tenant's share accumulates.
 pub const BURST_NS: u64 = 10_000_000;
 /// A thread that must wait does so for at least this much of its tenant's share, so that a small
@@ -300,6 +302,18 @@ impl AccountHandle {
     #[inline]
     pub fn charge(&mut self, access: Access, bytes: usize) {
         self.add(access, self.costs.cost_units(access, bytes), bytes);
+    }
+
+    /// Charges an access of persistent memory by the whole units that it touches: two for 256 bytes
+    /// astride a border, whatever their size says, since the medium moves units. The bytes are
+    /// counted as they are.
+    #[inline]
+    pub fn charge_units(&mut self, access: Access, offset: u64, bytes: usize) {
+        let touched = match bytes {
+            0 => 0,
+            bytes => (offset % UNIT_BYTES + bytes as u64).next_multiple_of(UNIT_BYTES),
+        };
+        self.add(access, self.costs.cost_units(access, touched as usize), bytes);
     }
 
     /// Charges a part of an access that will be made as a whole, together with others' parts: a

@@ -143,6 +143,46 @@ fn check_constant(name: &str, loads: &[Load]) {
     assert!(late <= early.max(40), "{name}: {early}, then {late}\n{}", bench.log());
 }
 
+/// Who is there, in stretches of milliseconds: a bit for each tenant.
+fn presence() -> impl Strategy<Value = Vec<(u64, u32)>> {
+    prop::collection::vec((1u64..400, 0u32..16), 5..60)
+}
+
+/// Tenants come and go in the middle of experiments and pauses. Nobody who is there is stopped for
+/// longer than a pause lasts, no critical tenant has less than its floor, and once all are back it
+/// comes to rest as if nothing had been.
+fn check_presence(name: &str, loads: &[Load], presence: &[(u64, u32)]) {
+    let named: Vec<(u32, Load)> = (1..).zip(loads.iter().copied()).collect();
+    let settings = ours(name, loads.len() as u32);
+    let critical: Vec<u32> =
+        settings.tenants.iter().filter(|t| t.target.is_some()).map(|t| t.id.0).collect();
+    let mut bench = Bench::of(settings);
+    let mut stopped_since: BTreeMap<u32, Nanos> = BTreeMap::new();
+    let mut longest = Duration::ZERO;
+    let all = (SECOND / MS * 20, u32::MAX);
+    for &(ms, who) in presence.iter().chain([&all]) {
+        bench.run(Duration::from_millis(ms), |now, slowed| {
+            let here: Vec<(u32, Load)> =
+                named.iter().filter(|(id, _)| who & (1 << (id - 1)) != 0).copied().collect();
+            for (id, _) in &named {
+                let is_here = here.iter().any(|(other, _)| other == id);
+                if is_here && slowed.of(*id) == Throttle::Stopped {
+                    let since = *stopped_since.entry(*id).or_insert(now);
+                    longest = longest.max(now.since(since));
+                } else {
+                    stopped_since.remove(id);
+                }
+            }
+            for id in critical.iter().filter(|id| here.iter().any(|(other, _)| other == *id)) {
+                assert!(slowed.of(*id).share_max() >= 0.05, "{name}: {id} has next to nothing");
+            }
+            device(&here, slowed)
+        });
+    }
+    assert!(longest <= Duration::from_millis(50), "{name}: stopped for {longest:?}");
+    assert!(named.iter().all(|(id, _)| bench.last[id].operations_s > 0.0), "{name}: all go on");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
     #[test]
@@ -159,14 +199,27 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    // Not `caladan`, which is as published: it slows and releases by turns for ever.
     #[test]
     fn a_constant_load_comes_to_rest(
-        // Not `fair`: beside a tenant that asks for next to nothing it goes on adjusting, some 600
-        // decisions in half a minute (seen with threads 0.1 beside 7). It does not keep this yet.
-        which in prop::sample::select(vec!["limit", "qos", "proportional"]),
+        which in prop::sample::select(vec!["limit", "bandwidth", "qos", "proportional"]),
         loads in loads(),
     ) {
         check_constant(which, &loads);
+    }
+
+    #[test]
+    fn a_constant_load_comes_to_rest_under_fair_as_well(loads in loads()) {
+        check_constant("fair", &loads);
+    }
+
+    #[test]
+    fn whoever_comes_goes_and_hangs_stops_nobody_for_good(
+        which in 0..NAMES.len(),
+        loads in loads(),
+        presence in presence(),
+    ) {
+        check_presence(NAMES[which], &loads, &presence);
     }
 
     #[test]

@@ -23,6 +23,7 @@ fn scene(policy: PolicySettings, tenants: Vec<TenantSettings>, actors: Vec<Actor
         time: Duration::from_millis(60),
         moment: Duration::from_millis(10),
         background_is_charged: true,
+        units_are_charged: true,
         seed: 1,
     }
 }

@@ -155,20 +155,47 @@ impl Subject for CacheSubject {
     }
 }
 
+/// A handle of an account under a limit, and the time, which goes on by a microsecond with every
+/// request.
+pub(crate) struct Accounted {
+    handle: AccountHandle,
+    now: Nanos,
+}
+
+impl Accounted {
+    pub(crate) fn new(handle: AccountHandle) -> Accounted {
+        // Long ago enough that the bucket is full by the first request.
+        let mut accounted = Accounted { handle, now: Nanos(1) };
+        accounted.is_admitted();
+        accounted.now = Nanos(1_000_000_000);
+        accounted
+    }
+
+    #[inline]
+    fn is_admitted(&mut self) -> bool {
+        self.now = Nanos(self.now.0 + 1_000);
+        self.handle.admit(self.now) == Admission::Go
+    }
+
+    #[inline]
+    fn charge(&mut self, bytes: usize) {
+        self.handle.charge(Access::Read, bytes);
+    }
+}
+
 /// The measuring loop with an account and nothing else: what an account costs whose data are at
 /// hand, without the noise of memory.
 pub(crate) struct AccountOnly {
     pub(crate) bare: LoopOnly,
-    pub(crate) account: AccountHandle,
-    pub(crate) now: Nanos,
+    pub(crate) account: Accounted,
     pub(crate) value_bytes: usize,
 }
 
 impl Subject for AccountOnly {
     #[inline]
     fn get(&mut self, key: &[u8], out: &mut Vec<u8>) -> bool {
-        let admitted = self.account.admit(self.now) == Admission::Go;
-        self.account.charge(Access::Read, key.len() + self.value_bytes);
+        let admitted = self.account.is_admitted();
+        self.account.charge(key.len() + self.value_bytes);
         self.bare.get(key, out) && admitted
     }
 
@@ -181,18 +208,17 @@ impl Subject for AccountOnly {
 /// The cache with one more account on every get: what accounts cost is what this costs more.
 pub(crate) struct TwiceAccounted {
     pub(crate) cache: CacheSubject,
-    pub(crate) account: AccountHandle,
-    pub(crate) now: Nanos,
+    pub(crate) account: Accounted,
 }
 
 impl Subject for TwiceAccounted {
     #[inline]
     fn get(&mut self, key: &[u8], out: &mut Vec<u8>) -> bool {
-        if self.account.admit(self.now) != Admission::Go {
+        if !self.account.is_admitted() {
             return false;
         }
         let found = self.cache.get(key, out);
-        self.account.charge(Access::Read, key.len() + out.len());
+        self.account.charge(key.len() + out.len());
         found
     }
 

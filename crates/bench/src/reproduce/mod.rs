@@ -2,8 +2,9 @@
 //!
 //! An [`Entry`] is one table or figure; each paper has its folder. An entry runs a scenario and
 //! yields [`Check`]s, each with the tolerance that it names. Everything runs in virtual time, so
-//! the same seed gives the same numbers on any machine. Deliberately absent: the papers' numbers
-//! as answers. They stand in the checks, to compare with, and nowhere in a model.
+//! the same seed gives the same numbers on any machine, but for what a mechanism costs the
+//! processor (`002-fig5a`), which is measured on the machine at hand. Deliberately absent: the
+//! papers' numbers as answers. They stand in the checks, to compare with, and nowhere in a model.
 
 mod check;
 mod memory;

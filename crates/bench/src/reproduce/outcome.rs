@@ -129,7 +129,8 @@ impl Reproductions {
             given => format!(", {given} of them restate a number that a model was given"),
         };
         text.push_str(&format!(
-            "{passed} of {} tables and figures pass, {checks} checks in all{given}; virtual time\n",
+            "{passed} of {} tables and figures pass, {checks} checks in all{given}; virtual time \
+             unless said\n",
             self.reproductions.len(),
         ));
         text
@@ -139,7 +140,10 @@ impl Reproductions {
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new("The papers' tables and figures, theirs beside ours");
-        page.note("Everything here ran on models of the devices, in virtual time.");
+        page.note(
+            "Everything here ran on models of the devices, in virtual time, unless its scenario \
+             says otherwise.",
+        );
         for one in &self.reproductions {
             let verdict = if one.pass { "pass" } else { "FAIL" };
             page.section(&format!("{} · {verdict}", one.name));

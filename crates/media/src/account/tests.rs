@@ -288,3 +288,21 @@ fn stops_and_limits_hold_while_threads_run() {
         ended.store(true, Ordering::Relaxed);
     });
 }
+
+#[test]
+fn persistent_memory_is_charged_by_the_units_that_an_access_touches() {
+    let account = account();
+    let mut handle = account.handle();
+    let mut used = 0;
+    for (offset, bytes, units) in
+        [(0, 256, 1), (64, 192, 1), (192, 64, 1), (192, 65, 2), (128, 256, 2), (4000, 512, 3)]
+    {
+        handle.charge_units(Access::Write, offset, bytes);
+        let units_of_cost = account.costs.cost_units(Access::Write, units * 256);
+        used += units_of_cost;
+        assert_eq!(account.bucket().totals().units, used, "{bytes} B at {offset}");
+    }
+    handle.charge_units(Access::Read, 128, 0);
+    assert_eq!(account.usage().written_bytes, 256 + 192 + 64 + 65 + 256 + 512);
+    assert_eq!((account.usage().writes, account.usage().reads), (6, 1));
+}

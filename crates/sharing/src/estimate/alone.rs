@@ -1,9 +1,11 @@
 //! Performance alone: one tenant runs free while the others are paused for a moment.
 //!
 //! Pauses come one at a time, at random times around the period, so that nobody can wait for one
-//! and race; the median of the last three is what counts, so that one that went wrong does not; and
-//! no tenant is believed to be faster alone than the costs of its accesses allow. After a pause
-//! every throttle is exactly what it was before.
+//! and race; the median of the last three is what counts, so that one that went wrong does not. A
+//! tenant that sees a pause, by its response times, may still race then to look slowed: so nobody
+//! is believed to be faster alone than the costs of its accesses allow, nor to have had more
+//! requests under way than it had together with the others, and requests that cost less in a pause
+//! count for less. After a pause every throttle is exactly what it was before.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,6 +23,13 @@ const SAMPLES: usize = 3;
 /// One part in so many of a pause passes before anything counts: what the others have under way,
 /// and what they left in the device's buffers, is still felt then.
 const SETTLING: u32 = 5;
+/// So many times the requests that it had under way together are believed of a tenant alone: what
+/// it had varies by as much.
+const UNDER_WAY_MORE: f64 = 1.1;
+/// Requests that cost so many times less in a pause than before it are another load's. The mix of a
+/// few dozen requests varies by itself: a smaller quotient would make honest tenants look slower
+/// alone than they are, and so less slowed.
+const CHEAPER: f64 = 2.0;
 
 #[derive(Debug)]
 pub(crate) struct Alone {
@@ -33,12 +42,30 @@ pub(crate) struct Alone {
 
 #[derive(Debug, Default)]
 struct Known {
-    samples: VecDeque<f64>,
+    samples: VecDeque<Sample>,
+    together: Option<Together>,
     taken_at: Option<Nanos>,
     due: Nanos,
     load: Option<Load>,
     /// The samples are of another load.
     is_stale: bool,
+}
+
+/// What a pause has shown.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    badness: f64,
+    response_ns: Option<f64>,
+    /// Device time of a request.
+    cost_ns: f64,
+}
+
+/// What a tenant did beside the others.
+#[derive(Debug, Clone, Copy)]
+struct Together {
+    /// Requests under way, by Little's law; not known if it reports no response times.
+    under_way: Option<f64>,
+    cost_ns: f64,
 }
 
 /// What the load looked like, whatever speed it was given.
@@ -70,9 +97,26 @@ impl Alone {
 
     /// How bad a tenant fares alone.
     pub(crate) fn badness(&self, tenant: TenantId) -> Option<f64> {
-        let mut samples: Vec<f64> = self.known.get(&tenant)?.samples.iter().copied().collect();
+        let known = self.known.get(&tenant)?;
+        let believed = |sample: &Sample| self.believed(sample, known.together);
+        let mut samples: Vec<f64> = known.samples.iter().map(believed).collect();
         samples.sort_by(f64::total_cmp);
         samples.get(samples.len() / 2).copied()
+    }
+
+    fn believed(&self, sample: &Sample, together: Option<Together>) -> f64 {
+        let Some(together) = together.filter(|_| self.settings.is_checked) else {
+            return sample.badness;
+        };
+        let least = match (self.metric, sample.response_ns, together.under_way) {
+            (Metric::Throughput, Some(ns), Some(count)) if count > 0.0 => {
+                ns / (count * UNDER_WAY_MORE)
+            }
+            _ => 0.0,
+        };
+        let ratio = together.cost_ns / sample.cost_ns.max(f64::MIN_POSITIVE);
+        let cheaper = ratio.is_finite() && ratio > CHEAPER;
+        sample.badness.max(least) * if cheaper { ratio } else { 1.0 }
     }
 
     /// How many times slower than alone a tenant was in `window`.
@@ -146,7 +190,13 @@ impl Alone {
         if std::mem::take(&mut known.is_stale) {
             known.samples.clear();
         }
-        known.samples.push_back(badness * window.use_dominant().max(1.0));
+        known.samples.push_back(Sample {
+            badness: badness * window.use_dominant().max(1.0),
+            // Not the mean: the first answers were asked for before the pause, and may have waited
+            // for the tenant's share for long.
+            response_ns: window.latency.percentile_ns(50.0),
+            cost_ns: cost_ns(window),
+        });
         if known.samples.len() > SAMPLES {
             known.samples.pop_front();
         }
@@ -161,6 +211,11 @@ impl Alone {
             if window.operations < self.settings.operations_min {
                 continue;
             }
+            let under_way = |ns: f64| window.operations_s() * ns / 1e9;
+            known.together = Some(Together {
+                under_way: window.latency.mean_ns().map(under_way),
+                cost_ns: cost_ns(window),
+            });
             let load = Load {
                 bytes_each: window.bytes_s() / window.operations_s(),
                 write_part: window.write_part(),
@@ -180,6 +235,11 @@ impl Alone {
         }
         any
     }
+}
+
+/// Device time of a request, on the medium that it uses most.
+fn cost_ns(window: &Window) -> f64 {
+    window.use_dominant() / window.operations_s().max(f64::MIN_POSITIVE) * 1e9
 }
 
 impl Load {

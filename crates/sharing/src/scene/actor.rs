@@ -168,6 +168,7 @@ pub(super) struct Loop {
     end: Picos,
     /// Whether throttles may be delays before each access.
     delays: bool,
+    charges_units: bool,
 }
 
 impl Loop {
@@ -193,6 +194,7 @@ impl Loop {
             rng,
             end: Picos::from(scene.time),
             delays: scene.has_delays(),
+            charges_units: scene.units_are_charged,
         }
     }
 
@@ -269,7 +271,10 @@ impl Loop {
             self.world.wait_until(later);
         }
         let kind = if is_get { Access::Read } else { Access::Write };
-        self.account.charge(kind, phase.bytes as usize);
+        match self.charges_units {
+            true => self.account.charge_units(kind, offset, phase.bytes as usize),
+            false => self.account.charge(kind, phase.bytes as usize),
+        }
         !is_get
     }
 

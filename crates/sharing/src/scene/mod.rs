@@ -46,6 +46,8 @@ pub struct Scene {
     pub moment: Duration,
     /// Whether background work is charged to whom it is done for.
     pub background_is_charged: bool,
+    /// Whether accesses are charged by the units that they touch; if not, by their size alone.
+    pub units_are_charged: bool,
     /// Seed of everything that is drawn.
     pub seed: u64,
 }

@@ -255,6 +255,9 @@ pub struct AloneSettings {
     /// A change of the mean size, the part of writes or the free-running throughput by more than
     /// this is a change of the load, after which the performance is learnt anew. Ours.
     pub change: f64,
+    /// Whether what a pause shows is held against what the tenant did before it, lest it races in
+    /// pauses only. Ours.
+    pub is_checked: bool,
 }
 
 impl Default for AloneSettings {
@@ -265,6 +268,7 @@ impl Default for AloneSettings {
             operations_min: 32,
             pause_max: Duration::from_millis(5),
             change: 0.25,
+            is_checked: true,
         }
     }
 }

@@ -10,12 +10,12 @@ use super::tenants::{Cast, Device, line, mean, operations_s, over_time, play, te
 use crate::reproduce::{Check, Outcome, Settings};
 
 /// The owner of idle shares, and who can use them.
-const A: TenantId = TenantId(1);
-const B: TenantId = TenantId(2);
+pub(super) const A: TenantId = TenantId(1);
+pub(super) const B: TenantId = TenantId(2);
 const SLOWER: u32 = 50;
 const WEIGHTS: [f64; 2] = [2.0, 1.0];
 /// A's part by weight.
-const PART: f64 = 2.0 / 3.0;
+pub(super) const PART: f64 = 2.0 / 3.0;
 /// Sets press on the device, gets leave it time for A's.
 const B_SETTERS: u32 = 16;
 const B_GETTERS: u32 = 4;
@@ -28,7 +28,7 @@ const END: f64 = 8.0;
 const WINDOW: f64 = 1.0;
 
 /// A: gets, at a rate that takes so much of its part alone.
-fn a(device: &Device, used: f64) -> Phase {
+pub(super) fn a(device: &Device, used: f64) -> Phase {
     let rate = device.rate(used * PART * device.most(entresol_media::Access::Read, BYTES));
     // So many loops that each has a good part of its time for requests.
     let threads = ((used * 5.0).round() as u32).max(1);
@@ -39,18 +39,23 @@ fn a(device: &Device, used: f64) -> Phase {
 /// A get of 4 KB on the idle device.
 const LATENCY: Duration = Duration::from_nanos(1_220);
 
-fn b(device: &Device, gets: bool) -> Phase {
+pub(super) fn b(device: &Device, gets: bool) -> Phase {
     if gets { device.gets(B_GETTERS, B_GET_BYTES) } else { device.sets(B_SETTERS, BYTES) }
 }
 
-fn policy(donation: Donation) -> ProportionalSettings {
+pub(super) fn policy(donation: Donation) -> ProportionalSettings {
     match donation {
         Donation::Adaptive => ProportionalSettings::default(),
         donation => ProportionalSettings { donation, ..ProportionalSettings::default() },
     }
 }
 
-fn both(device: &Device, policy: ProportionalSettings, phases: [Phase; 2], end: f64) -> Story {
+pub(super) fn both(
+    device: &Device,
+    policy: ProportionalSettings,
+    phases: [Phase; 2],
+    end: f64,
+) -> Story {
     let weighted = |id, name, weight| TenantSettings { weight, ..tenant(id, name) };
     let cast = Cast::default()
         .with(weighted(A, "A", WEIGHTS[0]), vec![phases[0]])
@@ -58,7 +63,7 @@ fn both(device: &Device, policy: ProportionalSettings, phases: [Phase; 2], end: 
     play(&device.scene(PolicySettings::Proportional(policy), cast, end))
 }
 
-fn alone(device: &Device, phase: Phase) -> f64 {
+pub(super) fn alone(device: &Device, phase: Phase) -> f64 {
     let cast = Cast::default().with(tenant(A, "A"), vec![phase]);
     mean(&play(&device.scene(PolicySettings::None, cast, 2.0)), A, 0.5..2.0, operations_s)
 }
@@ -146,7 +151,7 @@ fn floor(what: String, ours: f64) -> Check {
     }
 }
 
-fn scenario(device: &Device) -> Vec<String> {
+pub(super) fn scenario(device: &Device) -> Vec<String> {
     vec![
         format!(
             "A: gets of 4 KB, weight 2, with so few loops and so long thinking that it uses a \

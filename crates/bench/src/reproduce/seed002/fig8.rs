@@ -11,8 +11,8 @@ use crate::reproduce::{Check, Outcome, Settings};
 
 /// Who has the target, who reads much, and who writes much.
 const LC: TenantId = TenantId(1);
-const BE1: TenantId = TenantId(2);
-const BE2: TenantId = TenantId(3);
+pub(super) const BE1: TenantId = TenantId(2);
+pub(super) const BE2: TenantId = TenantId(3);
 const SLOWER: u32 = 50;
 const TARGET: Duration = Duration::from_nanos(1_500);
 const BE1_BYTES_S: f64 = 2.4e9;
@@ -49,9 +49,9 @@ const BE1_BYTES: u64 = 2048;
 const BE2_BYTES: u64 = 2048;
 const BE2_THREADS: u32 = 16;
 const BE2_QUIET_BYTES_S: f64 = 0.02e9;
-const BE2_LOUD_BYTES_S: f64 = 1.43e9;
+pub(super) const BE2_LOUD_BYTES_S: f64 = 1.43e9;
 
-fn scene(device: &Device, settings: Option<QosSettings>, burst: f64, end: f64) -> Scene {
+pub(super) fn scene(device: &Device, settings: Option<QosSettings>, burst: f64, end: f64) -> Scene {
     let policy = settings.map_or(PolicySettings::None, |mut settings| {
         if let Expense::Bytes(bytes_s) = settings.expense {
             settings.expense = Expense::Bytes(device.rate(bytes_s));
@@ -69,7 +69,7 @@ fn scene(device: &Device, settings: Option<QosSettings>, burst: f64, end: f64) -
 }
 
 /// LC's tail in microseconds of the whole device, in windows of half a second.
-fn tails(device: &Device, story: &Story) -> Vec<(f64, f64)> {
+pub(super) fn tails(device: &Device, story: &Story) -> Vec<(f64, f64)> {
     let us = |moment: &TenantMoment| {
         device.printed(1.0).recip() * moment.latency_ns_p99.unwrap_or(f64::NAN) / 1e3
     };
@@ -91,7 +91,15 @@ fn safe_after(tails: &[(f64, f64)], burst: f64) -> Option<f64> {
     (safe < end).then_some((safe - burst).max(0.0))
 }
 
-fn gb_s(device: &Device, story: &Story, id: TenantId, from: f64, to: f64) -> f64 {
+/// When LC first keeps its target in two windows in a row, as seconds after the burst.
+pub(super) fn kept_after(tails: &[(f64, f64)], burst: f64) -> Option<f64> {
+    let target = TARGET.as_nanos() as f64 / 1e3;
+    let mut pairs = tails.windows(2).filter(|pair| pair[0].0 > burst + 0.5);
+    let first = pairs.find(|pair| pair.iter().all(|(_, us)| *us <= target * 1.02))?;
+    Some(first[0].0 - burst)
+}
+
+pub(super) fn gb_s(device: &Device, story: &Story, id: TenantId, from: f64, to: f64) -> f64 {
     device.printed(mean(story, id, from..to, bytes_s)) / 1e9
 }
 
@@ -182,7 +190,7 @@ fn safe_within(device: &Device, name: &str, story: &Story, within: f64) -> Check
     }
 }
 
-fn scenario(device: &Device) -> Vec<String> {
+pub(super) fn scenario(device: &Device) -> Vec<String> {
     vec![
         format!(
             "LC: 4 loops of gets of {LC_BYTES} B, {} GB/s, p99 within 1.5 us; BE1: 8 loops of \

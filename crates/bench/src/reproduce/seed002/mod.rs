@@ -6,7 +6,10 @@ mod fig1;
 mod fig10;
 mod fig11;
 mod fig12;
+mod fig13;
+mod fig14;
 mod fig3;
+mod fig4;
 mod fig5;
 mod fig6;
 mod fig8;
@@ -46,6 +49,27 @@ pub(super) const ENTRIES: &[Entry] = &[
         source: SOURCE,
         about: "the most random accesses a second by size, and the cost table",
         run: fig3::fig3,
+    },
+    Entry {
+        name: "002-fig4",
+        part: "a",
+        source: SOURCE,
+        about: "what gets gain by keys in DRAM",
+        run: fig4::fig4a,
+    },
+    Entry {
+        name: "002-fig4",
+        part: "b",
+        source: SOURCE,
+        about: "what replacements gain by stores past the caches",
+        run: fig4::fig4b,
+    },
+    Entry {
+        name: "002-fig5",
+        part: "a",
+        source: SOURCE,
+        about: "what accounts cost, on the machine at hand",
+        run: fig5::fig5a,
     },
     Entry {
         name: "002-fig5",
@@ -137,6 +161,20 @@ pub(super) const ENTRIES: &[Entry] = &[
         source: SOURCE,
         about: "three of Twitter's mixes by day and by night",
         run: fig12::fig12b,
+    },
+    Entry {
+        name: "002-fig13",
+        part: "",
+        source: SOURCE,
+        about: "the paper's latency targets by the size of its experiments",
+        run: fig13::fig13,
+    },
+    Entry {
+        name: "002-fig14",
+        part: "",
+        source: SOURCE,
+        about: "idle shares lent out in steps of several sizes",
+        run: fig14::fig14,
     },
     Entry {
         name: "002-adversaries",

@@ -65,6 +65,11 @@ impl Device {
         self.rate(per_second) * self.costs.cost_ns(access, bytes as usize) / 1e9
     }
 
+    /// What an access costs of this device.
+    pub(super) fn cost_ns(&self, access: Access, bytes: u64) -> f64 {
+        self.costs.cost_ns(access, bytes as usize)
+    }
+
     /// The most accesses in a second, as the paper would print it.
     pub(super) fn most(&self, access: Access, bytes: u64) -> f64 {
         self.printed(1e9 / self.costs.cost_ns(access, bytes as usize))
@@ -87,6 +92,8 @@ impl Device {
             time: Duration::from_secs_f64(seconds),
             moment: Duration::from_millis(100),
             background_is_charged: true,
+            // The paper's costs are those of a size, wherever an access lies.
+            units_are_charged: false,
             seed: self.seed,
         }
     }

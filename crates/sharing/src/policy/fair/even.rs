@@ -4,12 +4,14 @@ use super::Fair;
 use crate::policy::{Hands, Tick};
 use crate::settings::FairPace;
 use crate::tenant::TenantId;
+use crate::throttle::Throttle;
 
 /// How much of the way to the middle is gone in one round: what is taken from one helps the other,
 /// so the whole way would be too far.
 const DAMPING: f64 = 0.7;
-/// A tenant with a limit of its own is left alone once it is this near to it.
-const LIMIT_NEAR: f64 = 0.95;
+/// A tenant with a limit of its own is left alone once it is this near to it: well before the
+/// others are slowed for it, lest the two undo each other.
+const LIMIT_NEAR: f64 = 0.88;
 
 impl Fair {
     pub(super) fn equalise(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) {
@@ -45,22 +47,52 @@ impl Fair {
         }
         // From the smallest to the geometric middle of the two.
         let ratio = unfairness.sqrt();
-        let down = damped(1.0 / ratio).clamp(0.6, 0.99);
+        let down = damped(1.0 / ratio).clamp(0.6, 0.99).max(self.down_min(tick, least));
         let up = damped(ratio).clamp(1.01, 1.6);
-        let name = tick.name(most);
-        let why = format!("{name} is slowed {unfairness:.2} times as much");
-        self.press(tick, hands, (least, down), why);
-        let why = format!("it is slowed {unfairness:.2} times as much as {}", tick.name(least));
-        self.ease(tick, hands, (most, up), why);
+        let steps = match self.settings.pace {
+            FairPace::Adaptive => [self.stride(hands, least, down), self.stride(hands, most, up)],
+            FairPace::Delays(_) => [Some(down), Some(up)],
+        };
+        if let Some(down) = steps[0] {
+            let name = tick.name(most);
+            let why = format!("{name} is slowed {unfairness:.2} times as much");
+            self.press(tick, hands, (least, down), why);
+        }
+        if let Some(up) = steps[1] {
+            let why = format!("it is slowed {unfairness:.2} times as much as {}", tick.name(least));
+            self.ease(tick, hands, (most, up), why);
+        }
+        if steps == [None, None] {
+            self.strides.rest(tick.now, unfairness);
+        }
+    }
+
+    /// How far this step may go; none if the tenant cannot go that way, or not far enough to
+    /// matter.
+    fn stride(&mut self, hands: &Hands<'_>, tenant: TenantId, factor: f64) -> Option<f64> {
+        let set = hands.throttles.of(tenant);
+        let is_at_end = match factor < 1.0 {
+            true => set.share_max() <= self.settings.share_min,
+            false => set == Throttle::Free,
+        };
+        if is_at_end { None } else { self.strides.step(tenant, factor) }
     }
 
     fn be_fair(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) {
-        self.lifted_from = None;
         self.rounds += 1;
         if self.rounds > self.settings.rounds {
             self.rounds = 1;
+            self.lifted_from = None;
             self.lift(tick, hands, "all has been fair for a while");
         }
+    }
+
+    /// No step takes a tenant beyond where it has to be left alone: the slow-down grows at most as
+    /// its share falls.
+    fn down_min(&self, tick: &Tick<'_>, tenant: TenantId) -> f64 {
+        let limit = tick.tenants.get(&tenant).and_then(|member| member.settings.slowdown_max);
+        let slowdown = self.slowdowns.get(&tenant).copied().unwrap_or(1.0);
+        limit.map_or(0.0, |limit| (slowdown / (limit * LIMIT_NEAR)).min(0.99))
     }
 
     /// Whether a tenant may be slowed further without coming near its own limit.

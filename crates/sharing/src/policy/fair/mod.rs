@@ -7,12 +7,14 @@
 
 mod even;
 mod guard;
+mod strides;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use entresol_base::Nanos;
 
+use self::strides::Strides;
 use super::patience::Patience;
 use super::{Hands, Policy, Tick, Windows};
 use crate::estimate::alone::Alone;
@@ -33,9 +35,10 @@ pub(super) struct Fair {
     slowdowns: BTreeMap<TenantId, f64>,
     /// Fair rounds in a row.
     rounds: u32,
-    /// The throttles before the last release of all, until it is known whether all stayed well.
+    /// The throttles before the last release of all, until all has stayed well for so many rounds.
     lifted_from: Option<Throttles>,
     patience: Patience,
+    strides: Strides,
 }
 
 impl Policy for Fair {
@@ -50,7 +53,9 @@ impl Policy for Fair {
         if self.windows.elapsed >= interval {
             if self.alone.notice(tick.now, &self.windows) {
                 self.patience.reset();
+                self.strides.reset();
             }
+            self.strides.retain(|tenant| tick.is_here(tenant));
             self.adjust(tick, hands);
             self.windows.clear();
         }
@@ -85,6 +90,7 @@ impl Fair {
             rounds: 0,
             lifted_from: None,
             patience: Patience::new(PATIENCE, settings.patience_max),
+            strides: Strides::new(PATIENCE, settings.patience_max),
             settings,
         }
     }

@@ -11,6 +11,7 @@
 
 mod choose;
 mod deed;
+mod hopeless;
 mod slack;
 
 use std::collections::BTreeMap;
@@ -65,6 +66,8 @@ pub(super) struct Qos {
     harmful: BTreeMap<(TenantId, TenantId), Patience>,
     /// Victims whom nobody's slowing helps.
     hopeless: BTreeMap<TenantId, Patience>,
+    /// For whom a slowed tenant was last slowed.
+    slowed_for: BTreeMap<TenantId, TenantId>,
 }
 
 /// Who was found to disturb whom.
@@ -130,6 +133,7 @@ impl Qos {
             released: BTreeMap::new(),
             harmful: BTreeMap::new(),
             hopeless: BTreeMap::new(),
+            slowed_for: BTreeMap::new(),
         }
     }
 
@@ -170,6 +174,7 @@ impl Qos {
         }
         self.released.retain(|tenant, ()| tick.is_here(*tenant));
         self.hopeless.retain(|tenant, _| tick.is_here(*tenant));
+        self.slowed_for.retain(|tenant, victim| tick.is_here(*tenant) && tick.is_here(*victim));
         self.harmful.retain(|(a, b), _| tick.is_here(*a) && tick.is_here(*b));
     }
 
@@ -178,7 +183,7 @@ impl Qos {
         if self.take_back(tick, hands, &slacks) {
             return;
         }
-        let Some((victim, slack)) = slacks.worst() else { return };
+        let Some((victim, slack)) = self.worst(tick, &slacks) else { return };
         if slack < 0.0 {
             self.protect(tick, hands, &slacks, victim);
         } else if let Some(culprit) = self.pressed(tick, victim, slack) {
@@ -252,15 +257,10 @@ impl Qos {
                 return self.slow(tick, hands, slacks, (culprit.tenant, victim));
             }
         }
-        if self.is_adaptive()
-            && self.hopeless.get(&victim).is_some_and(|patience| !patience.is_over(tick.now))
-        {
-            return;
-        }
         let candidates = self.candidates(tick, slacks, victim);
         match candidates.as_slice() {
             [] => {}
-            [only] => self.slow(tick, hands, slacks, (*only, victim)),
+            [only] if !self.is_adaptive() => self.slow(tick, hands, slacks, (*only, victim)),
             several => {
                 let offers = several.iter().filter_map(|tenant| self.offer(*tenant)).collect();
                 let target = tick.tenants.get(&victim).and_then(|m| m.settings.promised());
@@ -281,7 +281,7 @@ impl Qos {
         &mut self,
         tick: &Tick<'_>,
         hands: &mut Hands<'_>,
-        (victim, _): (TenantId, f64),
+        (victim, slack): (TenantId, f64),
         gains: &[Gain],
     ) {
         let worth = |gain: &Gain| match self.settings.pace {
@@ -293,6 +293,9 @@ impl Qos {
         let Some(best) = best.copied() else {
             return self.nobody_helps(tick, hands, victim, gains.is_empty());
         };
+        if self.is_adaptive() && !self.is_within_reach(slack, gains) {
+            return self.give_up(tick, hands, victim);
+        }
         self.expense_factor = 1.0;
         self.hopeless.remove(&victim);
         let found: Vec<String> = gains
@@ -323,14 +326,7 @@ impl Qos {
             self.expense_factor *= 2.0;
             return;
         }
-        self.expense_factor = 1.0;
-        let longest = self.settings.patience_max;
-        let patience =
-            self.hopeless.entry(victim).or_insert_with(|| Patience::new(PATIENCE, longest));
-        patience.fail(tick.now);
-        let wait = patience.remaining(tick.now).as_secs_f64();
-        let text = format!("misses its target, and slowing others does not help; {wait:.0} s rest");
-        hands.log.add(tick.now, Some(victim), text);
+        self.give_up(tick, hands, victim);
     }
 
     fn slow(
@@ -348,6 +344,7 @@ impl Qos {
         if self.released.remove(&tenant).is_some() {
             self.release.fail(tick.now);
         }
+        self.slowed_for.insert(tenant, victim);
         self.deed = Some(Deed::new(Kind::Slowed { tenant, victim }, hands.throttles, slacks));
         let badness = slacks.latency_ns(victim);
         self.culprit = Some(Culprit { victim, tenant, badness });

@@ -38,9 +38,10 @@ impl Slacks {
         slacks
     }
 
-    /// Who has the least.
-    pub(super) fn worst(&self) -> Option<(TenantId, f64)> {
+    /// Who has the least of those that `counts` names.
+    pub(super) fn worst(&self, counts: impl Fn(TenantId) -> bool) -> Option<(TenantId, f64)> {
         let slacks = self.by.iter().map(|(&tenant, &(slack, _))| (tenant, slack));
+        let slacks = slacks.filter(|(tenant, _)| counts(*tenant));
         slacks.min_by(|a, b| a.1.total_cmp(&b.1))
     }
 

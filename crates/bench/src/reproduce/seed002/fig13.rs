@@ -1,0 +1,125 @@
+//! Figure 13: how the paper's algorithm depends on how much a candidate is slowed for an
+//! experiment, its ExperimentStep, in the scene of figure 8.
+
+use entresol_sharing::settings::{Expense, QosSettings};
+
+use super::fig8::{BE1, BE2, BE2_LOUD_BYTES_S, gb_s, kept_after, scenario, scene, tails};
+use super::tenants::{Device, drawing, line, play};
+use crate::reproduce::{Check, Outcome, Settings};
+
+const SLOWER: u32 = 75;
+/// ExperimentSteps in MB/s.
+const STEPS: [f64; 5] = [125.0, 250.0, 500.0, 1000.0, 2000.0];
+const SEEDS: u64 = 5;
+/// The burst comes early here.
+const BURST: f64 = 1.0;
+/// After the burst so long is looked at, and for so many seconds more as BE2 is in steps: a step
+/// takes an experiment with each of two candidates and a window to judge by.
+const LONG: f64 = 4.0;
+const FOR_EACH_STEP: f64 = 2.0;
+/// The end is so many seconds long.
+const END: f64 = 4.0;
+
+/// What came of one step and one seed.
+struct Tried {
+    /// Seconds from the burst until LC keeps its target.
+    safe: f64,
+    /// In the end, over what each asks for.
+    be1: f64,
+    be2: f64,
+}
+
+fn seconds(step: f64) -> f64 {
+    LONG + FOR_EACH_STEP * (BE2_LOUD_BYTES_S / (step * 1e6)).ceil()
+}
+
+/// The paper's algorithm with this step.
+fn tried(device: &Device, step: f64) -> Tried {
+    let end = BURST + seconds(step);
+    let settings = QosSettings { expense: Expense::Bytes(step * 1e6), ..QosSettings::published() };
+    let story = play(&scene(device, Some(settings), BURST, end));
+    Tried {
+        safe: kept_after(&tails(device, &story), BURST).unwrap_or(end - BURST),
+        be1: gb_s(device, &story, BE1, end - END, end) / 2.4,
+        be2: gb_s(device, &story, BE2, end - END, end) / BE2_LOUD_BYTES_S * 1e9,
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn told(values: &[f64]) -> String {
+    let one = |(step, value): (&f64, &f64)| format!("{step}: {value:.3}");
+    STEPS.iter().zip(values).map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn checks(safe: &[f64], be1: &[f64], be2: &[f64]) -> Vec<Check> {
+    let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    let least = |values: &[f64]| values.iter().copied().fold(f64::MAX, f64::min);
+    vec![
+        Check::shape(
+            "time until LC is safe never rises with the step, s, median of five",
+            "the larger the step the faster",
+            told(safe),
+            safe.windows(2).all(|pair| pair[1] <= pair[0]),
+        ),
+        Check::shape(
+            "BE1 in the end over 2.4 GB/s, mean of five: lower below 500 MB/s than from there on",
+            "small steps measure noise",
+            told(be1),
+            most(&be1[..2]) < least(&be1[2..]),
+        ),
+        Check::at_least(
+            "BE1 in the end over 2.4 GB/s, the least mean from 500 MB/s on",
+            "",
+            1.0,
+            least(&be1[2..]),
+        ),
+        Check::shape(
+            "BE2 in the end, over its burst, median of five",
+            "near zero in all cases",
+            told(be2),
+            most(be2) <= 0.05,
+        )
+        .with_slack("at most 5%"),
+    ]
+}
+
+pub(super) fn fig13(settings: &Settings) -> Outcome {
+    let rows: Vec<Vec<Tried>> = STEPS
+        .iter()
+        .map(|step| {
+            let one = |round| tried(&Device::slower(SLOWER, settings.seed + round), *step);
+            (0..SEEDS).map(one).collect()
+        })
+        .collect();
+    let each = |of: fn(&Tried) -> f64| -> Vec<f64> {
+        rows.iter().map(|row| median(row.iter().map(of))).collect()
+    };
+    // A wrong choice is made in some runs and not in most: the median would not show it.
+    let mean = |row: &Vec<Tried>| row.iter().map(|tried| tried.be1).sum::<f64>() / SEEDS as f64;
+    let be1: Vec<f64> = rows.iter().map(mean).collect();
+    let safe = each(|tried| tried.safe);
+    let be2 = each(|tried| tried.be2);
+    let panel = |title: &str, what: &str, of: &str, values: &[f64]| {
+        let points = STEPS.iter().copied().zip(values.iter().copied());
+        drawing(title, "step, MB/s", what, vec![line(of, points)])
+    };
+    let mut scenario = scenario(&Device::slower(SLOWER, settings.seed));
+    scenario.push(format!(
+        "Figure 13: the paper's algorithm, {SEEDS} seeds, the burst after {BURST} s; then {LONG} s \
+         and {FOR_EACH_STEP} s for each step that BE2 is worth; safe: from the first half second \
+         on that is followed by another one within the target."
+    ));
+    Outcome {
+        scenario,
+        checks: checks(&safe, &be1, &be2),
+        drawings: vec![
+            panel("Until LC is safe, by ExperimentStep (model)", "s", "median of five", &safe),
+            panel("BE1 in the end, by ExperimentStep (model)", "of 2.4 GB/s", "mean of five", &be1),
+        ],
+    }
+}
