@@ -48,7 +48,7 @@ pub const fn removed(_kind: SiteKind, _place: &'static Location<'static>) -> boo
 }
 
 #[cfg(feature = "mutants")]
-pub use armed::{Trial, removed, try_all};
+pub use armed::{Trial, removed, try_all, try_those};
 
 #[cfg(feature = "mutants")]
 mod armed {
@@ -97,10 +97,22 @@ mod armed {
     ///
     /// # Errors
     /// What the suite says when nothing is left out.
-    pub fn try_all(mut suite: impl FnMut() -> Result<(), String>) -> Result<Vec<Trial>, String> {
+    pub fn try_all(suite: impl FnMut() -> Result<(), String>) -> Result<Vec<Trial>, String> {
+        try_those(|_| true, suite)
+    }
+
+    /// [`try_all`] of some sites: of others it is not asked whether the suite notices.
+    ///
+    /// # Errors
+    /// What the suite says when nothing is left out.
+    pub fn try_those(
+        is_chosen: impl Fn(&Site) -> bool,
+        mut suite: impl FnMut() -> Result<(), String>,
+    ) -> Result<Vec<Trial>, String> {
         let (whole, reached) = run(None, &mut suite);
         whole?;
-        let trials = reached.into_iter().map(|(site, reached)| {
+        let chosen = reached.into_iter().filter(|(site, _)| is_chosen(site));
+        let trials = chosen.map(|(site, reached)| {
             let (without, _) = run(Some(site), &mut suite);
             Trial { site, reached, noticed: without.err() }
         });

@@ -132,6 +132,12 @@ pub trait Keys<R: Region>: Send + Sync {
         key: &Self::Key,
     ) -> Result<Ordering, IndexError>;
 
+    /// The same low for somebody else, durable.
+    ///
+    /// # Errors
+    /// If there is no room, or no record where it leads.
+    fn copy_low(&self, pool: &Pool<R>, low: u64) -> Result<u64, IndexError>;
+
     /// Gives a low back, once nobody looks at it.
     fn retire_low(&self, pool: &Pool<R>, low: u64);
 }
@@ -214,6 +220,11 @@ impl<R: Region> Keys<R> for Inline {
     #[inline]
     fn compare_low(&self, _: &Pool<R>, low: u64, key: &u64) -> Result<Ordering, IndexError> {
         Ok(low.cmp(key))
+    }
+
+    #[inline]
+    fn copy_low(&self, _: &Pool<R>, low: u64) -> Result<u64, IndexError> {
+        Ok(low)
     }
 
     #[inline]

@@ -8,10 +8,12 @@
 //! than 0.7 of its records, otherwise split. An empty node is given back. Nodes, latches and
 //! recovery are those of the private module `sorted`.
 
+use crate::keys::Inline;
 use crate::sorted::{Chosen, Style, Tree};
 
-/// A tree whose records are removed in place. See the head of the module.
-pub type Ods<R> = Tree<R, InPlace>;
+/// A tree whose records are removed in place. See the head of the module. Keys have eight bytes, or
+/// with [`Bytes`](crate::keys::Bytes) any length.
+pub type Ods<R, K = Inline> = Tree<R, InPlace, K>;
 
 /// The style of [`Ods`].
 #[derive(Debug, Clone, Copy)]

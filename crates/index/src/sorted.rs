@@ -17,12 +17,18 @@
 //!   writer that comes by it ([`adopt`](Tree::adopt));
 //! - blocks that nothing leads to: free, see [`Pool`].
 //!
+//! Keys have eight bytes and stand in the slots, or have any length and lie in records: `records`
+//! has
+//! what differs then, with `words` and `ranges`.
+//!
 //! Who may do what, when:
 //! 1. A node's words are written by whoever holds its latch, and by no one else; but a node that
 //!    nothing leads to yet by who made it, and [`State::gone`] by who merges (rule 6).
 //! 2. A thread holds one latch at a time, and while it holds it waits for no other lock but the
 //!    pool's.
-//! 3. A latch is released when all that was written under it is durable. Readers take no latch:
+//! 3. A latch is released when all that was written under it is durable, but for what is made anew
+//!    in every opening: the state, the keys of holes, words of keys that lie in records. Readers
+//!    take no latch:
 //!    they look again if the latch was held or taken meanwhile. So whatever an operation answers
 //!    was durable before it answered, and was true at the moment of its last look.
 //! 4. The low key and the level of a node never change. A link goes to a node that is whole and
@@ -51,11 +57,15 @@ mod grow;
 mod merge;
 mod node;
 mod operations;
+mod ranges;
+mod records;
 mod walk;
+mod words;
 mod write;
 
 use node::{Contents, LINE_BYTES, Link, Node, State};
 
+use crate::keys::{Inline, Keys};
 use crate::latch::{Latched, Latches, Seen};
 use crate::{IndexError, Pool};
 
@@ -132,9 +142,11 @@ impl Shape {
 }
 
 /// A tree. See the head of the module.
-pub struct Tree<R, S> {
+pub struct Tree<R, S, K = Inline> {
     pool: Arc<Pool<R>>,
-    /// The slot of the pool's roots: the root node's offset, and how many lines a node has.
+    keys: K,
+    /// The slot of the pool's roots: the root node's offset, in its low six bits how many lines a
+    /// node has, and 16 where keys lie in records.
     root: usize,
     shape: Shape,
     opening: u32,
@@ -149,7 +161,7 @@ pub struct Tree<R, S> {
     style: PhantomData<S>,
 }
 
-impl<R, S> fmt::Debug for Tree<R, S> {
+impl<R, S, K> fmt::Debug for Tree<R, S, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Tree { root, shape, opening, .. } = self;
         let mut debug = f.debug_struct("Tree");
@@ -164,14 +176,29 @@ struct Place<'a, R> {
     state: State,
     /// See [`Node::position`].
     position: usize,
+    /// The slot that has the key, where words do not tell.
+    found: Option<usize>,
     /// A node that was reached by a link of another: perhaps the level above does not know it.
     unknown: Option<u64>,
 }
 
-impl<R: Region, S: Style> Tree<R, S> {
-    fn open_at(pool: &Arc<Pool<R>>, root: usize, chosen: Chosen) -> Result<Self, IndexError> {
+impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
+    /// Records outside of the pool might be gone or others while a slot that a crash left twice
+    /// still leads to them.
+    const RECORDS_STAY: () = assert!(K::WHOLE || K::OWNS);
+    /// See [`Tree::root`].
+    const KIND: u64 = if K::WHOLE { 0 } else { 16 };
+
+    fn open_at(
+        pool: &Arc<Pool<R>>,
+        root: usize,
+        chosen: Chosen,
+        keys: K,
+    ) -> Result<Self, IndexError> {
+        let () = Self::RECORDS_STAY;
         let tree = Tree {
             pool: Arc::clone(pool),
+            keys,
             root,
             shape: Shape::new::<S>(chosen)?,
             opening: pool.openings(),
@@ -189,7 +216,15 @@ impl<R: Region, S: Style> Tree<R, S> {
             tree.set_root(first);
             return Ok(tree);
         }
-        let made_with = word % LINE_BYTES * LINE_BYTES;
+        if word & 16 != Self::KIND {
+            let (is, not) = match K::WHOLE {
+                true => ("any length", "eight bytes"),
+                false => ("eight bytes", "any length"),
+            };
+            let what = format!("the tree was made with keys of {is}, not of {not}: open it so");
+            return Err(IndexError::Options { what });
+        }
+        let made_with = word % 16 * LINE_BYTES;
         if made_with != tree.shape.node_bytes {
             let what = format!(
                 "the tree was made with nodes of {made_with} bytes, not {}: open it with as many",
@@ -221,10 +256,11 @@ impl<R: Region, S: Style> Tree<R, S> {
     }
 
     fn set_root(&self, at: u64) {
-        self.pool.set_root(self.root, at | (self.shape.node_bytes / LINE_BYTES));
+        let lines = self.shape.node_bytes / LINE_BYTES;
+        self.pool.set_root(self.root, at | Self::KIND | lines);
     }
 
-    /// Makes a node that nothing leads to yet, durably.
+    /// Makes a node that nothing leads to yet, durably. The low is the node's, or given back.
     fn make(
         &self,
         link: Link,
@@ -232,6 +268,9 @@ impl<R: Region, S: Style> Tree<R, S> {
         low: u64,
         records: &[(u64, u64)],
     ) -> Result<u64, IndexError> {
+        if !K::WHOLE {
+            return self.make_of_records(link, leftmost, low, records);
+        }
         let at = self.pool.allocate(self.shape.node_bytes)?;
         let contents = Contents { opening: self.opening, link, leftmost, low, records };
         contents.write(self.region(), at, self.shape.node_bytes);
@@ -312,7 +351,8 @@ impl<R: Region, S: Style> Tree<R, S> {
                     continue;
                 }
                 if link.level() == level {
-                    return Ok(Some(Place { node, seen, state, position, unknown }));
+                    let found = None;
+                    return Ok(Some(Place { node, seen, state, position, found, unknown }));
                 }
                 if link.level() < level {
                     return Ok(None);

@@ -21,9 +21,11 @@ use entresol_media::crash::{
 };
 
 mod keys;
+mod kills;
 mod life;
 
 pub use keys::{KEYS, TrialKey};
+pub use kills::{killed_anywhere, killed_while_made};
 
 use crate::{Direction, Flow, Persistent, Pool, PoolOptions};
 use life::Life;
@@ -100,8 +102,8 @@ pub enum Op {
     /// The process is killed in the next operation, and the pool is opened by another one, which
     /// sees all that was stored, durable or not. What it answers it must stand by.
     Kill {
-        /// After so many accesses to the region.
-        accesses: u64,
+        /// After so many stores, flushes and drains: each number leaves another state.
+        changes: u64,
     },
 }
 
@@ -122,7 +124,7 @@ impl fmt::Display for Op {
             Op::Upsert { key, value } => write!(f, "upsert {key} {value}"),
             Op::Remove { key } => write!(f, "remove {key}"),
             Op::Reopen => f.write_str("reopen"),
-            Op::Kill { accesses } => write!(f, "kill after {accesses}"),
+            Op::Kill { changes } => write!(f, "kill after {changes}"),
         }
     }
 }
@@ -137,9 +139,9 @@ pub fn history(options: &TrialOptions) -> Vec<Op> {
         let len = rng.range(8..80) as usize;
         for step in 0..len.min(options.operations - ops.len()) {
             if !options.in_world && rng.one_in(24) {
-                // Few accesses find what is stored first, many what large changes do last.
-                let most = if rng.one_in(2) { 24 } else { 300 };
-                ops.push(Op::Kill { accesses: rng.below(most) });
+                // Few changes find what is stored first, many what large operations do last.
+                let most = if rng.one_in(2) { 8 } else { 80 };
+                ops.push(Op::Kill { changes: rng.below(most) });
             }
             ops.push(phase.op(&mut rng, step as u64));
         }
@@ -197,40 +199,60 @@ where
     I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
     I::Options: 'static,
 {
+    in_its_world(options, index, ops, |options, index, ops| {
+        run_here::<I>(options, index, ops, 0).map(|ran| ran.report)
+    })
+}
+
+/// Does it here, or in a world if the options say so.
+fn in_its_world<O, T>(
+    options: &TrialOptions,
+    index: &O,
+    ops: &[Op],
+    work: fn(&TrialOptions, &O, &[Op]) -> Result<T, String>,
+) -> Result<T, String>
+where
+    O: Clone + Send + 'static,
+    T: Send + 'static,
+{
     if !options.in_world {
-        return run_here::<I>(options, index, ops);
+        return work(options, index, ops);
     }
     let world = World::new(WorldOptions::seeded(options.seed));
     let (options, index, ops) = (*options, index.clone(), ops.to_vec());
-    let ran = world.run(move || run_here::<I>(&options, &index, &ops));
+    let ran = world.run(move || work(&options, &index, &ops));
     ran.unwrap_or_else(|failure| Err(failure.to_string()))
 }
 
-fn run_here<I>(options: &TrialOptions, index: &I::Options, ops: &[Op]) -> Result<Report, String>
+/// What came of a history.
+struct Ran {
+    report: Report,
+    /// How many processes were killed.
+    kills: u32,
+}
+
+/// Tries crashes from the operation of this number on.
+fn run_here<I>(
+    options: &TrialOptions,
+    index: &I::Options,
+    ops: &[Op],
+    watched: usize,
+) -> Result<Ran, String>
 where
     I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
     I::Options: 'static,
 {
-    let power = Power::new();
-    let domain = match options.caches_survive {
-        true => Domain::Caches { every: 16 },
-        false => Domain::Memory,
-    };
-    let recorder = RecorderOptions { domain, ..RecorderOptions::default() };
-    let region = Recorder::region(options.region_bytes, recorder, &power);
-    let region = Arc::new(region.map_err(|error| error.to_string())?);
+    let Grounds { power, region, subject, explorer } = Grounds::<I>::new(options, index)?;
     let pool = PoolOptions { chunk_bytes: options.chunk_bytes };
     drop(Pool::create(region.clone(), pool).map_err(|error| error.to_string())?);
-    let subject = Arc::new(Trial::<I> {
-        expected: Mutex::default(),
-        options: *options,
-        index: index.clone(),
-        opened: PhantomData,
-    });
-    let explorer = Explorer::new(subject.clone(), options.explore);
-    explorer.watch(&power);
-    let mut life = Life::<I>::new(region, index)?;
-    for &op in ops {
+    if watched == 0 {
+        explorer.watch(&power);
+    }
+    let mut life = Life::<I>::new(region, options, index)?;
+    for (number, &op) in ops.iter().enumerate() {
+        if number == watched && number > 0 {
+            explorer.watch(&power);
+        }
         let before = {
             let expected = &mut *lock(&subject.expected);
             expected.in_flight = Some(op);
@@ -247,8 +269,42 @@ where
         }
     }
     life.opened()?.check_blocks()?;
+    let kills = life.kills();
     drop(life);
-    Ok(explorer.finish(&power))
+    Ok(Ran { report: explorer.finish(&power), kills })
+}
+
+/// What a history runs on: a blank region, and who tries crashes of it.
+struct Grounds<I: Persistent<RecordedRegion, Key: TrialKey> + 'static> {
+    power: Power,
+    region: Arc<RecordedRegion>,
+    subject: Arc<Trial<I>>,
+    explorer: Explorer<Trial<I>>,
+}
+
+impl<I> Grounds<I>
+where
+    I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
+    I::Options: 'static,
+{
+    fn new(options: &TrialOptions, index: &I::Options) -> Result<Grounds<I>, String> {
+        let power = Power::new();
+        let domain = match options.caches_survive {
+            true => Domain::Caches { every: 16 },
+            false => Domain::Memory,
+        };
+        let recorder = RecorderOptions { domain, ..RecorderOptions::default() };
+        let region = Recorder::region(options.region_bytes, recorder, &power);
+        let region = Arc::new(region.map_err(|error| error.to_string())?);
+        let subject = Arc::new(Trial::<I> {
+            expected: Mutex::default(),
+            options: *options,
+            index: index.clone(),
+            opened: PhantomData,
+        });
+        let explorer = Explorer::new(subject.clone(), options.explore);
+        Ok(Grounds { power, region, subject, explorer })
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -313,9 +369,16 @@ struct Opened<I: Persistent<RecordedRegion>> {
 }
 
 impl<I: Persistent<RecordedRegion, Key: TrialKey>> Opened<I> {
-    fn open(region: &Arc<RecordedRegion>, options: &I::Options) -> Result<Opened<I>, String> {
-        let opened = Pool::open(region.clone()).map(Arc::new).and_then(|pool| {
-            let index = I::open(&pool, ROOT, options)?;
+    /// What the region holds; what is not there yet is made.
+    fn open(
+        region: &Arc<RecordedRegion>,
+        options: &TrialOptions,
+        index: &I::Options,
+    ) -> Result<Opened<I>, String> {
+        let pool = PoolOptions { chunk_bytes: options.chunk_bytes };
+        let pool = Pool::open_or_create(region.clone(), pool).map(Arc::new);
+        let opened = pool.and_then(|pool| {
+            let index = I::open(&pool, ROOT, index)?;
             Ok(Opened { pool, index })
         });
         opened.map_err(|error| format!("opening: {error}"))
@@ -421,7 +484,7 @@ where
     type Opened = (Opened<I>, Rng);
 
     fn recover(&self, crash: &Crash<'_>) -> Result<Self::Opened, String> {
-        let opened = Opened::open(crash.region(0), &self.index)?;
+        let opened = Opened::open(crash.region(0), &self.options, &self.index)?;
         let seed = self.options.seed ^ crash.point.number << 8 ^ u64::from(crash.depth);
         Ok((opened, Rng::named(seed, "images")))
     }
@@ -463,7 +526,8 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey> + 'static> Trial<I> {
         }
         opened.check_blocks().map_err(written)?;
         drop(opened);
-        let opened = Opened::<I>::open(crash.region(0), &self.index).map_err(written)?;
+        let opened = Opened::<I>::open(crash.region(0), &self.options, &self.index);
+        let opened = opened.map_err(written)?;
         let found = opened.contents(self.options.keys).map_err(written)?;
         Expected { records, in_flight: None }.check(&found).map_err(written)?;
         opened.check_blocks().map_err(written)
@@ -493,13 +557,20 @@ where
             if let Some(failure) = &report.failure {
                 return Err(with(failure.to_string()));
             }
-            whole.points += report.points;
-            whole.points_exhaustive += report.points_exhaustive;
-            whole.images += report.images;
-            whole.images_nested += report.images_nested;
+            add(&mut whole, &report);
         }
+        let mut options = TrialOptions::seeded(seed);
+        change(&mut options);
+        add(&mut whole, &killed_while_made::<I>(&options, index)?);
     }
     Ok(whole)
+}
+
+fn add(whole: &mut Report, report: &Report) {
+    whole.points += report.points;
+    whole.points_exhaustive += report.points_exhaustive;
+    whole.images += report.images;
+    whole.images_nested += report.images_nested;
 }
 
 #[cfg(test)]

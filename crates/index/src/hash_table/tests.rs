@@ -310,7 +310,9 @@ fn what_a_killed_process_left_is_not_relied_on_before_it_is_durable() {
 #[cfg(feature = "mutants")]
 #[test]
 fn every_site_that_is_left_out_is_noticed() {
-    // What is flushed at opening, since a process may have been killed while it made the table.
-    let of_opening = ["Drain in hash_table.rs", "Flush in hash_table.rs"];
-    crate::testing::check_mutants_and_kills::<Sorted<_>>(&of(128), &of_opening);
+    use crate::testing::{UNCHANGED_ROOT, check_mutants};
+    // What opening flushes of links that a killed process may have stored: tables as small as these
+    // do not show that it matters.
+    let of_links = ["Flush in hash_table.rs", "Drain in hash_table.rs"];
+    check_mutants::<Sorted<_>>(&of(128), &[&UNCHANGED_ROOT[..], &of_links].concat());
 }

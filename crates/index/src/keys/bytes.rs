@@ -136,6 +136,14 @@ pub(super) fn compare_low<R: Region>(
     if low == 0 { Ok(Ordering::Less) } else { compare_record(pool, low, key) }
 }
 
+pub(super) fn copy_low<R: Region>(pool: &Pool<R>, low: u64) -> Result<u64, IndexError> {
+    if low == 0 {
+        return Ok(0);
+    }
+    let mut scratch = Vec::new();
+    write_record(pool, read_record(pool, low, &mut scratch)?, 0)
+}
+
 pub(super) fn retire_low<R: Region>(pool: &Pool<R>, low: u64) {
     if low != 0 {
         pool.retire(low);
@@ -215,6 +223,10 @@ impl<R: Region> Keys<R> for Bytes {
 
     fn compare_low(&self, pool: &Pool<R>, low: u64, key: &[u8]) -> Result<Ordering, IndexError> {
         compare_low(pool, low, key)
+    }
+
+    fn copy_low(&self, pool: &Pool<R>, low: u64) -> Result<u64, IndexError> {
+        copy_low(pool, low)
     }
 
     fn retire_low(&self, pool: &Pool<R>, low: u64) {

@@ -112,6 +112,10 @@ impl<R: Region, T: Records> Keys<R> for Outside<T> {
         bytes::compare_low(pool, low, key)
     }
 
+    fn copy_low(&self, pool: &Pool<R>, low: u64) -> Result<u64, IndexError> {
+        bytes::copy_low(pool, low)
+    }
+
     fn retire_low(&self, pool: &Pool<R>, low: u64) {
         bytes::retire_low(pool, low);
     }

@@ -4,11 +4,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use entresol_media::Region;
 
-use super::node::{Link, Node, State};
+use super::node::{Link, Node};
 use super::{Place, Style, Tree};
 use crate::IndexError;
+use crate::keys::Keys;
 
-impl<R: Region, S: Style> Tree<R, S> {
+impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     /// Adds a record to a node whose latch is held. Answers with the new node, if it had to be
     /// split.
     #[inline]
@@ -23,48 +24,52 @@ impl<R: Region, S: Style> Tree<R, S> {
         }
         if state.count() < self.shape.compact_below {
             self.compactions.fetch_add(1, Relaxed);
+            let rank = state.count_before(position);
             let state = self.compact(node, state);
-            self.put(node, state, node.position(record.0, state.tail()), record);
+            self.put(node, state, rank, record);
             return Ok(None);
         }
-        self.split(node, state, record).map(Some)
+        self.split(place, record).map(Some)
     }
 
     /// Moves the upper half of the records to a new node, and adds a record to the one or the
     /// other. One store, of the link, does it. What stays behind in the upper slots no longer
     /// counts, since its keys are not below the new node's low key.
     #[cold]
-    fn split(
-        &self,
-        node: Node<'_, R>,
-        state: State,
-        record: (u64, u64),
-    ) -> Result<u64, IndexError> {
+    fn split(&self, place: &Place<'_, R>, record: (u64, u64)) -> Result<u64, IndexError> {
+        let &Place { node, state, position, .. } = place;
         let mut records = [(0, 0); super::node::SLOTS_MAX + 1];
         let count = state.count();
         let stay = count / 2;
         for (slot, record) in records.iter_mut().zip(node.records(state)) {
             *slot = record;
         }
-        let (low, middle) = records[stay];
-        let goes = record.0 > low;
+        let (rank, link, middle) = (state.count_before(position), node.link(), records[stay]);
+        let last = if rank == stay { record } else { records[stay - 1] };
+        let low = self.low_between(link.level(), last, middle)?;
+        let goes = rank > stay;
         if goes {
-            let after = stay + records[stay..count].partition_point(|it| it.0 < record.0);
-            records.copy_within(after..count, after + 1);
-            records[after] = record;
+            records.copy_within(rank..count, rank + 1);
+            records[rank] = record;
         }
-        let link = node.link();
         // In an inner node the middle record's key is the new node's low key, no more.
-        let (leftmost, first) = if link.level() > 0 { (middle, stay + 1) } else { (0, stay) };
+        let (leftmost, first) = if link.level() > 0 { (middle.1, stay + 1) } else { (0, stay) };
         let upper = &records[first..count + usize::from(goes)];
         let new = self.make(link, leftmost, low, upper)?;
-        node.set_link(Link::new(new, link.level()));
+        node.set_link(Link::new(new, link.level()).with_skip(link.skip()));
         let kept = (0..state.tail()).filter(|&slot| state.has(slot)).take(stay);
         let state = state.with_bits(kept.fold(0, |bits, slot| bits | 1 << slot));
         node.set_state(state);
         self.splits.fetch_add(1, Relaxed);
+        if !K::WHOLE {
+            self.clear_rest(node, state, |_| true);
+        }
         if !goes {
-            self.put(node, state, node.position(record.0, state.tail()), record);
+            self.put(node, state, position.min(state.tail()), record);
+        }
+        if !K::WHOLE {
+            // The split is done, whatever comes of this: the words tell less than they could.
+            drop(self.reword(node));
         }
         Ok(new)
     }
@@ -84,7 +89,7 @@ impl<R: Region, S: Style> Tree<R, S> {
         let node = self.node(child)?;
         let (low, level) = (node.low(), node.link().level() + 1);
         let split = loop {
-            let Some(place) = self.find(low, level)? else {
+            let Some(place) = self.find_low(low, level)? else {
                 if self.grow(child)? {
                     return Ok(());
                 }
@@ -95,7 +100,7 @@ impl<R: Region, S: Style> Tree<R, S> {
             }
             let Some(_latched) = self.latch(&place) else { continue };
             let parent = place.node;
-            let slot = parent.slot_of(low, place.position, place.state);
+            let slot = self.slot_of_low(&place, low);
             let known = slot.map_or(parent.leftmost(), |slot| parent.value(slot));
             if known == child || self.is_leaving(node) {
                 return Ok(());
@@ -104,7 +109,7 @@ impl<R: Region, S: Style> Tree<R, S> {
                 let what = format!("it has {known} where {child} should be");
                 return Err(IndexError::damaged(parent.at, what));
             }
-            break self.add_here(&place, (low, child))?;
+            break self.add_here(&place, (self.word_of_low(parent, low)?, child))?;
         };
         match split {
             Some(new) => self.adopt(new),
@@ -132,7 +137,7 @@ impl<R: Region, S: Style> Tree<R, S> {
             return Ok(true);
         }
         let records = [(child.low(), child.at)];
-        let new = self.make(Link::new(0, level + 1), root.at, root.low(), &records)?;
+        let new = self.make(Link::new(0, level + 1), root.at, 0, &records)?;
         self.set_root(new);
         Ok(true)
     }

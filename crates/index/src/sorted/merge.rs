@@ -9,6 +9,7 @@ use super::node::{Link, Node, SLOTS_MAX, State};
 use super::write::Lines;
 use super::{Style, Tree};
 use crate::IndexError;
+use crate::keys::Keys;
 
 /// Two neighbours under one parent.
 struct Pair<'a, R> {
@@ -37,9 +38,13 @@ impl Moved {
     fn records(&self) -> &[(u64, u64)] {
         &self.records[..self.len]
     }
+
+    fn records_mut(&mut self) -> &mut [(u64, u64)] {
+        &mut self.records[..self.len]
+    }
 }
 
-impl<R: Region, S: Style> Tree<R, S> {
+impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     /// Merges a node that has few records with a neighbour, then nodes above it that have few.
     #[cold]
     pub(super) fn merge_up(&self, small: Node<'_, R>) -> Result<(), IndexError> {
@@ -73,6 +78,7 @@ impl<R: Region, S: Style> Tree<R, S> {
             Ok(new) => {
                 self.merges.fetch_add(1, Relaxed);
                 self.pool.retire(right.at);
+                self.keys.retire_low(&self.pool, right.low());
                 new.map_or(Ok(()), |new| self.adopt_if_room(new))?;
             }
             Err(error) => {
@@ -91,7 +97,7 @@ impl<R: Region, S: Style> Tree<R, S> {
     /// do with what it has.
     fn pair(&self, small: Node<'_, R>) -> Result<Option<Pair<'_, R>>, IndexError> {
         let (before, after) = loop {
-            let Some(place) = self.find(small.low(), small.link().level() + 1)? else {
+            let Some(place) = self.find_low(small.low(), small.link().level() + 1)? else {
                 return Ok(None);
             };
             let (parent, state) = (place.node, place.state);
@@ -148,12 +154,12 @@ impl<R: Region, S: Style> Tree<R, S> {
     /// one has left. None if it is not there, or leftmost.
     fn disown(&self, child: Node<'_, R>) -> Result<Option<(Node<'_, R>, usize)>, IndexError> {
         loop {
-            let Some(place) = self.find(child.low(), child.link().level() + 1)? else {
+            let Some(place) = self.find_low(child.low(), child.link().level() + 1)? else {
                 return Ok(None);
             };
             let Some(_latched) = self.latch(&place) else { continue };
             let (parent, state) = (place.node, place.state);
-            let slot = parent.slot_of(child.low(), place.position, state);
+            let slot = self.slot_of_low(&place, child.low());
             let Some(slot) = slot.filter(|&slot| parent.value(slot) == child.at) else {
                 return Ok(None);
             };
@@ -189,12 +195,15 @@ impl<R: Region, S: Style> Tree<R, S> {
         state: State,
         right: Node<'_, R>,
     ) -> Result<Option<u64>, IndexError> {
-        let (moved, link) = (Moved::of(right), right.link());
+        let (mut moved, link) = (Moved::of(right), right.link());
+        if !K::WHOLE {
+            self.make_comparable(left, link.next(), moved.records_mut())?;
+        }
         let moved = moved.records();
         let total = state.count() + moved.len();
         if total <= self.shape.records {
             let state = self.append(left, state, moved);
-            left.set_link(link);
+            left.set_link(link.with_skip(left.link().skip()));
             left.set_state(state);
             return Ok(None);
         }
@@ -205,23 +214,35 @@ impl<R: Region, S: Style> Tree<R, S> {
             let len = upper.iter_mut().zip(all).map(|(slot, record)| *slot = record).count();
             let kept = (0..state.tail()).filter(|&slot| state.has(slot)).take(stay);
             let state = state.with_bits(kept.fold(0, |bits, slot| bits | 1 << slot));
-            (state, self.make_of(link, &upper[..len])?)
+            let last = left.records(state).last();
+            (state, self.make_of(link, last, &upper[..len])?)
         } else {
             let (lower, upper) = moved.split_at(stay - state.count());
-            let new = self.make_of(link, upper)?;
+            let last = lower.last().copied().or_else(|| left.records(state).last());
+            let new = self.make_of(link, last, upper)?;
             (self.append(left, state, lower), new)
         };
-        left.set_link(Link::new(new, link.level()));
+        left.set_link(Link::new(new, link.level()).with_skip(left.link().skip()));
         left.set_state(state);
+        if !K::WHOLE {
+            self.clear_rest(left, state, |_| true);
+        }
         Ok(Some(new))
     }
 
-    /// Makes a node of records; in an inner one the first is the leftmost child.
-    fn make_of(&self, link: Link, records: &[(u64, u64)]) -> Result<u64, IndexError> {
-        let (low, child) = records[0];
+    /// Makes a node of records, whose last one before is this; in an inner node the first is the
+    /// leftmost child.
+    fn make_of(
+        &self,
+        link: Link,
+        last: Option<(u64, u64)>,
+        records: &[(u64, u64)],
+    ) -> Result<u64, IndexError> {
+        let first = records[0];
+        let low = self.low_between(link.level(), last.unwrap_or((0, 0)), first)?;
         match link.level() {
             0 => self.make(link, 0, low, records),
-            _ => self.make(link, child, low, &records[1..]),
+            _ => self.make(link, first.1, low, &records[1..]),
         }
     }
 

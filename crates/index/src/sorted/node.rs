@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! 0   leftmost child; 0 in a leaf
-//! 8   next node of the level (its offset; 0 if there is none), low six bits: the level, 0 a leaf
-//! 16  the low key: none below it belongs here; it never changes
+//! 8   next node of the level (its offset; 0 if there is none), low six bits: the level, 0 a leaf;
+//!     high 16 bits: how many bytes of keys are left out of the words, 0 where words are keys
+//! 16  the low key, or where it is: none below it belongs here; it never changes
 //! 24  volatile: number of the opening (32 bits), marks (2), which slots have records (30)
-//! 32  slots of sixteen bytes: key, value
+//! 32  slots of sixteen bytes: key, value; or a word of the key, and the record, or the child
 //! ```
 
 use std::hint::select_unpredictable;
@@ -27,6 +28,8 @@ const STATE: u64 = 24;
 const SLOTS: u64 = 32;
 const SLOT_BYTES: u64 = 16;
 const LEVELS: u64 = LINE_BYTES - 1;
+const SKIP_SHIFT: u32 = 48;
+const SKIPS: u64 = !((1 << SKIP_SHIFT) - 1);
 
 /// The next node of a level, and the level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +43,18 @@ impl Link {
     /// 0 if there is none.
     #[inline]
     pub(super) fn next(self) -> u64 {
-        self.0 & !LEVELS
+        self.0 & !(LEVELS | SKIPS)
+    }
+
+    /// How many bytes all keys of the node have in common and words leave out.
+    #[inline]
+    pub(super) fn skip(self) -> usize {
+        (self.0 >> SKIP_SHIFT) as usize
+    }
+
+    /// The same with another skip, or the greatest that there is room for.
+    pub(super) fn with_skip(self, skip: usize) -> Link {
+        Link(self.0 & !SKIPS | (skip as u64).min(SKIPS >> SKIP_SHIFT) << SKIP_SHIFT)
     }
 
     #[inline]
@@ -78,6 +92,16 @@ impl State {
     #[inline]
     pub(super) fn count(self) -> usize {
         self.bits().count_ones() as usize
+    }
+
+    /// How many slots before this one have.
+    pub(super) fn count_before(self, slot: usize) -> usize {
+        (self.bits() & ((1 << slot) - 1)).count_ones() as usize
+    }
+
+    /// The same node with the records before a slot only.
+    pub(super) fn upto(self, slot: usize) -> State {
+        self.with_bits(self.bits() & ((1 << slot) - 1))
     }
 
     /// The first slot behind all records.
@@ -192,6 +216,18 @@ impl<'a, R: Region> Node<'a, R> {
     pub(super) fn set_link(self, link: Link) {
         self.region.store_u64(self.at + LINK, link.0, Release);
         self.region.persist(self.at + LINK, 8);
+    }
+
+    /// The same, not durably: the link of a node whose words leave something else out.
+    pub(super) fn set_skip(self, skip: usize) {
+        self.region.store_u64(self.at + LINK, self.link().with_skip(skip).0, Release);
+    }
+
+    /// Stores the word of a slot's key, not durably.
+    pub(super) fn set_word(self, slot: usize, word: u64) {
+        if self.key(slot) != word {
+            self.region.store_u64(self.key_at(slot), word, Release);
+        }
     }
 
     #[inline]

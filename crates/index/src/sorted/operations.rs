@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use entresol_media::Region;
 
+use super::records::Goal;
 use super::{Place, Style, Tree};
 use crate::index::check_value;
+use crate::keys::Keys;
 use crate::root::durable;
 use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, Statistics};
 
@@ -19,51 +21,76 @@ enum Present {
     Replaced,
 }
 
-impl<R: Region, S: Style> Tree<R, S> {
-    /// The leaf for a key. There is always one.
+impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
+    /// The leaf for a goal. There is always one.
     #[inline]
-    pub(super) fn leaf(&self, key: u64) -> Result<Place<'_, R>, IndexError> {
-        match self.find(key, 0)? {
+    pub(super) fn leaf(&self, goal: Goal<'_, K::Key>) -> Result<Place<'_, R>, IndexError> {
+        match self.find_goal(goal, 0)? {
             Some(place) => Ok(place),
             None => Err(IndexError::damaged(self.pool.root(self.root), "the tree has no leaf")),
         }
     }
 
+    /// The leaf for a key that is its word.
+    pub(super) fn leaf_of(&self, word: u64) -> Result<Place<'_, R>, IndexError> {
+        match self.find(word, 0)? {
+            Some(place) => Ok(place),
+            None => Err(IndexError::damaged(self.pool.root(self.root), "the tree has no leaf")),
+        }
+    }
+
+    /// The slot of a key in the leaf in which it is or would be.
     #[inline]
-    fn find_value(&self, key: u64) -> Result<Option<u64>, IndexError> {
+    fn slot_of(&self, place: &Place<'_, R>, key: &K::Key) -> Option<usize> {
+        if K::WHOLE {
+            return place.node.slot_of(K::word(key, 0), place.position, place.state);
+        }
+        place.found
+    }
+
+    #[inline]
+    fn find_value(&self, key: &K::Key) -> Result<Option<u64>, IndexError> {
         let _guard = self.pool.pin();
         loop {
-            let Place { node, seen, state, position, .. } = self.leaf(key)?;
-            let slot = node.slot_of(key, position, state);
-            let value = slot.map(|slot| node.value(slot));
-            if self.is_true(node, seen, state) {
-                return Ok(value);
+            let place = self.leaf(Goal::At(key))?;
+            let payload = self.slot_of(&place, key).map(|slot| place.node.value(slot));
+            if self.is_true(place.node, place.seen, place.state) {
+                return payload.map(|it| self.keys.value(&self.pool, it)).transpose();
             }
         }
     }
 
     /// Adds a record; answers with the value that its key had before.
     #[inline]
-    fn add(&self, key: u64, value: u64, present: Present) -> Result<Option<u64>, IndexError> {
+    fn add(&self, key: &K::Key, value: u64, present: Present) -> Result<Option<u64>, IndexError> {
         check_value(value)?;
-        let _guard = self.pool.pin();
+        K::check(key)?;
+        let (pool, keys) = (&self.pool, &self.keys);
+        let _guard = pool.pin();
         let (split, unknown) = loop {
-            let place = self.leaf(key)?;
-            let Place { node, seen, state, position, unknown } = place;
-            let slot = node.slot_of(key, position, state);
+            let place = self.leaf(Goal::At(key))?;
+            let Place { node, seen, state, unknown, .. } = place;
+            let slot = self.slot_of(&place, key);
             let before = slot.map(|slot| node.value(slot));
-            if before.is_some() && present == Present::Kept {
+            if let Some(payload) = before
+                && present == Present::Kept
+            {
                 match self.is_true(node, seen, state) {
-                    true => return Ok(before),
+                    true => return keys.value(pool, payload).map(Some),
                     false => continue,
                 }
             }
-            let Some(_latched) = self.latch(&place) else { continue };
-            if let Some(slot) = slot {
-                self.set_value(node, slot, value);
-                return durable(self.region()).map(|()| before);
+            let Some(latched) = self.latch(&place) else { continue };
+            if let (Some(slot), Some(payload)) = (slot, before) {
+                let before = keys.value(pool, payload)?;
+                self.set_value(node, slot, keys.make(pool, key, value)?);
+                drop(latched);
+                keys.retire(pool, payload);
+                return durable(self.region()).map(|()| Some(before));
             }
-            break (self.add_here(&place, (key, value))?, unknown);
+            let payload = keys.make(pool, key, value)?;
+            let added = self.add_here(&place, (self.word(node, key), payload));
+            break (added.inspect_err(|_| keys.retire(pool, payload))?, unknown);
         };
         // The record is there, whatever comes of this: of damage hears who next comes there.
         let adopted = [unknown, split].into_iter().flatten();
@@ -71,21 +98,23 @@ impl<R: Region, S: Style> Tree<R, S> {
         durable(self.region()).map(|()| None)
     }
 
-    fn remove_key(&self, key: u64) -> Result<Option<u64>, IndexError> {
+    fn remove_key(&self, key: &K::Key) -> Result<Option<u64>, IndexError> {
         let _guard = self.pool.pin();
         loop {
-            let place = self.leaf(key)?;
-            let Place { node, seen, state, position, unknown } = place;
-            let Some(slot) = node.slot_of(key, position, state) else {
+            let place = self.leaf(Goal::At(key))?;
+            let Place { node, seen, state, unknown, .. } = place;
+            let Some(slot) = self.slot_of(&place, key) else {
                 match self.is_true(node, seen, state) {
                     true => return Ok(None),
                     false => continue,
                 }
             };
-            let before = node.value(slot);
+            let payload = node.value(slot);
             let Some(latched) = self.latch(&place) else { continue };
+            let before = self.keys.value(&self.pool, payload)?;
             self.take(node, state, slot);
             drop(latched);
+            self.keys.retire(&self.pool, payload);
             // The record has gone, whatever comes of this: of damage hears who next comes there.
             if let Some(node) = unknown {
                 drop(self.adopt_if_room(node));
@@ -98,33 +127,33 @@ impl<R: Region, S: Style> Tree<R, S> {
     }
 }
 
-impl<R: Region, S: Style> Index for Tree<R, S> {
-    type Key = u64;
+impl<R: Region, S: Style, K: Keys<R>> Index for Tree<R, S, K> {
+    type Key = K::Key;
 
     #[inline]
-    fn insert(&self, key: &u64, value: u64) -> Result<bool, IndexError> {
-        self.add(*key, value, Present::Kept).map(|before| before.is_none())
+    fn insert(&self, key: &K::Key, value: u64) -> Result<bool, IndexError> {
+        self.add(key, value, Present::Kept).map(|before| before.is_none())
     }
 
     #[inline]
-    fn upsert(&self, key: &u64, value: u64) -> Result<Option<u64>, IndexError> {
-        self.add(*key, value, Present::Replaced)
+    fn upsert(&self, key: &K::Key, value: u64) -> Result<Option<u64>, IndexError> {
+        self.add(key, value, Present::Replaced)
     }
 
     #[inline]
-    fn get(&self, key: &u64) -> Result<Option<u64>, IndexError> {
-        self.find_value(*key)
+    fn get(&self, key: &K::Key) -> Result<Option<u64>, IndexError> {
+        self.find_value(key)
     }
 
-    fn remove(&self, key: &u64) -> Result<Option<u64>, IndexError> {
-        self.remove_key(*key)
+    fn remove(&self, key: &K::Key) -> Result<Option<u64>, IndexError> {
+        self.remove_key(key)
     }
 
     fn range(
         &self,
-        from: Bound<&u64>,
+        from: Bound<&K::Key>,
         direction: Direction,
-        visit: &mut dyn FnMut(&u64, u64) -> Flow,
+        visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
     ) -> Result<(), IndexError> {
         self.walk(from, direction, visit)
     }
@@ -134,11 +163,11 @@ impl<R: Region, S: Style> Index for Tree<R, S> {
     }
 }
 
-impl<R: Region, S: Style> Persistent<R> for Tree<R, S> {
+impl<R: Region, S: Style, K: Keys<R> + Default> Persistent<R> for Tree<R, S, K> {
     type Options = S::Options;
 
     fn open(pool: &Arc<Pool<R>>, root: usize, options: &S::Options) -> Result<Self, IndexError> {
-        Tree::open_at(pool, root, S::chosen(options))
+        Tree::open_at(pool, root, S::chosen(options), K::default())
     }
 
     fn blocks(&self, visit: &mut dyn FnMut(u64)) -> Result<(), IndexError> {

@@ -7,51 +7,72 @@ use entresol_media::Region;
 
 use super::node::{Link, Node, SLOTS_MAX};
 use super::{Style, Tree};
+use crate::keys::{Keys, Slot};
 use crate::walk::first;
 use crate::{Direction, Flow, IndexError, Statistics};
 
 /// What a leaf had at one time.
-struct Snapshot {
+pub(super) struct Snapshot {
     records: [(u64, u64); SLOTS_MAX],
     len: usize,
-    link: Link,
+    pub(super) link: Link,
 }
 
 impl Snapshot {
-    fn records(&self) -> &[(u64, u64)] {
+    pub(super) fn records(&self) -> &[(u64, u64)] {
         &self.records[..self.len]
     }
 }
 
-type Visit<'a> = &'a mut dyn FnMut(&u64, u64) -> Flow;
-
-impl<R: Region, S: Style> Tree<R, S> {
+impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     pub(super) fn walk(
         &self,
-        from: Bound<&u64>,
+        from: Bound<&K::Key>,
         direction: Direction,
-        visit: Visit<'_>,
+        visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
     ) -> Result<(), IndexError> {
         let _guard = self.pool.pin();
-        match (first(from, direction), direction) {
+        if !K::WHOLE {
+            return match direction {
+                Direction::Forward => self.ascend(from, visit),
+                Direction::Backward => self.descend(from, visit),
+            };
+        }
+        let words = from.map(|key| K::word(key, 0));
+        match (first(words.as_ref(), direction), direction) {
             (None, _) => Ok(()),
             (Some(first), Direction::Forward) => self.forward(first, visit),
             (Some(last), Direction::Backward) => self.backward(last, visit),
         }
     }
 
-    fn forward(&self, first: u64, visit: Visit<'_>) -> Result<(), IndexError> {
+    /// Shows a record whose word is its key.
+    #[inline]
+    fn show(
+        &self,
+        (word, payload): (u64, u64),
+        visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
+    ) -> Result<Flow, IndexError> {
+        let mut scratch = K::Scratch::default();
+        Ok(visit(self.keys.key(&self.pool, Slot { word, payload }, &mut scratch)?, payload))
+    }
+
+    fn forward(
+        &self,
+        first: u64,
+        visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
+    ) -> Result<(), IndexError> {
         let mut first = first;
         let mut next = None;
         loop {
             let node = match next.take() {
                 Some(node) => node,
-                None => self.leaf(first)?.node,
+                None => self.leaf_of(first)?.node,
             };
             // What was merged meanwhile is looked for from the root.
             let Some(leaf) = self.snapshot(node)? else { continue };
-            for (key, value) in leaf.records().iter().filter(|(key, _)| *key >= first) {
-                if visit(key, *value) == Flow::Stop {
+            for &record in leaf.records().iter().filter(|(key, _)| *key >= first) {
+                if self.show(record, visit)? == Flow::Stop {
                     return Ok(());
                 }
             }
@@ -61,17 +82,21 @@ impl<R: Region, S: Style> Tree<R, S> {
         }
     }
 
-    fn backward(&self, last: u64, visit: Visit<'_>) -> Result<(), IndexError> {
+    fn backward(
+        &self,
+        last: u64,
+        visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
+    ) -> Result<(), IndexError> {
         let mut last = last;
         loop {
-            let node = self.leaf(last)?.node;
+            let node = self.leaf_of(last)?.node;
             let Some(leaf) = self.snapshot(node)? else { continue };
             if self.high(node, leaf.link)?.is_some_and(|high| high <= last) {
                 // It was split meanwhile.
                 continue;
             }
-            for (key, value) in leaf.records().iter().rev().filter(|(key, _)| *key <= last) {
-                if visit(key, *value) == Flow::Stop {
+            for &record in leaf.records().iter().rev().filter(|(key, _)| *key <= last) {
+                if self.show(record, visit)? == Flow::Stop {
                     return Ok(());
                 }
             }
@@ -83,7 +108,7 @@ impl<R: Region, S: Style> Tree<R, S> {
     }
 
     /// What a leaf has; none if it is gone.
-    fn snapshot(&self, node: Node<'_, R>) -> Result<Option<Snapshot>, IndexError> {
+    pub(super) fn snapshot(&self, node: Node<'_, R>) -> Result<Option<Snapshot>, IndexError> {
         loop {
             let (seen, state) = self.look(node)?;
             if state.is_gone() {
@@ -123,9 +148,20 @@ impl<R: Region, S: Style> Tree<R, S> {
 
     pub(super) fn reach(&self, visit: &mut dyn FnMut(u64)) -> Result<(), IndexError> {
         let _guard = self.pool.pin();
-        self.nodes(|node, _| {
+        self.nodes(|node, link| {
             visit(node.at);
-            Ok(())
+            if K::WHOLE {
+                return Ok(());
+            }
+            if node.low() != 0 {
+                visit(node.low());
+            }
+            // Also of inner nodes: from now on none leads to what is not reached.
+            self.payloads(node, &mut |payload| {
+                if K::OWNS && link.level() == 0 {
+                    visit(payload);
+                }
+            })
         })
     }
 
@@ -145,7 +181,7 @@ impl<R: Region, S: Style> Tree<R, S> {
                     return Err(IndexError::damaged(node.at, what));
                 }
                 visit(node, link)?;
-                if self.high(node, link)?.is_none() {
+                if !self.has_next(node, link)? {
                     break;
                 }
                 node = self.node(link.next())?;

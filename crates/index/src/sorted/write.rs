@@ -7,6 +7,7 @@ use entresol_media::Region;
 use super::node::{HOLE, LINE_BYTES, Node, State};
 use super::{Style, Tree};
 use crate::IndexError;
+use crate::keys::Keys;
 
 /// Stores records into slots. Before stores go on in another line, the last one is made durable:
 /// so of a record that is moved one place or the other is durable at any time.
@@ -59,7 +60,7 @@ impl<'a, R: Region> Lines<'a, R> {
     }
 }
 
-impl<R: Region, S: Style> Tree<R, S> {
+impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     /// Adds a record at its position, if there is a hole at or right of it.
     #[inline]
     pub(super) fn put(
@@ -137,9 +138,12 @@ impl<R: Region, S: Style> Tree<R, S> {
         if node.state().is_of(self.opening) {
             return Ok(());
         }
+        if !K::WHOLE {
+            return self.settle_records(node);
+        }
         let high = self.high(node, node.link())?;
         let low = node.low();
-        let (mut bits, mut greatest) = (0u32, None);
+        let (mut bits, mut twice, mut greatest) = (0u32, 0u32, None);
         for slot in 0..self.shape.records {
             let key = node.key(slot);
             let is_here = key >= low && high.is_none_or(|high| key < high);
@@ -150,25 +154,51 @@ impl<R: Region, S: Style> Tree<R, S> {
                 (bits, greatest) = (bits | 1 << slot, Some(key));
             } else {
                 // A second copy of a record that was being moved.
-                self.region().store_u64(node.value_at(slot), HOLE, Release);
+                twice |= 1 << slot;
             }
         }
         let state = State::new(self.opening, bits);
+        self.clear_settled(node, state, |slot| twice >> slot & 1 == 1 || slot < state.tail());
         let mut before = low;
         for slot in 0..state.tail() {
-            if !state.has(slot) {
-                // Searches rely on the order of all keys.
-                self.region().store_u64(node.value_at(slot), HOLE, Release);
-                self.region().store_u64(node.key_at(slot), before, Release);
+            // Searches rely on the order of all keys. Those of holes need not be durable.
+            if state.has(slot) {
+                before = node.key(slot);
+            } else {
+                node.set_word(slot, before);
             }
-            before = node.key(slot);
         }
-        self.region().persist(at, self.shape.node_bytes as usize);
         if !S::IN_PLACE && state.count() < state.tail() {
             self.compact(node, state);
         } else {
             node.set_state(state);
         }
         Ok(())
+    }
+
+    /// Makes a node durable as it is seen, and then holes of the chosen slots that have no record.
+    /// In this order: the copy that counts may be one that a killed process has not flushed, and
+    /// the other, in another line, is all that a crash would leave.
+    pub(super) fn clear_settled(
+        &self,
+        node: Node<'_, R>,
+        state: State,
+        is_chosen: impl Fn(usize) -> bool,
+    ) {
+        self.region().persist(node.at, self.shape.node_bytes as usize);
+        self.clear_rest(node, state, is_chosen);
+    }
+
+    /// Makes holes of those chosen slots that have no record, durably.
+    pub(super) fn clear_rest(
+        &self,
+        node: Node<'_, R>,
+        state: State,
+        is_chosen: impl Fn(usize) -> bool,
+    ) {
+        let mut lines = Lines::new(self.region());
+        let rest = (0..self.shape.records).filter(|&slot| !state.has(slot) && is_chosen(slot));
+        rest.filter(|&slot| !node.is_hole(slot)).for_each(|slot| lines.clear(node, slot));
+        lines.finish();
     }
 }

@@ -8,21 +8,41 @@ use std::sync::Arc;
 use entresol_base::thread;
 use entresol_media::crash::{Killed, RecordedRegion};
 
-use super::{Op, Opened, TrialKey};
+use super::{Op, Opened, TrialKey, TrialOptions};
 use crate::{Direction, Flow, Persistent};
 
 /// So many operations after a kill the pool is swept: until then what was there is found by those
 /// who come by.
 const UNSWEPT: u32 = 8;
 
+/// Does something in a process of its own, which is killed after so many changes: what it has
+/// flushed nobody drains. None: it was.
+pub(super) fn cut_off<T: Send + 'static>(
+    region: &RecordedRegion,
+    changes: u64,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    region.observer().kill_after_changes(changes);
+    let ended = thread::spawn("killed", work).join();
+    region.observer().kill_after(u64::MAX);
+    match ended {
+        Ok(done) => Some(done),
+        Err(killed) if killed.is::<Killed>() => None,
+        Err(panic) => resume_unwind(panic),
+    }
+}
+
 /// See the head of the file.
 pub(super) struct Life<I: Persistent<RecordedRegion>> {
     region: Arc<RecordedRegion>,
-    options: I::Options,
+    options: TrialOptions,
+    index: I::Options,
     /// None only while it is opened again.
     opened: Option<Arc<Opened<I>>>,
-    /// The next operation is cut off after so many accesses.
+    /// The next operation is cut off after so many changes.
     kill: Option<u64>,
+    /// How many were.
+    kills: u32,
     /// Operations until the pool is swept; 0 if it is.
     unswept: u32,
 }
@@ -34,10 +54,17 @@ where
 {
     pub(super) fn new(
         region: Arc<RecordedRegion>,
-        options: &I::Options,
+        options: &TrialOptions,
+        index: &I::Options,
     ) -> Result<Life<I>, String> {
-        let opened = Some(Arc::new(Opened::open(&region, options)?));
-        Ok(Life { region, options: options.clone(), opened, kill: None, unswept: 0 })
+        let opened = Some(Arc::new(Opened::open(&region, options, index)?));
+        let (options, index) = (*options, index.clone());
+        Ok(Life { region, options, index, opened, kill: None, kills: 0, unswept: 0 })
+    }
+
+    /// How many processes were killed.
+    pub(super) fn kills(&self) -> u32 {
+        self.kills
     }
 
     pub(super) fn opened(&self) -> Result<&Arc<Opened<I>>, String> {
@@ -46,8 +73,8 @@ where
 
     /// Does it, and holds the answer against the value that the key had. Says whether it was done.
     pub(super) fn act(&mut self, op: Op, before: Option<u64>) -> Result<bool, String> {
-        if let Op::Kill { accesses } = op {
-            self.kill = Some(accesses);
+        if let Op::Kill { changes } = op {
+            self.kill = Some(changes);
             return Ok(true);
         }
         self.unswept = self.unswept.saturating_sub(1);
@@ -62,45 +89,32 @@ where
                 Ok(true)
             }
             (_, None) => self.opened()?.act(op, before).map(|()| true),
-            (_, Some(accesses)) => {
+            (_, Some(changes)) => {
                 let opened = Arc::clone(self.opened()?);
-                let acted = self.cut_off(accesses, move || opened.act(op, before));
+                let acted = cut_off(&self.region, changes, move || opened.act(op, before));
                 match acted {
                     Some(acted) => acted.map(|()| true),
                     None => {
+                        self.kills += 1;
                         self.reopen(None)?;
                         self.unswept = UNSWEPT;
-                        self.was_done(op, before, accesses)
+                        self.was_done(op, before, changes)
                     }
                 }
             }
         }
     }
 
-    /// Does something in a process of its own, which is killed after so many accesses: what it has
-    /// flushed nobody drains. None: it was.
-    fn cut_off<T: Send + 'static>(
-        &self,
-        accesses: u64,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Option<T> {
-        self.region.observer().kill_after(accesses);
-        let ended = thread::spawn("killed", work).join();
-        self.region.observer().kill_after(u64::MAX);
-        match ended {
-            Ok(done) => Some(done),
-            Err(killed) if killed.is::<Killed>() => None,
-            Err(panic) => resume_unwind(panic),
-        }
-    }
-
     fn reopen(&mut self, kill: Option<u64>) -> Result<(), String> {
         self.opened = None;
-        if let Some(accesses) = kill {
-            let (region, options) = (Arc::clone(&self.region), self.options.clone());
-            self.cut_off(accesses, move || Opened::<I>::open(&region, &options).map(drop));
+        if let Some(changes) = kill {
+            let (region, options) = (Arc::clone(&self.region), self.options);
+            let index = self.index.clone();
+            let work = move || Opened::<I>::open(&region, &options, &index).map(drop);
+            self.kills += u32::from(cut_off(&self.region, changes, work).is_none());
         }
-        self.opened = Some(Arc::new(Opened::open(&self.region, &self.options)?));
+        let opened = Opened::open(&self.region, &self.options, &self.index)?;
+        self.opened = Some(Arc::new(opened));
         Ok(())
     }
 

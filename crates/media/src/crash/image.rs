@@ -53,6 +53,7 @@ impl RegionImage {
             state: Mutex::new(State::of_image(scratch, records, poison)),
             pool: parent.pool.clone(),
             kill_after: AtomicU64::new(0),
+            kill_counts_loads: AtomicBool::new(true),
         });
         if records {
             power.attach(core.clone());

@@ -103,6 +103,8 @@ pub(super) struct Core {
     pub(super) pool: Pool,
     /// Accesses until a thread is ended, that one counted; 0 is never.
     pub(super) kill_after: AtomicU64,
+    /// Whether loads are counted among them.
+    pub(super) kill_counts_loads: AtomicBool,
 }
 
 /// What is used again from image to image.
@@ -161,6 +163,7 @@ impl Recorder {
             state: Mutex::new(State::new(scratch)),
             pool: Pool::default(),
             kill_after: AtomicU64::new(0),
+            kill_counts_loads: AtomicBool::new(true),
             bytes: bytes.clone(),
         }));
         power.attach(recorder.0.clone());
@@ -181,7 +184,15 @@ impl Recorder {
     /// with [`Killed`]. So a process is left that was killed there: all that it has stored is seen
     /// by the next one, and not all of it is durable. [`u64::MAX`] is never.
     pub fn kill_after(&self, accesses: u64) {
+        self.0.kill_counts_loads.store(true, Ordering::Relaxed);
         self.0.kill_after.store(accesses.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// The same, counting stores, flushes and drains only: each number leaves another state behind,
+    /// while loads change nothing.
+    pub fn kill_after_changes(&self, changes: u64) {
+        self.0.kill_counts_loads.store(false, Ordering::Relaxed);
+        self.0.kill_after.store(changes.wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Lets loads of the 256 bytes around `offset` fault until they have all been written.
@@ -376,9 +387,14 @@ impl Core {
 
 impl Observer for Recorder {
     #[inline]
-    fn wait(&self, _: &Step) {
+    fn wait(&self, step: &Step) {
         let left = &self.0.kill_after;
-        if left.load(Ordering::Relaxed) != 0 && left.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if left.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let counts_loads = self.0.kill_counts_loads.load(Ordering::Relaxed);
+        let counts = counts_loads || !matches!(step, Step::Load { .. });
+        if counts && left.fetch_sub(1, Ordering::Relaxed) == 1 {
             std::panic::resume_unwind(Box::new(Killed));
         }
     }

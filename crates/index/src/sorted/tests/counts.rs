@@ -21,7 +21,7 @@ fn table<S: Style>(seed: u64, holes: usize) -> Table {
     let counters = Arc::new(Counters::default());
     let region = Arc::new(Observed::new(16 << 20, counters.clone()).expect("memory"));
     let pool = Arc::new(Pool::create(region, PoolOptions::default()).expect("a pool"));
-    let tree = Tree::<_, S>::open(&pool, 0, &S::Options::default()).expect("a tree");
+    let tree = Tree::<_, S, Inline>::open(&pool, 0, &S::Options::default()).expect("a tree");
     let lines = |since: Counts| counters.counts().since(&since).lines_flushed;
     let mut rng = Rng::new(seed);
     let keys: Vec<u64> = (0..100_000 + holes).map(|_| rng.next_u64()).collect();

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use super::*;
 
 fn holds<S: Style>(options: &S::Options) {
-    let (pool, tree) = tree::<S>(1 << 20, options);
+    let (pool, tree) = tree::<S, Inline>(1 << 20, options);
     for key in [0, 1, u64::MAX - 1, u64::MAX] {
         assert_eq!(tree.get(&key).expect("no damage"), None);
         assert_eq!(tree.remove(&key).expect("no damage"), None);
@@ -39,7 +39,7 @@ fn all_keys_can_be_had_and_go_again() {
 
 /// Against a map that is right, until thousands of keys have come and gone.
 fn is_like_a_map<S: Style>(options: &S::Options) {
-    let (pool, tree) = tree::<S>(16 << 20, options);
+    let (pool, tree) = tree::<S, Inline>(16 << 20, options);
     let mut rng = Rng::new(3);
     let mut right = BTreeMap::new();
     for phase in 0..12 {
@@ -96,7 +96,7 @@ fn long_histories_are_like_a_map() {
 /// A full node all of whose records are removed but one takes others to the right of that one.
 #[test]
 fn a_node_of_holes_is_filled_again() {
-    let (_pool, tree) = tree::<InPlace>(1 << 20, &OdsOptions::default());
+    let (_pool, tree) = tree::<InPlace, Inline>(1 << 20, &OdsOptions::default());
     for key in 0..13 {
         tree.insert(&(key * 10), 1).expect("room");
     }
@@ -119,7 +119,7 @@ fn a_node_of_holes_is_filled_again() {
 #[test]
 fn a_node_is_made_compact_or_split_by_what_it_has() {
     for (left, splits, compactions) in [(9, 0, 1), (10, 1, 0)] {
-        let (_pool, tree) = tree::<InPlace>(1 << 20, &OdsOptions::default());
+        let (_pool, tree) = tree::<InPlace, Inline>(1 << 20, &OdsOptions::default());
         for key in 0..13 {
             tree.insert(&key, 1).expect("room");
         }
@@ -142,10 +142,10 @@ fn options_that_cannot_be_had_are_refused() {
         let error = refused.expect_err("no size").to_string();
         assert!(error.contains("use a multiple of 64 from 128 to 512"), "{error}");
     }
-    let refused = Ods::open(&pool, 0, &OdsOptions { node_bytes: 256, split_from: 1.5 });
+    let refused = Ods::<Direct>::open(&pool, 0, &OdsOptions { node_bytes: 256, split_from: 1.5 });
     assert!(refused.expect_err("no part").to_string().contains("from 0 to 1"));
-    drop(Ods::open(&pool, 0, &OdsOptions::default()).expect("a tree"));
-    let refused = Ods::open(&pool, 0, &OdsOptions { node_bytes: 512, split_from: 0.7 });
+    drop(Ods::<Direct>::open(&pool, 0, &OdsOptions::default()).expect("a tree"));
+    let refused = Ods::<Direct>::open(&pool, 0, &OdsOptions { node_bytes: 512, split_from: 0.7 });
     let error = refused.expect_err("another size").to_string();
     assert!(error.contains("was made with nodes of 256 bytes, not 512"), "{error}");
 }
@@ -154,7 +154,7 @@ fn options_that_cannot_be_had_are_refused() {
 #[test]
 fn damage_is_told() {
     use std::sync::atomic::Ordering::Relaxed;
-    let (pool, tree) = tree::<Moving>(1 << 20, &FastFairOptions::default());
+    let (pool, tree) = tree::<Moving, Inline>(1 << 20, &FastFairOptions::default());
     for key in 0..100 {
         tree.insert(&key, 1).expect("room");
     }
@@ -174,7 +174,7 @@ fn damage_is_told() {
 /// A tree of one style is a tree of the other.
 #[test]
 fn a_tree_can_be_opened_in_the_other_style() {
-    let (pool, tree) = tree::<InPlace>(1 << 20, &OdsOptions::default());
+    let (pool, tree) = tree::<InPlace, Inline>(1 << 20, &OdsOptions::default());
     for key in 0..500 {
         tree.insert(&key, 1).expect("room");
     }

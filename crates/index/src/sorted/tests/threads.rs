@@ -1,5 +1,6 @@
 //! Threads: what is answered was true at one time, and durable before.
 
+use std::borrow::Borrow;
 use std::sync::{Mutex as StdMutex, MutexGuard, PoisonError};
 
 use entresol_base::thread;
@@ -52,13 +53,18 @@ impl Known {
     }
 }
 
-struct Threads<S: Style> {
+struct Threads<S: Style, K> {
     known: Known,
     options: S::Options,
+    keys: PhantomData<K>,
 }
 
-impl<S: Style> Subject for Threads<S> {
-    type Opened = (Arc<Pool<RecordedRegion>>, Tree<RecordedRegion, S>);
+impl<S, K> Subject for Threads<S, K>
+where
+    S: Style,
+    K: Keys<RecordedRegion, Key: Numbered> + Default + 'static,
+{
+    type Opened = (Arc<Pool<RecordedRegion>>, Tree<RecordedRegion, S, K>);
 
     fn recover(&self, crash: &Crash<'_>) -> Result<Self::Opened, String> {
         let text = |error: IndexError| error.to_string();
@@ -77,7 +83,7 @@ impl<S: Style> Subject for Threads<S> {
                 let (states, least) = (&key.states, key.least);
                 return Err(format!("key {number} has {found:?}; from {least} on {states:?}"));
             }
-            let got = tree.get(&number).map_err(|error| error.to_string())?;
+            let got = tree.get(K::Key::of(number).borrow()).map_err(|error| error.to_string())?;
             if got != found {
                 return Err(format!("key {number} has {found:?}, and {got:?} by itself"));
             }
@@ -87,7 +93,12 @@ impl<S: Style> Subject for Threads<S> {
 }
 
 /// Writes its own keys.
-fn write<R: Region, S: Style>(tree: &Tree<R, S>, known: &Known, mut rng: Rng, mine: u64) {
+fn write<R, S, K>(tree: &Tree<R, S, K>, known: &Known, mut rng: Rng, mine: u64)
+where
+    R: Region,
+    S: Style,
+    K: Keys<R, Key: Numbered> + Default,
+{
     for step in 0..90 {
         let number = rng.below(KEYS / 2) * 2 + mine;
         let is_removed = rng.below(8) < [2, 6, 3][step as usize / 30];
@@ -98,14 +109,22 @@ fn write<R: Region, S: Style>(tree: &Tree<R, S>, known: &Known, mut rng: Rng, mi
             key.states.push(after);
             (key.states.len() - 1, before)
         };
-        let answer =
-            if is_removed { tree.remove(&number) } else { tree.upsert(&number, least as u64) };
+        let own = K::Key::of(number);
+        let answer = match is_removed {
+            true => tree.remove(own.borrow()),
+            false => tree.upsert(own.borrow(), least as u64),
+        };
         assert_eq!(answer.expect("room"), before, "key {number}");
         known.lock()[number as usize].least = least;
     }
 }
 
-fn read<R: Region, S: Style>(tree: &Tree<R, S>, known: &Known, mut rng: Rng) {
+fn read<R, S, K>(tree: &Tree<R, S, K>, known: &Known, mut rng: Rng)
+where
+    R: Region,
+    S: Style,
+    K: Keys<R, Key: Numbered> + Default,
+{
     for _ in 0..60 {
         let least = known.least();
         if rng.one_in(8) {
@@ -125,14 +144,18 @@ fn read<R: Region, S: Style>(tree: &Tree<R, S>, known: &Known, mut rng: Rng) {
             }
         } else {
             let number = rng.below(KEYS);
-            let got = tree.get(&number).expect("no damage");
+            let got = tree.get(K::Key::of(number).borrow()).expect("no damage");
             known.shown(number, least[number as usize], got);
         }
     }
 }
 
 /// Two writers and a reader in a world that takes turns at random; crashes all the while.
-fn shows_what_is_durable<S: Style>(seed: u64, options: &S::Options) {
+fn shows_what_is_durable<S, K>(seed: u64, options: &S::Options)
+where
+    S: Style,
+    K: Keys<RecordedRegion, Key: Numbered> + Default + 'static,
+{
     let preemption = Preemption::OneIn(4);
     // Waiting for ever is told before minutes have passed.
     let steps_max = Some(20_000_000);
@@ -144,8 +167,9 @@ fn shows_what_is_durable<S: Style>(seed: u64, options: &S::Options) {
         let region = Arc::new(region.expect("memory"));
         let pool = PoolOptions { chunk_bytes: 4096 };
         let pool = Arc::new(Pool::create(region, pool).expect("a pool"));
-        let tree = Arc::new(Tree::<_, S>::open(&pool, 0, &options).expect("a tree"));
-        let threads = Arc::new(Threads::<S> { known: Known::new(), options });
+        let tree = Arc::new(Tree::<_, S, K>::open(&pool, 0, &options).expect("a tree"));
+        let (known, keys) = (Known::new(), PhantomData);
+        let threads = Arc::new(Threads::<S, K> { known, options, keys });
         let nested = Nested { one_in: 64, depth_max: 1, images_max: 2 };
         let few = ExploreOptions { seed, exhaustive_max: 6, images_max: 6, nested };
         let explorer = Explorer::new(threads.clone(), few);
@@ -172,7 +196,7 @@ fn shows_what_is_durable<S: Style>(seed: u64, options: &S::Options) {
 #[test]
 fn what_fast_fair_shows_is_durable() {
     for seed in 0..8 {
-        shows_what_is_durable::<Moving>(seed, &FastFairOptions { node_bytes: 128 });
+        shows_what_is_durable::<Moving, Inline>(seed, &FastFairOptions { node_bytes: 128 });
     }
 }
 
@@ -180,7 +204,8 @@ fn what_fast_fair_shows_is_durable() {
 fn what_ods_shows_is_durable() {
     for seed in 0..8 {
         let options = OdsOptions { node_bytes: 128, split_from: 0.7 };
-        shows_what_is_durable::<InPlace>(seed, &options);
+        shows_what_is_durable::<InPlace, Inline>(seed, &options);
+        shows_what_is_durable::<InPlace, Bytes>(seed, &options);
     }
 }
 
@@ -235,7 +260,11 @@ fn is_linear(calls: &mut Vec<Call>, state: Option<u64>) -> bool {
 }
 
 /// Four threads that change the same few keys, between others that split and empty nodes.
-fn is_linearizable<S: Style>(seed: u64, options: &S::Options) {
+fn is_linearizable<S, K>(seed: u64, options: &S::Options)
+where
+    S: Style,
+    K: Keys<Observed<()>, Key: Numbered> + Default + 'static,
+{
     let preemption = Preemption::OneIn(3);
     // Waiting for ever is told before minutes have passed.
     let steps_max = Some(20_000_000);
@@ -245,7 +274,7 @@ fn is_linearizable<S: Style>(seed: u64, options: &S::Options) {
         let region = Arc::new(Observed::new(256 << 10, ()).expect("memory"));
         let pool = PoolOptions { chunk_bytes: 4096 };
         let pool = Arc::new(Pool::create(region, pool).expect("a pool"));
-        let tree = Arc::new(Tree::<_, S>::open(&pool, 0, &options).expect("a tree"));
+        let tree = Arc::new(Tree::<_, S, K>::open(&pool, 0, &options).expect("a tree"));
         let clock = Arc::new(AtomicU64::new(0));
         let calls: Arc<StdMutex<Vec<Vec<Call>>>> = Arc::new(StdMutex::new(vec![vec![]; 30]));
         let begun = (0..4u64).map(|number| {
@@ -256,12 +285,13 @@ fn is_linearizable<S: Style>(seed: u64, options: &S::Options) {
                 for step in 0..120 {
                     let (key, value) = (rng.below(30), number * 1000 + step + 1);
                     let removes = [1, 5, 3][step as usize / 40];
-                    let began = tick();
+                    let (began, own) = (tick(), K::Key::of(key));
+                    let own = own.borrow();
                     let what = match rng.below(8) {
-                        draw if draw < removes => What::Removed(tree.remove(&key).expect("room")),
-                        5 => What::Got(tree.get(&key).expect("no damage")),
-                        6 => What::Upserted(value, tree.upsert(&key, value).expect("room")),
-                        _ => What::Inserted(value, tree.insert(&key, value).expect("room")),
+                        draw if draw < removes => What::Removed(tree.remove(own).expect("room")),
+                        5 => What::Got(tree.get(own).expect("no damage")),
+                        6 => What::Upserted(value, tree.upsert(own, value).expect("room")),
+                        _ => What::Inserted(value, tree.insert(own, value).expect("room")),
                     };
                     let call = Call { began, ended: tick(), what };
                     let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
@@ -273,7 +303,7 @@ fn is_linearizable<S: Style>(seed: u64, options: &S::Options) {
         begun.into_iter().for_each(|thread| thread.join().expect("no panic"));
         let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
         for (key, calls) in calls.iter_mut().enumerate() {
-            let got = What::Got(tree.get(&(key as u64)).expect("no damage"));
+            let got = What::Got(tree.get(K::Key::of(key as u64).borrow()).expect("no damage"));
             calls.push(Call { began: u64::MAX, ended: u64::MAX, what: got });
             let told = calls.clone();
             assert!(is_linear(calls, None), "seed {seed}, key {key}: {told:?}");
@@ -283,6 +313,7 @@ fn is_linearizable<S: Style>(seed: u64, options: &S::Options) {
         pool.taken(|offset| taken.push(offset));
         tree.blocks(&mut |offset| reached.push(offset)).expect("no damage");
         reached.sort_unstable();
+        taken.sort_unstable();
         assert_eq!(taken, reached);
     });
     ran.expect("the world ends");
@@ -291,9 +322,10 @@ fn is_linearizable<S: Style>(seed: u64, options: &S::Options) {
 #[test]
 fn what_threads_do_has_an_order() {
     for seed in 0..150 {
-        is_linearizable::<Moving>(seed, &FastFairOptions { node_bytes: 128 });
+        is_linearizable::<Moving, Inline>(seed, &FastFairOptions { node_bytes: 128 });
         let options = OdsOptions { node_bytes: 128, split_from: 0.7 };
-        is_linearizable::<InPlace>(seed, &options);
+        is_linearizable::<InPlace, Inline>(seed, &options);
+        is_linearizable::<InPlace, Bytes>(seed, &options);
     }
 }
 
@@ -307,9 +339,13 @@ fn a_history_without_an_order_is_told() {
 }
 
 /// Threads of the system, each with keys of its own between those of the others.
-fn stands_real_threads<S: Style>(options: &S::Options) {
+fn stands_real_threads<S, K>(options: &S::Options)
+where
+    S: Style,
+    K: Keys<Direct, Key: Numbered> + Default,
+{
     const THREADS: u64 = 4;
-    let (pool, tree) = tree::<S>(16 << 20, options);
+    let (pool, tree) = tree::<S, K>(16 << 20, options);
     let tree = &tree;
     std::thread::scope(|scope| {
         for number in 0..THREADS {
@@ -318,14 +354,16 @@ fn stands_real_threads<S: Style>(options: &S::Options) {
                 let mut right = std::collections::BTreeMap::new();
                 for step in 0..60_000u64 {
                     let key = rng.below(3_000) * THREADS + number;
+                    let own = K::Key::of(key);
                     if rng.below(8) < [2, 6, 4][step as usize / 20_000] {
-                        assert_eq!(tree.remove(&key).expect("room"), right.remove(&key));
+                        assert_eq!(tree.remove(own.borrow()).expect("room"), right.remove(&key));
                     } else {
-                        let before = tree.upsert(&key, step + 1).expect("room");
+                        let before = tree.upsert(own.borrow(), step + 1).expect("room");
                         assert_eq!(before, right.insert(key, step + 1));
                     }
                     let key = rng.below(3_000) * THREADS + number;
-                    assert_eq!(tree.get(&key).expect("no damage"), right.get(&key).copied());
+                    let found = tree.get(K::Key::of(key).borrow()).expect("no damage");
+                    assert_eq!(found, right.get(&key).copied());
                     if step % 5_000 == 0 {
                         let all = records(tree, Direction::Forward);
                         let mine = all.iter().filter(|(key, _)| key % THREADS == number);
@@ -336,14 +374,16 @@ fn stands_real_threads<S: Style>(options: &S::Options) {
         }
     });
     while pool.reclaim() > 0 {}
-    let mut taken = 0;
+    let (mut taken, mut reached) = (0, 0);
     pool.taken(|_| taken += 1);
-    assert_eq!(taken, tree.statistics().expect("no damage").nodes);
+    tree.blocks(&mut |_| reached += 1).expect("no damage");
+    assert_eq!(taken, reached);
 }
 
 #[test]
 fn threads_of_the_system_find_what_they_wrote() {
-    stands_real_threads::<Moving>(&FastFairOptions::default());
-    stands_real_threads::<InPlace>(&OdsOptions::default());
-    stands_real_threads::<Moving>(&FastFairOptions { node_bytes: 128 });
+    stands_real_threads::<Moving, Inline>(&FastFairOptions::default());
+    stands_real_threads::<InPlace, Inline>(&OdsOptions::default());
+    stands_real_threads::<InPlace, Bytes>(&OdsOptions::default());
+    stands_real_threads::<Moving, Inline>(&FastFairOptions { node_bytes: 128 });
 }

@@ -1,0 +1,101 @@
+//! Ranges of keys that lie in records, in both directions.
+
+use std::ops::Bound;
+
+use entresol_media::Region;
+
+use super::records::Goal;
+use super::{Style, Tree};
+use crate::keys::{Keys, Slot};
+use crate::{Flow, IndexError};
+
+impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
+    /// Shows records upwards.
+    pub(super) fn ascend(
+        &self,
+        from: Bound<&K::Key>,
+        visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
+    ) -> Result<(), IndexError> {
+        let mut scratch = K::Scratch::default();
+        // The low of the last node that was gone to; its predecessors were shown.
+        let (mut since, mut next) = (0, None);
+        loop {
+            let (node, is_found) = match next.take() {
+                Some(node) => (node, false),
+                None => {
+                    let goal = match from {
+                        _ if since != 0 => self.at_low(since, &mut scratch)?,
+                        Bound::Included(key) | Bound::Excluded(key) => Goal::At(key),
+                        Bound::Unbounded => Goal::Least,
+                    };
+                    (self.leaf(goal)?.node, true)
+                }
+            };
+            // What was merged meanwhile is looked for from the root.
+            let Some(leaf) = self.snapshot(node)? else { continue };
+            for &(word, payload) in leaf.records() {
+                let key = self.keys.key(&self.pool, Slot { word, payload }, &mut scratch)?;
+                let is_before = is_found
+                    && match from {
+                        _ if since != 0 => self.keys.compare_low(&self.pool, since, key)?.is_gt(),
+                        Bound::Included(from) => key < from,
+                        Bound::Excluded(from) => key <= from,
+                        Bound::Unbounded => false,
+                    };
+                if !is_before && visit(key, self.keys.value(&self.pool, payload)?) == Flow::Stop {
+                    return Ok(());
+                }
+            }
+            if !self.has_next(node, leaf.link)? {
+                return Ok(());
+            }
+            let node = self.node(leaf.link.next())?;
+            (since, next) = (node.low(), Some(node));
+        }
+    }
+
+    /// Shows records downwards, each node found by the low of the one shown before.
+    pub(super) fn descend(
+        &self,
+        from: Bound<&K::Key>,
+        visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
+    ) -> Result<(), IndexError> {
+        let (mut low_scratch, mut scratch) = (K::Scratch::default(), K::Scratch::default());
+        // All from this low on was shown.
+        let mut until = 0;
+        loop {
+            let goal = match from {
+                _ if until != 0 => {
+                    Goal::Below(self.keys.low_key(&self.pool, until, &mut low_scratch)?)
+                }
+                Bound::Included(key) => Goal::At(key),
+                Bound::Excluded(key) => Goal::Below(key),
+                Bound::Unbounded => Goal::Last,
+            };
+            let node = self.leaf(goal)?.node;
+            let Some(leaf) = self.snapshot(node)? else { continue };
+            if self.is_beyond(leaf.link, goal)? {
+                // It was split meanwhile.
+                continue;
+            }
+            let mut is_below = false;
+            for &(word, payload) in leaf.records().iter().rev() {
+                let key = self.keys.key(&self.pool, Slot { word, payload }, &mut scratch)?;
+                is_below = is_below
+                    || match from {
+                        _ if until != 0 => self.keys.compare_low(&self.pool, until, key)?.is_gt(),
+                        Bound::Included(from) => key <= from,
+                        Bound::Excluded(from) => key < from,
+                        Bound::Unbounded => true,
+                    };
+                if is_below && visit(key, self.keys.value(&self.pool, payload)?) == Flow::Stop {
+                    return Ok(());
+                }
+            }
+            until = node.low();
+            if until == 0 {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Keys that lie in records: what differs where the word in a slot is not the whole key.
+//!
+//! A word is eight bytes of the key behind those that all keys of the node have in common (its
+//! skip), and says nothing when two are equal. Then the record decides to which the slot leads; in
+//! an inner node that is the child's low. The low of a node is a record of its own, which never
+//! changes and goes with the node.
+//!
+//! What counts after a crash is which records the slots lead to, and in which order: words and
+//! skips are made anew by whoever comes first to a node in an opening, and so need not be durable
+//! when a node's range becomes another. That reads the record of each slot that is not a hole. So
+//! no slot, counted or not, may lead to a block that was given back and used again:
+//! - what a split or a merge leaves in slots that no longer count is durably made holes before the
+//!   latch is released, and a record is given back once no slot leads to it durably;
+//! - what a crash leaves twice, or beyond the next node's low, is as it was, because blocks of an
+//!   earlier opening are not used again before a sweep of the pool has ended, and a sweep comes to
+//!   every node.
+
+use std::cmp::Ordering;
+
+use entresol_media::Region;
+
+use super::node::{Link, Node, SLOTS_MAX, State};
+use super::{Place, Style, Tree};
+use crate::IndexError;
+use crate::keys::{Keys, Slot};
+use crate::latch::Seen;
+
+/// What is looked for.
+#[derive(Debug)]
+pub(super) enum Goal<'a, Q: ?Sized> {
+    /// Where the least key would be.
+    Least,
+    /// Where this key is or would be.
+    At(&'a Q),
+    /// Where the greatest key below this one would be.
+    Below(&'a Q),
+    /// Where the greatest key would be.
+    Last,
+}
+
+impl<Q: ?Sized> Clone for Goal<'_, Q> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<Q: ?Sized> Copy for Goal<'_, Q> {}
+
+/// Where in a node a goal is.
+struct Spot {
+    /// All records before it are less, and none from it on.
+    position: usize,
+    /// The slot that has the key.
+    found: Option<usize>,
+}
+
+impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
+    /// Finds the node of a level in which a goal is; none if the tree is lower.
+    #[inline]
+    pub(super) fn find_goal(
+        &self,
+        goal: Goal<'_, K::Key>,
+        level: u32,
+    ) -> Result<Option<Place<'_, R>>, IndexError> {
+        if !K::WHOLE {
+            return self.find_by_records(goal, level);
+        }
+        let key = match goal {
+            Goal::Least => 0,
+            Goal::At(key) => K::word(key, 0),
+            Goal::Below(key) => K::word(key, 0).saturating_sub(1),
+            Goal::Last => u64::MAX,
+        };
+        self.find(key, level)
+    }
+
+    /// Finds the node of a level in which a low is.
+    pub(super) fn find_low(
+        &self,
+        low: u64,
+        level: u32,
+    ) -> Result<Option<Place<'_, R>>, IndexError> {
+        if K::WHOLE {
+            return self.find(low, level);
+        }
+        let mut scratch = K::Scratch::default();
+        self.find_by_records(self.at_low(low, &mut scratch)?, level)
+    }
+
+    /// The slot of a low that was looked for.
+    pub(super) fn slot_of_low(&self, place: &Place<'_, R>, low: u64) -> Option<usize> {
+        match K::WHOLE {
+            true => place.node.slot_of(low, place.position, place.state),
+            false => place.found,
+        }
+    }
+
+    pub(super) fn at_low<'a>(
+        &self,
+        low: u64,
+        scratch: &'a mut K::Scratch,
+    ) -> Result<Goal<'a, K::Key>, IndexError> {
+        Ok(match low {
+            0 => Goal::Least,
+            low => Goal::At(self.keys.low_key(&self.pool, low, scratch)?),
+        })
+    }
+
+    /// The word of a key in a node.
+    #[inline]
+    pub(super) fn word(&self, node: Node<'_, R>, key: &K::Key) -> u64 {
+        if K::WHOLE { K::word(key, 0) } else { K::word(key, node.link().skip()) }
+    }
+
+    /// The word of a low, which is not 0, in a node.
+    pub(super) fn word_of_low(&self, node: Node<'_, R>, low: u64) -> Result<u64, IndexError> {
+        if K::WHOLE {
+            return Ok(low);
+        }
+        let mut scratch = K::Scratch::default();
+        Ok(self.word(node, self.keys.low_key(&self.pool, low, &mut scratch)?))
+    }
+
+    /// As [`find`](Tree::find).
+    fn find_by_records(
+        &self,
+        goal: Goal<'_, K::Key>,
+        level: u32,
+    ) -> Result<Option<Place<'_, R>>, IndexError> {
+        'root: loop {
+            let mut node = self.root()?;
+            let (mut expected, mut unknown) = (None, None);
+            loop {
+                node.prefetch(self.shape.node_bytes);
+                let (seen, state) = self.look(node)?;
+                if state.is_gone() {
+                    entresol_base::thread::yield_now();
+                    continue 'root;
+                }
+                let link = node.link();
+                let Some(spot) = self.spot(node, link, (seen, state), goal)? else { continue };
+                let child = match spot.found {
+                    Some(slot) => node.value(slot),
+                    None => match state.count_before(spot.position) {
+                        0 => node.leftmost(),
+                        _ => node.value(state.upto(spot.position).tail() - 1),
+                    },
+                };
+                if !self.is_true(node, seen, state) {
+                    continue;
+                }
+                if expected.is_some_and(|expected| expected != link.level()) {
+                    let what =
+                        format!("a node of level {} is not where it should be", link.level());
+                    return Err(IndexError::damaged(node.at, what));
+                }
+                if spot.position >= state.tail() && self.is_beyond(link, goal)? {
+                    self.has_next(node, link)?;
+                    expected = Some(link.level());
+                    node = self.node(link.next())?;
+                    unknown = Some(node.at);
+                    continue;
+                }
+                if link.level() == level {
+                    let Spot { position, found } = spot;
+                    return Ok(Some(Place { node, seen, state, position, found, unknown }));
+                }
+                if link.level() < level {
+                    return Ok(None);
+                }
+                node = self.node(child)?;
+                expected = Some(link.level() - 1);
+            }
+        }
+    }
+
+    /// Whether a goal is in the next node or behind it.
+    pub(super) fn is_beyond(&self, link: Link, goal: Goal<'_, K::Key>) -> Result<bool, IndexError> {
+        if link.next() == 0 {
+            return Ok(false);
+        }
+        let low = self.node(link.next())?.low();
+        Ok(match goal {
+            Goal::Least => false,
+            Goal::Last => true,
+            Goal::At(key) => self.keys.compare_low(&self.pool, low, key)?.is_le(),
+            Goal::Below(key) => self.keys.compare_low(&self.pool, low, key)?.is_lt(),
+        })
+    }
+
+    /// Where a goal is among the records of a node; none if somebody wrote meanwhile. No record is
+    /// read that the node did not have.
+    fn spot(
+        &self,
+        node: Node<'_, R>,
+        link: Link,
+        (seen, state): (Seen, State),
+        goal: Goal<'_, K::Key>,
+    ) -> Result<Option<Spot>, IndexError> {
+        let tail = state.tail();
+        let (key, is_at) = match goal {
+            Goal::Least => return Ok(Some(Spot { position: 0, found: None })),
+            Goal::Last => return Ok(Some(Spot { position: tail, found: None })),
+            Goal::At(key) => (key, true),
+            Goal::Below(key) => (key, false),
+        };
+        let (skip, low) = (link.skip(), node.low());
+        if !self.is_true(node, seen, state) {
+            return Ok(None);
+        }
+        if skip > 0 && low != 0 {
+            let mut scratch = K::Scratch::default();
+            // Words say nothing about a key that begins otherwise: it is behind them all.
+            if K::common(self.keys.low_key(&self.pool, low, &mut scratch)?, key) < skip {
+                return Ok(Some(Spot { position: tail, found: None }));
+            }
+        }
+        let word = K::word(key, skip);
+        let first = node.position(word, tail);
+        let (mut alike, mut len) = ([0; SLOTS_MAX], 0);
+        for slot in (first..tail).take_while(|&slot| node.key(slot) == word) {
+            if state.has(slot) {
+                alike[len] = slot;
+                len += 1;
+            }
+        }
+        let (mut from, mut to) = (0, len);
+        while from < to {
+            let (middle, slot) = ((from + to) / 2, alike[(from + to) / 2]);
+            let payload = node.value(slot);
+            if !self.is_true(node, seen, state) {
+                return Ok(None);
+            }
+            match self.compare(link.level(), payload, key)? {
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => to = middle,
+                Ordering::Equal => {
+                    return Ok(Some(Spot { position: slot, found: is_at.then_some(slot) }));
+                }
+            }
+        }
+        let position = if from == 0 { first } else { alike[from - 1] + 1 };
+        Ok(Some(Spot { position, found: None }))
+    }
+
+    /// How the key of a record in a node of this level compares to another.
+    pub(super) fn compare(
+        &self,
+        level: u32,
+        payload: u64,
+        key: &K::Key,
+    ) -> Result<Ordering, IndexError> {
+        if level == 0 {
+            return self.keys.compare(&self.pool, Slot { word: 0, payload }, key);
+        }
+        self.keys.compare_low(&self.pool, self.node(payload)?.low(), key)
+    }
+
+    /// The key of a record in a node of this level.
+    pub(super) fn key<'a>(
+        &self,
+        level: u32,
+        payload: u64,
+        scratch: &'a mut K::Scratch,
+    ) -> Result<&'a K::Key, IndexError> {
+        if level == 0 {
+            return self.keys.key(&self.pool, Slot { word: 0, payload }, scratch);
+        }
+        self.keys.low_key(&self.pool, self.node(payload)?.low(), scratch)
+    }
+
+    /// With how many bytes all keys begin from a low on to that of a node, which may be 0.
+    pub(super) fn skip(&self, low: u64, next: u64) -> Result<usize, IndexError> {
+        if low == 0 || next == 0 {
+            return Ok(0);
+        }
+        let (mut one, mut other) = (K::Scratch::default(), K::Scratch::default());
+        let one = self.keys.low_key(&self.pool, low, &mut one)?;
+        let other = self.keys.low_key(&self.pool, self.node(next)?.low(), &mut other)?;
+        Ok(Link::new(0, 0).with_skip(K::common(one, other)).skip())
+    }
+
+    /// Whether there is a next node; its low must be above that of this one.
+    pub(super) fn has_next(&self, node: Node<'_, R>, link: Link) -> Result<bool, IndexError> {
+        if K::WHOLE || link.next() == 0 {
+            return self.high(node, link).map(|high| high.is_some());
+        }
+        let mut scratch = K::Scratch::default();
+        let high = self.keys.low_key(&self.pool, self.node(link.next())?.low(), &mut scratch)?;
+        if self.keys.compare_low(&self.pool, node.low(), high)?.is_lt() {
+            return Ok(true);
+        }
+        Err(IndexError::damaged(link.next(), "its low key is not above that of the one before"))
+    }
+}
