@@ -7,7 +7,7 @@ use clap::Args;
 use entresol_bench::BenchError;
 use entresol_bench::progress::Progress;
 use entresol_bench::report::Table;
-use entresol_bench::reproduce::{Entry, Settings, reproduce, select};
+use entresol_bench::reproduce::{Entry, Settings, entries, measured, reproduce, select};
 use serde::Serialize;
 
 use crate::interrupt;
@@ -16,6 +16,7 @@ use crate::output::{Output, save};
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Which: 000-table3, 002-fig1, 002-fig1a, or 004 for all of a paper; none for everything.
+    /// What is measured in real time, 002-fig5a, runs only if it is named.
     names: Vec<String>,
     /// Name them, or all, and what they show, and run nothing.
     #[arg(long)]
@@ -29,12 +30,15 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    let chosen = select(&arguments.names)?;
     if arguments.list {
+        let everything = || entries().chain(measured()).map(Entry::full_name).collect();
+        let names = if arguments.names.is_empty() { everything() } else { arguments.names.clone() };
+        let chosen = select(&names)?;
         let listed = List::of(&chosen);
         let text = if arguments.output.json { listed.json()? } else { listed.table().to_string() };
         return write!(out, "{text}").context("standard output");
     }
+    let chosen = select(&arguments.names)?;
     let steps = chosen.iter().map(|(_, parts)| parts.len() as u64).sum();
     let progress = Progress::new(steps, "reproduce");
     interrupt::announce(&progress, "no results were printed")?;

@@ -3,8 +3,9 @@
 //! An [`Entry`] is one table or figure; each paper has its folder. An entry runs a scenario and
 //! yields [`Check`]s, each with the tolerance that it names. Everything runs in virtual time, so
 //! the same seed gives the same numbers on any machine, but for what a mechanism costs the
-//! processor (`002-fig5a`), which is measured on the machine at hand. Deliberately absent: the
-//! papers' numbers as answers. They stand in the checks, to compare with, and nowhere in a model.
+//! processor (`002-fig5a`), which is measured on the machine at hand, and only when it is asked
+//! for. Deliberately absent: the papers' numbers as answers. They stand in the checks, to compare
+//! with, and nowhere in a model.
 
 mod check;
 mod memory;
@@ -56,14 +57,19 @@ impl Entry {
     }
 }
 
-/// Every entry, in the order of the papers.
+/// Every entry in virtual time, in the order of the papers.
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
     [seed000::ENTRIES, seed002::ENTRIES, seed003::ENTRIES, seed004::ENTRIES].into_iter().flatten()
 }
 
+/// What is measured in real time: no two runs are the same, and neighbours disturb them.
+pub fn measured() -> impl Iterator<Item = &'static Entry> {
+    seed002::MEASURED.iter()
+}
+
 /// The entries that are meant by `names`, grouped by the name under which their checks are
-/// printed: a bare name brings all parts. No names at all bring everything; the number of a paper
-/// (`000`) brings all of its entries.
+/// printed: a bare name brings all parts. No names at all bring everything in virtual time, the
+/// number of a paper (`000`) all of that which is the paper's.
 ///
 /// # Errors
 /// If a name is none, with the nearest one.
@@ -82,9 +88,10 @@ pub fn select(names: &[String]) -> Result<Vec<(String, Vec<&'static Entry>)>, Be
     }
     for name in names {
         let mut found = false;
-        for entry in entries() {
+        let (of_measured, of_virtual) = (measured().map(|it| (it, true)), entries());
+        for (entry, is_measured) in of_measured.chain(of_virtual.map(|it| (it, false))) {
             let paper = entry.name.split('-').next().unwrap_or_default();
-            if entry.name == name || paper == name {
+            if entry.name == name || paper == name && !is_measured {
                 choose(entry.name.to_owned(), entry);
                 found = true;
             } else if entry.full_name() == *name {
@@ -100,7 +107,7 @@ pub fn select(names: &[String]) -> Result<Vec<(String, Vec<&'static Entry>)>, Be
 }
 
 fn unknown(name: &str) -> BenchError {
-    let names: Vec<String> = entries().map(Entry::full_name).collect();
+    let names: Vec<String> = entries().chain(measured()).map(Entry::full_name).collect();
     let hint = match entresol_base::suggest::nearest(name, names.iter().map(String::as_str)) {
         Some(nearest) => format!("did you mean {nearest}?"),
         None => "`entresol reproduce --list` names them all".to_owned(),
@@ -133,7 +140,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_well_formed() {
-        let mut names: Vec<String> = entries().map(Entry::full_name).collect();
+        let mut names: Vec<String> = entries().chain(measured()).map(Entry::full_name).collect();
         let count = names.len();
         for name in &names {
             assert!(name.starts_with("00") && name.as_bytes()[3] == b'-', "{name}");
