@@ -18,8 +18,7 @@
 //! - blocks that nothing leads to: free, see [`Pool`].
 //!
 //! Keys have eight bytes and stand in the slots, or have any length and lie in records: `records`
-//! has
-//! what differs then, with `words` and `ranges`.
+//! has what differs then, with `words` and `ranges`.
 //!
 //! Who may do what, when:
 //! 1. A node's words are written by whoever holds its latch, and by no one else; but a node that
@@ -28,9 +27,8 @@
 //!    pool's.
 //! 3. A latch is released when all that was written under it is durable, but for what is made anew
 //!    in every opening: the state, the keys of holes, words of keys that lie in records. Readers
-//!    take no latch:
-//!    they look again if the latch was held or taken meanwhile. So whatever an operation answers
-//!    was durable before it answered, and was true at the moment of its last look.
+//!    take no latch: they look again if the latch was held or taken meanwhile. So whatever an
+//!    operation answers was durable before it answered, and was true when it last looked.
 //! 4. The low key and the level of a node never change. A link goes to a node that is whole and
 //!    durable.
 //! 5. The state's word is believed only in the opening that wrote it. Who finds an older one
