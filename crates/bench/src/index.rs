@@ -132,6 +132,9 @@ pub struct IndexResult {
     pub index: IndexName,
     /// Loading it, as [`WorkResult::ns`]; none on a model, where loading takes no time.
     pub load_ns: Option<Spread>,
+    /// Opening the pool and the index again at the end, until a look-up is answered, by the clock;
+    /// none on a model, and of what keeps nothing.
+    pub first_answer_ns: Option<Spread>,
     /// What it consisted of at the end.
     pub shape: Shape,
     /// The workloads, in their order.

@@ -188,7 +188,7 @@ pub(super) fn run(
         }
     }
     let workloads = results(options, rounds);
-    Ok(IndexResult { index: name, load_ns: None, shape, workloads })
+    Ok(IndexResult { index: name, load_ns: None, first_answer_ns: None, shape, workloads })
 }
 
 /// Does something in a world of its own.

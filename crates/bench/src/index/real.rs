@@ -22,13 +22,14 @@ pub(super) fn run(
     place: Option<&Place>,
     progress: &Progress,
 ) -> Result<IndexResult, BenchError> {
-    let mut load = Vec::new();
+    let (mut load, mut first_answers) = (Vec::new(), Vec::new());
     let mut rounds = vec![Vec::new(); options.workloads.len()];
     let mut shape = Shape::default();
     for round in 0..options.rounds as u64 {
         progress.say(&format!("{name}: loading"));
         let region = region(options, place)?;
-        let pool = Arc::new(Pool::create(region, PoolOptions::default()).map_err(failed)?);
+        let pool = Pool::create(Arc::clone(&region), PoolOptions::default());
+        let pool = Arc::new(pool.map_err(failed)?);
         let subject = Subject::open(name, options, &pool, None)?;
         let index = &subject.index;
         let seed = options.seed.wrapping_add(round);
@@ -47,13 +48,37 @@ pub(super) fn run(
         }
         shape = index.statistics().map_err(failed)?.into();
         drop((subject, pool));
+        if let Some(worker) = workers.iter_mut().find(|worker| worker.has_keys())
+            && IndexName::PERSISTENT.contains(&name)
+        {
+            first_answers.push(first_answer_ns(options, name, &region, worker)?);
+        }
+        drop(region);
         if let Some(place) = place {
             files::remove(&place.path)
                 .map_err(|source| BenchError::File { path: place.path.clone(), source })?;
         }
     }
     let workloads = results(options, rounds);
-    Ok(IndexResult { index: name, load_ns: Some(Spread::of(&load)), shape, workloads })
+    let first_answer_ns = (!first_answers.is_empty()).then(|| Spread::of(&first_answers));
+    let load_ns = Some(Spread::of(&load));
+    Ok(IndexResult { index: name, load_ns, first_answer_ns, shape, workloads })
+}
+
+/// Opens what the region holds, as the next process would, and looks for a key.
+fn first_answer_ns(
+    options: &IndexOptions,
+    name: IndexName,
+    region: &Arc<Direct>,
+    worker: &mut Worker,
+) -> Result<f64, BenchError> {
+    worker.choose(options.popularity);
+    let clock = SystemClock::new();
+    let began = clock.now();
+    let pool = Arc::new(Pool::open(Arc::clone(region)).map_err(failed)?);
+    let subject = Subject::open(name, options, &pool, None)?;
+    worker.step(Workload::Read, &*subject.index)?;
+    Ok(clock.now().since(began).as_secs_f64() * 1e9)
 }
 
 fn region(options: &IndexOptions, place: Option<&Place>) -> Result<Arc<Direct>, BenchError> {

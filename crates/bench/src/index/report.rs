@@ -93,7 +93,15 @@ impl IndexResults {
     }
 
     fn shapes(&self) -> Table {
-        let columns = ["at the end", "keys", "nodes", "bytes a key", "DRAM bytes a key", "height"];
+        let columns = [
+            "at the end",
+            "keys",
+            "nodes",
+            "bytes a key",
+            "DRAM bytes a key",
+            "height",
+            "ms to the first answer when opened again",
+        ];
         let mut table = Table::new("", &columns);
         for index in &self.indexes {
             let shape = &index.shape;
@@ -105,6 +113,11 @@ impl IndexResults {
                 per_key(shape.bytes),
                 per_key(shape.volatile_bytes),
                 shape.height.to_string(),
+                index
+                    .first_answer_ns
+                    .as_ref()
+                    .map(|it| number(it.median / 1e6))
+                    .unwrap_or_default(),
             ]);
         }
         table

@@ -20,6 +20,8 @@ fn every_index_answers_every_workload_in_real_time() {
         assert_eq!(index.workloads.len(), Workload::ALL.len(), "{}", index.index);
         assert!(index.workloads.iter().all(|it| it.ns.median > 0.0), "{index:?}");
         assert!(index.shape.keys > 2_500, "{index:?}");
+        let keeps = IndexName::PERSISTENT.contains(&index.index);
+        assert_eq!(index.first_answer_ns.is_some(), keeps, "{index:?}");
     }
     assert!(results.tables().iter().any(|table| table.to_string().contains("w1")));
 }

@@ -126,6 +126,11 @@ impl Worker {
         self.chooser = KeyChooser::new(popularity, self.window.end - self.window.start);
     }
 
+    /// Whether any of its keys is in the index.
+    pub(crate) fn has_keys(&self) -> bool {
+        !self.window.is_empty()
+    }
+
     /// This thread's share of so many operations.
     pub(crate) fn share(&self, operations: u64) -> u64 {
         (operations + self.of - 1 - self.part) / self.of

@@ -1,6 +1,6 @@
 //! Indexes under crashes: the histories of [`entresol_index::trial`], until time is up.
 
-use entresol_index::keys::Inline;
+use entresol_index::keys::{Bytes, Inline};
 use entresol_index::trial::{self, Op, TrialOptions};
 use entresol_index::{
     FastFair, FastFairOptions, FpTree, FpTreeOptions, HashTableOptions, HybridIndex,
@@ -94,6 +94,11 @@ impl Tried for Trial {
     }
 }
 
+/// Odd seeds try keys of any length, whose records take room, where an index can have them.
+fn with_long_keys(options: &TrialOptions) -> Option<TrialOptions> {
+    (options.seed % 2 == 1).then_some(TrialOptions { region_bytes: 1 << 20, ..*options })
+}
+
 fn run(index: IndexName, options: &TrialOptions, ops: &[Op]) -> Result<Report, String> {
     type On = RecordedRegion;
     match index {
@@ -103,9 +108,15 @@ fn run(index: IndexName, options: &TrialOptions, ops: &[Op]) -> Result<Report, S
         }
         IndexName::Ods => {
             let small = OdsOptions { node_bytes: 128, ..OdsOptions::default() };
-            trial::run::<Ods<On>>(options, &small, ops)
+            match with_long_keys(options) {
+                Some(options) => trial::run::<Ods<On, Bytes>>(&options, &small, ops),
+                None => trial::run::<Ods<On>>(options, &small, ops),
+            }
         }
-        IndexName::SvTree => trial::run::<SvTree<On>>(options, &Inline, ops),
+        IndexName::SvTree => match with_long_keys(options) {
+            Some(options) => trial::run::<SvTree<On, Bytes>>(&options, &Bytes, ops),
+            None => trial::run::<SvTree<On>>(options, &Inline, ops),
+        },
         IndexName::WbTree => {
             trial::run::<WbTree<On>>(options, &WbTreeOptions { node_entries: 4 }, ops)
         }
