@@ -88,8 +88,10 @@ impl FromStr for Workload {
     }
 }
 
-/// One thread's part of the keys: every `of`-th of them. Others do not change what is in it.
+/// A thread's part of the keys: every `of`-th of them. Others do not change what is in it. It lies
+/// on lines of its own, which processors fetch by pairs: else threads wait for each other's draws.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct Worker {
     keys: Keys,
     /// Which of the threads, and how many there are.
