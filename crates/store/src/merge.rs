@@ -65,12 +65,9 @@ pub(crate) fn merge_all(
     progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
 ) -> Result<bool, StoreError> {
     let _held = inner.merging.lock();
-    let all = |view: &View| -> Vec<Plan> {
-        let plans = inner.mergeable(view).map(|(kvs, _)| plan_of_all(view, *kvs));
-        plans.filter(|plan| plan.is_worth_it(view)).collect()
-    };
     let first = inner.current.get();
-    let plans = all(&first);
+    let plans = inner.mergeable(&first).map(|(kvs, _)| plan_of_all(&first, *kvs));
+    let plans: Vec<Plan> = plans.filter(|plan| plan.is_worth_it(&first)).collect();
     let bytes = plans.iter().map(|plan| plan.bytes(&first)).sum();
     let mut bytes_done = 0;
     for plan in plans {

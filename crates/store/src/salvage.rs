@@ -10,7 +10,7 @@ use entresol_media::{Directory, LocalDirectory};
 use serde::Serialize;
 
 use crate::StoreError;
-use crate::check::{CheckReport, Finding, guess, load_or_guess, shown};
+use crate::check::{CACHE_BYTES, CheckReport, Finding, guess, leads_there, load_or_guess, shown};
 use crate::entry::{Entry, Expiry, KvsId, RunNumber, SegmentNumber, Value};
 use crate::kvdb::Kvdb;
 use crate::kvs::Kvs;
@@ -22,9 +22,6 @@ use crate::options::{KvdbOptions, KvsOptions};
 use crate::pages::Pages;
 use crate::run;
 use crate::run::scan::{Piece, scan};
-
-/// The cache that a salvage reads through.
-const CACHE_BYTES: u64 = 4 << 20;
 
 /// What was copied, and what could not be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -220,7 +217,7 @@ impl Salvage<'_> {
         let segment = self.segments.get(&place.segment);
         let record = segment.map(|segment| segment.record(place, &mut bytes));
         let what = match record {
-            Some(Ok(record)) if record.key == key => {
+            Some(Ok(record)) if leads_there(&record, id, entry) => {
                 let value = record.value.to_vec();
                 return self.put(id, key, &value, expiry);
             }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::StoreError;
 use crate::entry::KvsId;
 use crate::kvdb::{Inner, Kvdb, live_segments};
+use crate::log::{Log, Written};
 use crate::pages::PageCounts;
 use crate::view::View;
 
@@ -256,24 +257,23 @@ impl Kvdb {
             cache_bytes_max: cache.cap_bytes,
             mapped_bytes: mapped_bytes(&view),
         };
+        let log = inner.log.as_ref().map(Log::written).unwrap_or_default();
         let counters = &inner.counters;
         let stalls = StallStatistics {
             slope: counters.slope.get(),
             wall: counters.wall.get(),
             sync: counters.sync.get(),
-            segments_made_late: inner.log.as_ref().map_or(0, |log| log.written().made_late),
+            segments_made_late: log.made_late,
         };
-        let transactions = inner.transactions.count();
-        let debt = DebtStatistics { transactions, ..debt(&view, &kvs) };
-        let medium = inner.medium(&view);
+        let debt = debt(&view, &kvs, inner.transactions.count());
+        let medium = inner.medium(&view, log);
         Ok(Statistics { media: vec![medium], memory, cache, stalls, debt, kvs })
     }
 }
 
 impl Inner {
-    fn medium(&self, view: &View) -> MediumStatistics {
+    fn medium(&self, view: &View, log: Written) -> MediumStatistics {
         let counters = &self.counters;
-        let log = self.log.as_ref().map(crate::log::Log::written).unwrap_or_default();
         let written = WrittenBytes {
             user_bytes: log.user,
             log_bytes: log.bytes,
@@ -335,7 +335,7 @@ fn mapped_bytes(view: &View) -> u64 {
     all.map(|segment| segment.len()).sum()
 }
 
-fn debt(view: &View, kvs: &[KvsStatistics]) -> DebtStatistics {
+fn debt(view: &View, kvs: &[KvsStatistics], transactions: u64) -> DebtStatistics {
     let segments = view.closed.iter().flat_map(|(closed, _)| closed.segments().iter());
     let newer = view.runs.values().flat_map(|runs| runs.split_last().map_or(&[][..], |it| it.1));
     DebtStatistics {
@@ -343,6 +343,6 @@ fn debt(view: &View, kvs: &[KvsStatistics]) -> DebtStatistics {
         freeze_bytes: segments.map(|segment| segment.len()).sum(),
         runs_beyond_one: kvs.iter().map(|kvs| kvs.runs.saturating_sub(1)).sum(),
         merge_bytes: newer.map(|run| run.run.summary().file_bytes).sum(),
-        transactions: 0,
+        transactions,
     }
 }

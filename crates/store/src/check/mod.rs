@@ -22,8 +22,8 @@ pub(crate) mod guess;
 
 /// So many findings are told one by one.
 const FINDINGS_MAX: usize = 1000;
-/// The cache that a check has.
-const CACHE_BYTES: u64 = 4 << 20;
+/// The cache that a check or a salvage reads through.
+pub(crate) const CACHE_BYTES: u64 = 4 << 20;
 /// So much of a key is shown.
 const KEY_SHOWN_BYTES: usize = 40;
 
@@ -363,7 +363,7 @@ impl Checker<'_> {
 }
 
 /// Whether a record is the one that an entry means.
-fn leads_there(record: &Record<'_>, kvs: KvsId, entry: &Entry<'_>) -> bool {
+pub(crate) fn leads_there(record: &Record<'_>, kvs: KvsId, entry: &Entry<'_>) -> bool {
     let header = &record.header;
     record.key == entry.key && header.kvs == kvs && header.sequence == entry.sequence
 }
