@@ -22,21 +22,21 @@ enum Present {
 }
 
 impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
-    /// The leaf for a goal. There is always one.
+    /// The leaf for a goal.
     #[inline]
     pub(super) fn leaf(&self, goal: Goal<'_, K::Key>) -> Result<Place<'_, R>, IndexError> {
-        match self.find_goal(goal, 0)? {
-            Some(place) => Ok(place),
-            None => Err(IndexError::damaged(self.pool.root(self.root), "the tree has no leaf")),
-        }
+        self.there(self.find_goal(goal, 0)?)
     }
 
     /// The leaf for a key that is its word.
     pub(super) fn leaf_of(&self, word: u64) -> Result<Place<'_, R>, IndexError> {
-        match self.find(word, 0)? {
-            Some(place) => Ok(place),
-            None => Err(IndexError::damaged(self.pool.root(self.root), "the tree has no leaf")),
-        }
+        self.there(self.find(word, 0)?)
+    }
+
+    /// There is always a leaf.
+    #[inline]
+    fn there<'a>(&self, found: Option<Place<'a, R>>) -> Result<Place<'a, R>, IndexError> {
+        found.ok_or_else(|| IndexError::damaged(self.pool.root(self.root), "the tree has no leaf"))
     }
 
     /// The slot of a key in the leaf in which it is or would be.

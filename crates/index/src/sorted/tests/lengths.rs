@@ -11,20 +11,6 @@ use crate::trial::TrialOptions;
 
 type Long = Ods<Direct, Bytes>;
 
-/// Keys of every kind that is hard for words: none, each other's beginnings, zeroes, long ones that
-/// begin alike.
-fn key(rng: &mut Rng, many: u64) -> Vec<u8> {
-    let number = rng.below(many);
-    match number % 6 {
-        0 => vec![0; (number % 23) as usize],
-        1 => vec![b'x'; (number % 97) as usize],
-        2 => format!("{number}").into_bytes(),
-        3 => format!("the same for a long while, and then {number:07}").into_bytes(),
-        4 => [&number.to_be_bytes()[..], b"\0\0", &number.to_le_bytes()].concat(),
-        _ => format!("user{:04}/item{}", number / 600, number % 600).into_bytes(),
-    }
-}
-
 fn all(tree: &Long, from: Bound<&[u8]>, direction: Direction, most: usize) -> Vec<(Vec<u8>, u64)> {
     let mut found = Vec::new();
     let walked = tree.range(from, direction, &mut |key, value| {
@@ -52,7 +38,7 @@ fn is_like_a_map(seed: u64, options: &OdsOptions, many: u64, operations: u64) {
     let mut tree = Long::open(&pool, 0, options).expect("a tree");
     let (mut model, mut rng) = (BTreeMap::new(), Rng::new(seed));
     for step in 0..operations {
-        let (key, value) = (key(&mut rng, many), 1 + rng.below(1 << 40));
+        let (key, value) = (testing::hard_key(&mut rng, many), 1 + rng.below(1 << 40));
         let removes_of_8 = if step / (operations / 8) % 3 == 2 { 7 } else { 2 };
         match rng.below(8) {
             draw if draw < removes_of_8 => {
@@ -70,7 +56,7 @@ fn is_like_a_map(seed: u64, options: &OdsOptions, many: u64, operations: u64) {
                 model.entry(key).or_insert(value);
             }
         }
-        let probe = self::key(&mut rng, many);
+        let probe = testing::hard_key(&mut rng, many);
         assert_eq!(tree.get(&probe).expect("no damage"), model.get(&probe).copied());
         if step % 64 == 0 {
             check_ranges(&tree, &model, &probe);

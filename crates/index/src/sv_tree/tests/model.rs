@@ -5,20 +5,7 @@ use std::fmt::Debug;
 
 use super::*;
 use crate::keys::{Outside, Records};
-
-/// Keys of every kind that is hard for words: none, each other's beginnings, zeroes, long ones that
-/// begin alike.
-fn key(rng: &mut Rng, many: u64) -> Vec<u8> {
-    let number = rng.below(many);
-    match number % 6 {
-        0 => vec![0; (number % 23) as usize],
-        1 => vec![b'x'; (number % 97) as usize],
-        2 => format!("{number}").into_bytes(),
-        3 => format!("the same for a long while, and then {number:07}").into_bytes(),
-        4 => [&number.to_be_bytes()[..], b"\0\0", &number.to_le_bytes()].concat(),
-        _ => format!("user{:04}/item{}", number / 600, number % 600).into_bytes(),
-    }
-}
+use crate::testing::hard_key;
 
 fn check<K, O, const LINES: usize>(seed: u64, operations: u64, mut key: impl FnMut(&mut Rng) -> O)
 where
@@ -116,9 +103,9 @@ fn a_tree_of_words_is_a_map() {
 
 #[test]
 fn a_tree_of_bytes_is_a_map() {
-    check::<Bytes, _, 4>(4, 60_000, |rng| key(rng, 12_000));
-    check::<Bytes, _, 2>(5, 30_000, |rng| key(rng, 2_000));
-    check::<Bytes, _, 8>(6, 40_000, |rng| key(rng, 12_000));
+    check::<Bytes, _, 4>(4, 60_000, |rng| hard_key(rng, 12_000));
+    check::<Bytes, _, 2>(5, 30_000, |rng| hard_key(rng, 2_000));
+    check::<Bytes, _, 8>(6, 40_000, |rng| hard_key(rng, 12_000));
 }
 
 #[test]
@@ -189,7 +176,7 @@ fn records_outside_are_found_and_left_alone() {
     };
     let (mut tree, mut model) = (open(), BTreeMap::new());
     for step in 0..6_000 {
-        let key = key(&mut rng, 9_000);
+        let key = hard_key(&mut rng, 9_000);
         model.entry(key).or_insert_with_key(|key| {
             let record = list.add(key);
             assert!(tree.insert(key, record).expect("room"));
