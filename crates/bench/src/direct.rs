@@ -15,7 +15,7 @@ use fastrand::Rng;
 use serde::Serialize;
 
 use crate::error::BenchError;
-use crate::process::{self, resident_bytes};
+use crate::process::{self, resident};
 use crate::progress::Progress;
 use crate::statistics::Spread;
 use crate::values::KeyMaker;
@@ -162,10 +162,10 @@ pub fn run_direct(
     let mut ours = CacheSubject::new(&cache, clock.seconds());
     progress.say("filling");
     let cache_fill_cpu_ns = fill(&objects, &mut ours)?.cpu_ns_per_operation;
-    let resident_before = resident_bytes()?;
+    let resident_before = resident()?.all_bytes;
     let mut map = BoxedMap::default();
     let map_fill_cpu_ns = fill(&objects, &mut map)?.cpu_ns_per_operation;
-    let map_bytes = resident_bytes()?.saturating_sub(resident_before);
+    let map_bytes = resident()?.all_bytes.saturating_sub(resident_before);
     let (workloads, loop_cpu_ns) = single(options, &objects, &mut ours, &mut map, progress)?;
     drop(map);
     let mixed = mixed(options, &objects, &cache, progress)?;

@@ -96,17 +96,6 @@ fn field_of(text: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Memory of this process that is resident, in bytes.
-///
-/// # Errors
-/// When `/proc` is not mounted.
-pub fn resident_bytes() -> Result<u64, BenchError> {
-    let error = |source| BenchError::System { what: "resident memory", source };
-    let text = fs::read_to_string("/proc/self/statm").map_err(error)?;
-    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
-    Ok(pages * rustix::param::page_size() as u64)
-}
-
 /// The process that listens at a TCP address of this machine, if it can be seen.
 #[must_use]
 pub fn listener_of_tcp(address: SocketAddr) -> Option<u32> {
@@ -195,9 +184,9 @@ mod tests {
 
     #[test]
     fn touched_memory_becomes_resident() {
-        let before = resident_bytes().unwrap();
+        let before = resident().unwrap().all_bytes;
         let touched = std::hint::black_box(vec![1_u8; 64 << 20]);
-        assert!(resident_bytes().unwrap() >= before + (60 << 20));
+        assert!(resident().unwrap().all_bytes >= before + (60 << 20));
         drop(touched);
     }
 

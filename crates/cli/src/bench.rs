@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::output::Output;
 use crate::ycsb;
 use clap::{Args, Subcommand};
-use entresol_base::ByteSize;
+use entresol_base::{ByteSize, duration};
 use entresol_bench::BenchError;
 use entresol_bench::direct::{DirectOptions, direct_steps, run_direct};
 use entresol_bench::index::{IndexName, IndexOptions, Probing, Workload, index_steps, run_indexes};
@@ -105,10 +105,10 @@ struct LoadArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     depth: usize,
     /// How long to measure.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration::parse)]
     duration: Duration,
     /// How long to run before.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse)]
     warm_up: Duration,
     /// Open loop: so many requests a second fall due (Poisson), and each response time counts from
     /// then. Without it, a closed loop.
@@ -246,10 +246,6 @@ fn probing(text: &str) -> Result<Probing, String> {
         "parallel" => Ok(Probing::Parallel),
         _ => Err("write auto, serial or parallel".to_owned()),
     }
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    entresol_base::duration::parse(text).map_err(|error| error.to_string())
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {

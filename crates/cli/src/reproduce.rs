@@ -7,7 +7,7 @@ use clap::Args;
 use entresol_bench::BenchError;
 use entresol_bench::progress::Progress;
 use entresol_bench::report::Table;
-use entresol_bench::reproduce::{Entry, Settings, entries, measured, reproduce, select};
+use entresol_bench::reproduce::{Entry, Settings, everything, reproduce, select};
 use serde::Serialize;
 
 use crate::interrupt;
@@ -31,8 +31,10 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if arguments.list {
-        let everything = || entries().chain(measured()).map(Entry::full_name).collect();
-        let names = if arguments.names.is_empty() { everything() } else { arguments.names.clone() };
+        let names = match arguments.names.is_empty() {
+            true => everything().map(Entry::full_name).collect(),
+            false => arguments.names.clone(),
+        };
         let chosen = select(&names)?;
         let listed = List::of(&chosen);
         let text = if arguments.output.json { listed.json()? } else { listed.table().to_string() };

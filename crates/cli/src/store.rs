@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
-use entresol_base::{ByteSize, SystemClock};
+use entresol_base::{ByteSize, SystemClock, duration};
 use entresol_bench::BenchError;
 use entresol_media::{Directory, LocalDirectory, files};
 use entresol_store::{
@@ -76,7 +76,7 @@ struct Put {
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     file: Option<PathBuf>,
     /// The value goes after so long; whole seconds.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     ttl: Option<Duration>,
     /// Make the store and the Kvs if they are not there.
     #[arg(long)]
@@ -123,10 +123,6 @@ struct Scan {
     /// Keys only.
     #[arg(long)]
     keys_only: bool,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    entresol_base::duration::parse(text).map_err(|error| error.to_string())
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {

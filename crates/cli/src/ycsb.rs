@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use entresol_base::ByteSize;
+use entresol_base::{ByteSize, duration};
 use entresol_bench::progress::Progress;
 use entresol_bench::ycsb::{
     Engine, Entresol, Open, Opening, Workload, YcsbOptions, run_ycsb, ycsb_steps,
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N")]
     operations: Option<u64>,
     /// End each workload but load after so long, whatever has been done.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<Duration>,
     /// Bytes of a key.
     #[arg(long, value_name = "BYTES", default_value_t = 16)]
@@ -69,10 +69,6 @@ pub(crate) struct Arguments {
     /// Seed of orders and arrivals.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    entresol_base::duration::parse(text).map_err(|error| error.to_string())
 }
 
 impl Arguments {

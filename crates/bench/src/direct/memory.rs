@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::subjects::{CacheSubject, Subject};
 use super::{DirectOptions, cache_error};
 use crate::error::BenchError;
-use crate::process::resident_bytes;
+use crate::process::resident;
 use crate::values::KeyMaker;
 
 /// Bytes per object beyond key and value that the quota is set by.
@@ -51,7 +51,7 @@ pub(super) fn measure(options: &DirectOptions) -> Result<MemoryAtQuota, BenchErr
         let problem = format!("keys of {} bytes are too short", options.key_bytes);
         BenchError::Usage(problem)
     })?;
-    let resident_before = resident_bytes()?;
+    let resident_before = resident()?.all_bytes;
     let clock = Arc::new(SystemClock::new());
     let now = clock.seconds();
     let config = Config {
@@ -71,7 +71,7 @@ pub(super) fn measure(options: &DirectOptions) -> Result<MemoryAtQuota, BenchErr
         if number % LOOK_EVERY == 0 && at_first_eviction.is_none() {
             let statistics = cache.statistics();
             if statistics.events.evicted_items + statistics.events.displaced_out > 0 {
-                let resident = resident_bytes()?.saturating_sub(resident_before);
+                let resident = resident()?.all_bytes.saturating_sub(resident_before);
                 at_first_eviction = Some((items_before, statistics.dram_used_bytes, resident));
             } else {
                 items_before = statistics.items;
@@ -83,7 +83,7 @@ pub(super) fn measure(options: &DirectOptions) -> Result<MemoryAtQuota, BenchErr
     let (items, used, resident) = match at_first_eviction {
         Some(found) => found,
         None => {
-            let resident = resident_bytes()?.saturating_sub(resident_before);
+            let resident = resident()?.all_bytes.saturating_sub(resident_before);
             (statistics.items, statistics.dram_used_bytes, resident)
         }
     };

@@ -67,6 +67,11 @@ pub fn measured() -> impl Iterator<Item = &'static Entry> {
     seed002::MEASURED.iter()
 }
 
+/// All of them.
+pub fn everything() -> impl Iterator<Item = &'static Entry> {
+    measured().chain(entries())
+}
+
 /// The entries that are meant by `names`, grouped by the name under which their checks are
 /// printed: a bare name brings all parts. No names at all bring everything in virtual time, the
 /// number of a paper (`000`) all of that which is the paper's.
@@ -88,10 +93,10 @@ pub fn select(names: &[String]) -> Result<Vec<(String, Vec<&'static Entry>)>, Be
     }
     for name in names {
         let mut found = false;
-        let (of_measured, of_virtual) = (measured().map(|it| (it, true)), entries());
-        for (entry, is_measured) in of_measured.chain(of_virtual.map(|it| (it, false))) {
+        for entry in everything() {
             let paper = entry.name.split('-').next().unwrap_or_default();
-            if entry.name == name || paper == name && !is_measured {
+            let is_measured = || measured().any(|it| std::ptr::eq(it, entry));
+            if entry.name == name || paper == name && !is_measured() {
                 choose(entry.name.to_owned(), entry);
                 found = true;
             } else if entry.full_name() == *name {
@@ -107,7 +112,7 @@ pub fn select(names: &[String]) -> Result<Vec<(String, Vec<&'static Entry>)>, Be
 }
 
 fn unknown(name: &str) -> BenchError {
-    let names: Vec<String> = entries().chain(measured()).map(Entry::full_name).collect();
+    let names: Vec<String> = everything().map(Entry::full_name).collect();
     let hint = match entresol_base::suggest::nearest(name, names.iter().map(String::as_str)) {
         Some(nearest) => format!("did you mean {nearest}?"),
         None => "`entresol reproduce --list` names them all".to_owned(),
@@ -140,7 +145,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_well_formed() {
-        let mut names: Vec<String> = entries().chain(measured()).map(Entry::full_name).collect();
+        let mut names: Vec<String> = everything().map(Entry::full_name).collect();
         let count = names.len();
         for name in &names {
             assert!(name.starts_with("00") && name.as_bytes()[3] == b'-', "{name}");

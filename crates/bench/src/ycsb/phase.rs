@@ -82,7 +82,7 @@ impl Phase<'_> {
     ) -> Result<(Tally, Nanos, Resident), BenchError> {
         let shared = self.shared(engine, clock);
         let working = AtomicU64::new(self.options.threads as u64);
-        let most = std::thread::scope(|scope| {
+        let (tallies, memory) = std::thread::scope(|scope| {
             let watch = scope.spawn(|| self.watch(&shared, &working, progress));
             let tallies = on_threads(0..self.options.threads as u64, |number| {
                 let worker = Worker::new(&shared, self.seed(number));
@@ -94,15 +94,13 @@ impl Phase<'_> {
                 working.fetch_sub(1, Relaxed);
                 tally.map(|tally| (tally, ended))
             });
-            let memory = watch.join().unwrap_or_default();
-            tallies.into_iter().map(|tally| tally.map(|it| (it, memory))).collect::<Vec<_>>()
+            (tallies, watch.join().unwrap_or_default())
         });
-        let mut all = Tally::default();
-        let (mut ended, mut memory) = (Nanos(0), Resident::default());
-        for result in most {
-            let ((tally, at), seen) = result?;
+        let (mut all, mut ended) = (Tally::default(), Nanos(0));
+        for result in tallies {
+            let (tally, at) = result?;
             all.merge(&tally);
-            (ended, memory) = (ended.max(at), seen);
+            ended = ended.max(at);
         }
         Ok((all, ended, memory))
     }

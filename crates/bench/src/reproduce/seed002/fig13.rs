@@ -6,6 +6,7 @@ use entresol_sharing::settings::{Expense, QosSettings};
 use super::fig8::{BE1, BE2, BE2_LOUD_BYTES_S, gb_s, kept_after, scenario, scene, tails};
 use super::tenants::{Device, drawing, line, play};
 use crate::reproduce::{Check, Outcome, Settings};
+use crate::statistics::Spread;
 
 const SLOWER: u32 = 75;
 /// ExperimentSteps in MB/s.
@@ -43,12 +44,6 @@ fn tried(device: &Device, step: f64) -> Tried {
         be1: gb_s(device, &story, BE1, end - END, end) / 2.4,
         be2: gb_s(device, &story, BE2, end - END, end) / BE2_LOUD_BYTES_S * 1e9,
     }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn told(values: &[f64]) -> String {
@@ -97,7 +92,7 @@ pub(super) fn fig13(settings: &Settings) -> Outcome {
         })
         .collect();
     let each = |of: fn(&Tried) -> f64| -> Vec<f64> {
-        rows.iter().map(|row| median(row.iter().map(of))).collect()
+        rows.iter().map(|row| Spread::of(&row.iter().map(of).collect::<Vec<_>>()).median).collect()
     };
     // A wrong choice is made in some runs and not in most: the median would not show it.
     let mean = |row: &Vec<Tried>| row.iter().map(|tried| tried.be1).sum::<f64>() / SEEDS as f64;

@@ -12,7 +12,7 @@ use entresol_sharing::TenantId;
 
 use super::tenants::Device;
 use crate::report::svg::bars;
-use crate::reproduce::{Outcome, Settings};
+use crate::reproduce::{Check, Outcome, Settings};
 
 /// Who tries, and who is honest.
 const X: TenantId = TenantId(1);
@@ -32,6 +32,15 @@ const LEFT: &str = "the paper leaves attacks for later";
 
 fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
+}
+
+/// What an honest tenant keeps, over what it is to have.
+fn kept(what: String, ours: f64) -> Check {
+    Check {
+        tolerance: "at least 0.95".to_owned(),
+        pass: ours >= 1.0 - LESS_MAX,
+        ..Check::at_least(what, "", 1.0 - LESS_MAX, ours)
+    }
 }
 
 pub(super) fn adversaries(settings: &Settings) -> Outcome {

@@ -6,7 +6,7 @@ use entresol_sharing::settings::ProportionalSettings;
 use entresol_sharing::{PolicySettings, TenantSettings};
 
 use super::super::tenants::{Cast, Device, mean, operations_s, play, share, tenant};
-use super::{H, LEFT, LESS_MAX, MORE_MAX, SECONDS, X, seconds};
+use super::{H, LEFT, MORE_MAX, SECONDS, X, kept, seconds};
 use crate::reproduce::Check;
 
 /// When the owner comes back.
@@ -37,14 +37,6 @@ fn least(story: &Story, from: f64, alone: f64) -> f64 {
     windows.map(rate).fold(f64::MAX, f64::min)
 }
 
-fn kept(what: &str, ours: f64) -> Check {
-    Check {
-        tolerance: "at least 0.95".to_owned(),
-        pass: ours >= 1.0 - LESS_MAX,
-        ..Check::at_least(format!("{what}, ours"), "", 1.0 - LESS_MAX, ours)
-    }
-}
-
 pub(super) fn checks(device: &Device) -> Vec<Check> {
     let busy = device.gets(16, 4096);
     let alone = alone(device, busy);
@@ -55,7 +47,7 @@ pub(super) fn checks(device: &Device) -> Vec<Check> {
         least(&both(device, policy, vec![device.sets(16, 4096)], owner), BACK, alone)
     };
     let what = "an owner comes back: its worst second over its guarantee";
-    checks.push(kept(what, back(ProportionalSettings::default())));
+    checks.push(kept(format!("{what}, ours"), back(ProportionalSettings::default())));
     let paper = back(ProportionalSettings::published());
     checks.push(Check::report(format!("{what}, the paper's"), "", None, paper, LEFT));
     // Idle and busy by turns, as if to be lent later what it left.
@@ -79,7 +71,7 @@ pub(super) fn checks(device: &Device) -> Vec<Check> {
     });
     checks.push(Check::report(format!("{what}, the paper's"), "", None, paper.0, LEFT));
     let what = "idle by turns: the busy owner's worst second over its guarantee";
-    checks.push(kept(what, ours.1));
+    checks.push(kept(format!("{what}, ours"), ours.1));
     checks.push(Check::report(format!("{what}, the paper's"), "", None, paper.1, LEFT));
     checks
 }

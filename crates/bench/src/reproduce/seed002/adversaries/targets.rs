@@ -8,7 +8,7 @@ use entresol_sharing::settings::{Expense, QosSettings};
 use entresol_sharing::{PolicySettings, Target, TenantId, TenantSettings};
 
 use super::super::tenants::{Cast, Device, mean, operations_s, play, tenant, values};
-use super::{H, LEFT, LESS_MAX, LONG, X, seconds};
+use super::{H, LEFT, LONG, X, seconds};
 use crate::reproduce::Check;
 
 /// An honest tenant with a target.
@@ -77,14 +77,6 @@ fn in_bursts(device: &Device, qos: QosSettings) -> Story {
     play(&device.scene(policy(device, qos), cast, SETTLED + LONG))
 }
 
-fn at_least(what: String, ours: f64) -> Check {
-    Check {
-        tolerance: "at least 0.95".to_owned(),
-        pass: ours >= 1.0 - LESS_MAX,
-        ..Check::at_least(what, "", 1.0 - LESS_MAX, ours)
-    }
-}
-
 pub(super) fn checks(device: &Device) -> Vec<Check> {
     let rate = |story: &Story| mean(story, H, SETTLED..SETTLED + LONG, operations_s);
     let free = rate(&by_itself(device, None));
@@ -96,13 +88,13 @@ pub(super) fn checks(device: &Device) -> Vec<Check> {
     let bursts = "disturbing in bursts: half seconds in which another's target is kept";
     let of_bursts = |qos| kept(device, &in_bursts(device, qos));
     vec![
-        at_least(format!("{what}, ours"), rate(&ours) / free),
+        super::kept(format!("{what}, ours"), rate(&ours) / free),
         Check::report(format!("{what}, the paper's"), "", None, rate(&paper) / free, LEFT),
-        at_least(
+        super::kept(
             "slow by itself: half seconds in which another's target is kept, ours".to_owned(),
             kept(device, &ours),
         ),
-        at_least(format!("{bursts}, ours"), of_bursts(QosSettings::default())),
+        super::kept(format!("{bursts}, ours"), of_bursts(QosSettings::default())),
         Check::report(
             format!("{bursts}, the paper's"),
             "",
