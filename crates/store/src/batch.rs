@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::StoreError;
+use crate::entries::Held;
 use crate::entry::{Expiry, KvsId, Sequence};
 use crate::kvdb::Inner;
 use crate::kvs::Kvs;
@@ -118,18 +119,22 @@ impl Inner {
             return Ok(self.published());
         }
         let of_prefix = |draft: &Draft<'_>| draft.kind == Kind::PrefixGone;
-        let _held = match drafts.iter().any(of_prefix) {
-            true => self.stripes.lock_every(),
-            false => self.stripes.lock_all(drafts.iter().map(|draft| (draft.kvs, draft.key))),
+        let held = match drafts.iter().any(of_prefix) {
+            true => self.entries.lock_every(),
+            false => self.entries.lock_all(drafts.iter().map(|draft| (draft.kvs, draft.key))),
         };
-        self.append(&drafts)
+        self.append(&drafts, held)
     }
 
     /// Writes drafts whose keys the caller has locked.
     ///
     /// # Errors
     /// If they are too large, there is no room, or an earlier write failed.
-    pub(crate) fn append(&self, drafts: &[Draft<'_>]) -> Result<Sequence, StoreError> {
+    pub(crate) fn append(
+        &self,
+        drafts: &[Draft<'_>],
+        mut held: Held<'_>,
+    ) -> Result<Sequence, StoreError> {
         let log = self.log()?;
         if let Some(draft) = drafts.iter().find(|draft| self.is_dropped(draft.kvs)) {
             return Err(StoreError::KvsDropped { name: format!("number {}", draft.kvs.0) });
@@ -139,6 +144,11 @@ impl Inner {
             return Err(StoreError::Group { bytes, most: GROUP_BYTES_MAX });
         }
         self.slow_down(bytes)?;
-        log.append(drafts)
+        let was_cached = held.remove(drafts);
+        let last = log.append(drafts)?;
+        if was_cached && let [draft] = drafts {
+            held.put(draft, last);
+        }
+        Ok(last)
     }
 }

@@ -2,12 +2,10 @@
 //! large ones where they lie.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use entresol_base::thread;
-use entresol_index::{Direction, Flow};
 
 use crate::StoreError;
 use crate::entry::{Entry, KvsId, RunNumber, SegmentNumber, Sequence, Value};
@@ -35,7 +33,7 @@ pub(crate) fn freeze(
     let durable = inner.log_behind()?.sync()?;
     let mut runs = BTreeMap::new();
     for kvs in generation.kvs() {
-        if let Some(run) = freeze_kvs(inner, generation, kvs)? {
+        if let Some(run) = freeze_kvs(inner, generation, kvs, last)? {
             runs.insert(kvs, run);
         }
     }
@@ -48,6 +46,7 @@ fn freeze_kvs(
     inner: &Inner,
     generation: &Generation,
     kvs: KvsId,
+    last: Sequence,
 ) -> Result<Option<Frozen>, StoreError> {
     let (number, inline_bytes) = {
         let manifest = &mut *inner.manifest.lock();
@@ -62,25 +61,19 @@ fn freeze_kvs(
     for (prefix, sequence) in prefixes.iter().flat_map(|prefixes| prefixes.all()) {
         writer.push_prefix_gone(&prefix, sequence)?;
     }
-    let mut last: Option<Vec<u8>> = None;
-    let mut failed = Ok(());
-    let mut bytes = Vec::new();
-    generation.walk(kvs, Bound::Unbounded, Direction::Forward, &mut |key, found| {
-        // The newest comes first, and is all that is kept.
-        if last.as_deref() == Some(key) {
-            return Flow::On;
+    let (mut key, mut before, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+    for word in generation.in_order(kvs, last)? {
+        let found = generation.record(word, &mut key)?;
+        // The newest comes first, and is all that is kept. No key is empty.
+        if key == before {
+            continue;
         }
-        let last = last.get_or_insert_default();
-        last.clear();
-        last.extend_from_slice(key);
-        let gone = prefixes.as_ref().and_then(|it| it.covering(key, Sequence::MAX));
-        if gone.is_some_and(|gone| gone > found.sequence) {
-            return Flow::On;
+        let gone = prefixes.as_ref().and_then(|it| it.covering(&key, Sequence::MAX));
+        if gone.is_none_or(|gone| gone <= found.sequence) {
+            push(&mut writer, generation, &key, found, inline_bytes, &mut bytes)?;
         }
-        failed = push(&mut writer, generation, key, found, inline_bytes, &mut bytes);
-        if failed.is_ok() { Flow::On } else { Flow::Stop }
-    })?;
-    failed?;
+        std::mem::swap(&mut key, &mut before);
+    }
     writer.finish()?;
     let run = Frozen::open(&inner.directory, number, &inner.pages)?;
     inner.counters.freeze.fetch_add(run.run.summary().file_bytes, Relaxed);

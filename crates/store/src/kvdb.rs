@@ -16,6 +16,7 @@ use entresol_base::{Clock, Seconds, SystemClock};
 use entresol_media::directory::DirectoryLock;
 use entresol_media::{Directory, LocalDirectory};
 
+use crate::entries::Entries;
 use crate::entry::{KvsId, RunNumber, SegmentNumber, Sequence};
 use crate::failure::Failure;
 use crate::freeze::freeze;
@@ -28,7 +29,6 @@ use crate::options::{KVS_MAX, KvdbOptions, KvsOptions, check_name};
 use crate::pages::Pages;
 use crate::run;
 use crate::statistics::Counters;
-use crate::stripes::Stripes;
 use crate::transaction::Transactions;
 use crate::view::{Current, Frozen, View};
 use crate::work::Work;
@@ -94,7 +94,8 @@ pub(crate) struct Inner {
     /// Held by the one who merges.
     pub(crate) merging: Mutex<()>,
     pub(crate) pages: Arc<Pages>,
-    pub(crate) stripes: Stripes,
+    /// Entries that were read last, and the locks of keys.
+    pub(crate) entries: Entries,
     pub(crate) transactions: Transactions,
     /// `Kvs` that were dropped since the store was opened, a bit for each number.
     dropped: Box<[AtomicU64]>,
@@ -427,7 +428,8 @@ impl Opening {
         }
         let pages = Pages::new(options.page_cache_bytes);
         let (runs, segments, unreadable) = open_frozen(&directory, &manifest, &pages)?;
-        let young = Arc::new(Generation::new(options.generation_bytes));
+        let first = Sequence(last.0 + 1);
+        let young = Arc::new(Generation::new(options.generation_bytes, first));
         let closed = generations.into_iter().rev().collect();
         let view = View { young: young.clone(), closed, runs, segments };
         let current = Arc::new(Current::new(view));
@@ -466,7 +468,7 @@ impl Opening {
             manifest: Mutex::new(manifest),
             merging: Mutex::new(()),
             pages,
-            stripes: Stripes::new(),
+            entries: Entries::new(options.entry_cache_bytes)?,
             transactions: Transactions::default(),
             dropped: (0..KVS_NUMBERS / 64).map(|_| AtomicU64::new(0)).collect(),
             work,

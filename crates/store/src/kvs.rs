@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cursor::{Cursor, CursorOptions};
+use crate::entries::{self, Cached};
 use crate::entry::{Expiry, KvsId, Sequence};
 use crate::kvdb::Inner;
 use crate::log::record::{Draft, Kind};
@@ -75,6 +76,11 @@ impl Kvs {
         Expiry(self.inner.now().0.saturating_add(seconds))
     }
 
+    /// Locks a key for who is going to write it.
+    pub(crate) fn lock(&self, key: &[u8]) -> entries::Held<'_> {
+        self.inner.entries.lock(&self.inner.entries.name(self.id, key))
+    }
+
     /// Gives a key a value. Answers the number of the write.
     ///
     /// # Errors
@@ -95,8 +101,8 @@ impl Kvs {
     ) -> Result<Sequence, StoreError> {
         self.check_there()?;
         check_sizes(key, value)?;
-        let _held = self.inner.stripes.lock(self.id, key);
-        self.inner.append(&[Draft::put(self.id, key, value, self.expiry(time))])
+        let held = self.lock(key);
+        self.inner.append(&[Draft::put(self.id, key, value, self.expiry(time))], held)
     }
 
     /// Removes a key, whether or not it is there.
@@ -106,8 +112,8 @@ impl Kvs {
     pub fn delete(&self, key: &[u8]) -> Result<Sequence, StoreError> {
         self.check_there()?;
         check_sizes(key, &[])?;
-        let _held = self.inner.stripes.lock(self.id, key);
-        self.inner.append(&[Draft::gone(self.id, Kind::Gone, key)])
+        let held = self.lock(key);
+        self.inner.append(&[Draft::gone(self.id, Kind::Gone, key)], held)
     }
 
     /// Removes all keys that begin so.
@@ -117,8 +123,8 @@ impl Kvs {
     pub fn delete_prefix(&self, prefix: &[u8]) -> Result<Sequence, StoreError> {
         self.check_there()?;
         check_sizes(prefix, &[])?;
-        let _held = self.inner.stripes.lock_every();
-        self.inner.append(&[Draft::gone(self.id, Kind::PrefixGone, prefix)])
+        let held = self.inner.entries.lock_every();
+        self.inner.append(&[Draft::gone(self.id, Kind::PrefixGone, prefix)], held)
     }
 
     /// Gives a key a value if its newest write is still the one that the caller knows; none: if the
@@ -134,13 +140,13 @@ impl Kvs {
     ) -> Result<Sequence, StoreError> {
         self.check_there()?;
         check_sizes(key, value)?;
-        let _held = self.inner.stripes.lock(self.id, key);
+        let held = self.lock(key);
         let view = self.inner.current.get();
         let found = self.inner.find(&view, self.id, key, Sequence::MAX, &mut Vec::new())?;
         if found.map(|version| version.sequence) != known {
             return Err(StoreError::Conflict);
         }
-        self.inner.append(&[Draft::put(self.id, key, value, self.expiry(None))])
+        self.inner.append(&[Draft::put(self.id, key, value, self.expiry(None))], held)
     }
 
     /// The value of a key.
@@ -158,8 +164,7 @@ impl Kvs {
     /// If a disk fails, or what is read is damaged.
     pub fn get_into(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool, StoreError> {
         self.check_there()?;
-        let view = self.inner.current.get();
-        Ok(self.inner.get(&view, self.id, key, Sequence::MAX, out)?.is_some())
+        Ok(self.inner.newest(self.id, key, out)?.is_some())
     }
 
     /// The value of a key, and the number of the write that gave it.
@@ -169,8 +174,7 @@ impl Kvs {
     pub fn get_with_token(&self, key: &[u8]) -> Result<Option<(Vec<u8>, Sequence)>, StoreError> {
         self.check_there()?;
         let mut value = Vec::new();
-        let view = self.inner.current.get();
-        let found = self.inner.get(&view, self.id, key, Sequence::MAX, &mut value)?;
+        let found = self.inner.newest(self.id, key, &mut value)?;
         Ok(found.map(|token| (value, token)))
     }
 
@@ -182,7 +186,12 @@ impl Kvs {
         self.check_there()?;
         let mut value = Vec::new();
         let (view, at) = snapshot.parts();
-        Ok(self.inner.get(view, self.id, key, at, &mut value)?.map(|_| value))
+        let entries = &self.inner.entries;
+        let found = match entries.find(&entries.name(self.id, key), at, &mut value) {
+            Some(cached) => !cached.expiry.is_over(self.inner.now()),
+            None => self.inner.get(view, self.id, key, at, &mut value)?.is_some(),
+        };
+        Ok(found.then_some(value))
     }
 
     /// The values of several keys at one time.
@@ -262,7 +271,35 @@ impl Inner {
         Ok(found.filter(is_there))
     }
 
-    /// Appends the value of a key to `out`; answers the number of its write.
+    /// Appends the value that a key has now to `out`; answers the number of its write.
+    ///
+    /// # Errors
+    /// If a disk fails, or what is read is damaged.
+    pub(crate) fn newest(
+        &self,
+        kvs: KvsId,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Sequence>, StoreError> {
+        let (name, before) = (self.entries.name(kvs, key), out.len());
+        if let Some(Cached { sequence, expiry }) = self.entries.find(&name, Sequence::MAX, out) {
+            if expiry != Expiry::NEVER && expiry.is_over(self.now()) {
+                out.truncate(before);
+                return Ok(None);
+            }
+            return Ok(Some(sequence));
+        }
+        let ticket = self.entries.ticket(&name);
+        let view = self.current.get();
+        let found = self.get(&view, kvs, key, Sequence::MAX, out)?;
+        if let Some(Version { sequence, expiry, .. }) = found {
+            let value = out.get(before..).unwrap_or_default();
+            self.entries.fill(&name, ticket, Cached { sequence, expiry }, value);
+        }
+        Ok(found.map(|version| version.sequence))
+    }
+
+    /// Appends the value of a key in a view to `out`; answers which version it is.
     ///
     /// # Errors
     /// If a disk fails, or what is read is damaged.
@@ -273,15 +310,15 @@ impl Inner {
         key: &[u8],
         at: Sequence,
         out: &mut Vec<u8>,
-    ) -> Result<Option<Sequence>, StoreError> {
+    ) -> Result<Option<Version>, StoreError> {
         let before = out.len();
         let Some(version) = self.find(view, kvs, key, at, out)? else {
             out.truncate(before);
             return Ok(None);
         };
         if let Held::Apart(place) = version.value {
-            view.value(place, out)?;
+            view.value(place, (kvs, key), out)?;
         }
-        Ok(Some(version.sequence))
+        Ok(Some(version))
     }
 }

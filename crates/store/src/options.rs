@@ -5,6 +5,7 @@ use std::time::Duration;
 use entresol_base::ByteSize;
 
 use crate::StoreError;
+use crate::entries::ENTRY_CACHE_BYTES_MIN;
 
 /// The longest key.
 pub const KEY_BYTES_MAX: usize = (64 << 10) - 1;
@@ -32,6 +33,10 @@ pub struct KvdbOptions {
     pub generations_waiting_max: u32,
     /// The bytes of runs' pages that are kept in DRAM.
     pub page_cache_bytes: u64,
+    /// The bytes of DRAM for entries that were read one by one: a key that is read again is found
+    /// there by one look. At least 128 KiB, or 0 for none; a value is kept there if it takes no
+    /// more than a 2,400th of it.
+    pub entry_cache_bytes: u64,
     /// Bytes on media for each byte that is live: above it, merging makes room.
     pub space_amplification_max: f64,
     /// With less room than this on the medium values are refused; what is left is for deleting and
@@ -47,6 +52,7 @@ impl Default for KvdbOptions {
             generation_bytes: 64 << 20,
             generations_waiting_max: 4,
             page_cache_bytes: 64 << 20,
+            entry_cache_bytes: 32 << 20,
             space_amplification_max: 1.5,
             reserve_bytes: 64 << 20,
         }
@@ -78,6 +84,15 @@ impl KvdbOptions {
         }
         if self.generations_waiting_max == 0 {
             return refuse("generations_waiting_max is 0: take at least 1".to_owned());
+        }
+        let entries = ENTRY_CACHE_BYTES_MIN..=1 << 44;
+        if self.entry_cache_bytes != 0 && !entries.contains(&self.entry_cache_bytes) {
+            return refuse(format!(
+                "entry_cache_bytes is {}: take {} to {}, or 0 for no such cache",
+                self.entry_cache_bytes,
+                ByteSize(*entries.start()),
+                ByteSize(*entries.end()),
+            ));
         }
         let interval = Duration::from_millis(1)..=Duration::from_secs(3600);
         if !interval.contains(&self.durability_interval) {

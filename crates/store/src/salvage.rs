@@ -246,13 +246,16 @@ impl Salvage<'_> {
         let Some((kvs, salvaged)) = self.kvs.get_mut(&id) else { return Ok(()) };
         salvaged.versions += 1;
         let draft = Draft::put(kvs.id(), key, value, until);
-        kvs.inner().append(&[draft]).map(drop)
+        kvs.inner().append(&[draft], kvs.lock(key)).map(drop)
     }
 
     fn remove(&mut self, id: KvsId, kind: Kind, key: &[u8]) -> Result<(), StoreError> {
         let Some((kvs, _)) = self.kvs.get(&id) else { return Ok(()) };
-        let draft = Draft::gone(kvs.id(), kind, key);
-        kvs.inner().append(&[draft]).map(drop)
+        let held = match kind {
+            Kind::PrefixGone => kvs.inner().entries.lock_every(),
+            _ => kvs.lock(key),
+        };
+        kvs.inner().append(&[Draft::gone(kvs.id(), kind, key)], held).map(drop)
     }
 
     /// Copies the writes of the log; answers how many.

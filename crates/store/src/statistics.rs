@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::StoreError;
+use crate::entries::EntryCounts;
 use crate::entry::KvsId;
 use crate::kvdb::{Inner, Kvdb, live_segments};
 use crate::log::{Log, Written};
@@ -21,6 +22,8 @@ pub struct Statistics {
     pub memory: MemoryStatistics,
     /// The cache of runs' blocks.
     pub cache: PageCounts,
+    /// The cache of entries.
+    pub entries: EntryCounts,
     /// How often writers had to wait, and for what.
     pub stalls: StallStatistics,
     /// What is to be done behind the writers' backs.
@@ -113,6 +116,8 @@ pub struct MemoryStatistics {
     pub cache_bytes: u64,
     /// The limit of that.
     pub cache_bytes_max: u64,
+    /// The limit of the cache of entries, which takes memory as it fills.
+    pub entry_cache_bytes_max: u64,
     /// Segments that are mapped: bytes of files, which the system may take back.
     pub mapped_bytes: u64,
 }
@@ -177,8 +182,6 @@ pub struct KvsStatistics {
     pub inline_bytes: u64,
     /// Bytes of records in segments that its runs lead to.
     pub value_bytes: u64,
-    /// The index of its data that is not frozen, in bytes of DRAM.
-    pub young_index_bytes: u64,
 }
 
 /// A stall that threads add to.
@@ -246,15 +249,16 @@ impl Kvdb {
         inner.check_open()?;
         let manifest = inner.manifest.lock().clone();
         let view = inner.current.get();
-        let cache = inner.pages.counts();
+        let (cache, entries) = (inner.pages.counts(), inner.entries.counts());
         let kvs =
             manifest.kvs.iter().map(|kvs| kvs_statistics(&view, KvsId(kvs.id), kvs.name.clone()));
         let kvs: Vec<KvsStatistics> = kvs.collect();
         let generations = view.generations();
         let memory = MemoryStatistics {
-            young_index_bytes: generations.map(|it| it.index_bytes(None)).sum(),
+            young_index_bytes: generations.map(|it| it.index_bytes()).sum(),
             cache_bytes: cache.bytes,
             cache_bytes_max: cache.cap_bytes,
+            entry_cache_bytes_max: entries.cap_bytes,
             mapped_bytes: mapped_bytes(&view),
         };
         let log = inner.log.as_ref().map(Log::written).unwrap_or_default();
@@ -267,7 +271,7 @@ impl Kvdb {
         };
         let debt = debt(&view, &kvs, inner.transactions.count());
         let medium = inner.medium(&view, log);
-        Ok(Statistics { media: vec![medium], memory, cache, stalls, debt, kvs })
+        Ok(Statistics { media: vec![medium], memory, cache, entries, stalls, debt, kvs })
     }
 }
 
@@ -325,7 +329,6 @@ fn kvs_statistics(view: &View, kvs: KvsId, name: String) -> KvsStatistics {
         versions_expiring: all.iter().map(|run| run.expiring).sum(),
         inline_bytes: all.iter().map(|run| run.inline_bytes).sum(),
         value_bytes: live.map(|live| live.bytes).sum(),
-        young_index_bytes: view.generations().map(|it| it.index_bytes(Some(kvs))).sum(),
     }
 }
 

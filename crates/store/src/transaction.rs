@@ -247,7 +247,7 @@ impl Transaction {
         if drafts.is_empty() {
             return Ok(self.sequence());
         }
-        let _held = inner.stripes.lock_all(drafts.iter().map(|draft| (draft.kvs, draft.key)));
+        let held = inner.entries.lock_all(drafts.iter().map(|draft| (draft.kvs, draft.key)));
         let view = inner.current.get();
         // After the view: what was forgotten in it was so while this was young enough to be asked.
         self.check_age()?;
@@ -256,7 +256,7 @@ impl Transaction {
                 return Err(StoreError::Conflict);
             }
         }
-        inner.append(&drafts)
+        inner.append(&drafts, held)
     }
 
     /// The same, and makes it durable: it survives the machine's crash as well.

@@ -119,7 +119,7 @@ impl Current {
 impl Default for View {
     fn default() -> View {
         View {
-            young: Arc::new(Generation::new(0)),
+            young: Arc::new(Generation::new(0, Sequence(1))),
             closed: Vec::new(),
             runs: BTreeMap::new(),
             segments: Arc::default(),
@@ -181,15 +181,30 @@ impl View {
         found.ok_or(StoreError::NoSegment { number: number.0 })
     }
 
-    /// Appends the value in a record to `out`.
+    /// Appends the value of a key, which lies in a record, to `out`.
     ///
     /// # Errors
-    /// If a disk fails, or the record is damaged.
-    pub(crate) fn value(&self, place: RecordPlace, out: &mut Vec<u8>) -> Result<(), StoreError> {
+    /// If a disk fails, or the record is damaged or another key's.
+    pub(crate) fn value(
+        &self,
+        place: RecordPlace,
+        (kvs, key): (KvsId, &[u8]),
+        out: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
         let segment = self.segment(place.segment)?;
-        let mut bytes = Vec::new();
-        let record = segment.record(place, &mut bytes)?;
-        out.extend_from_slice(record.value);
-        Ok(())
+        let before = out.len();
+        let value = segment.append_record(place, out).and_then(|record| {
+            if record.header.kvs == kvs && record.key == key {
+                return Ok(record.value.len());
+            }
+            Err(segment.damaged(place.offset, "the record is not that of the key that leads to it"))
+        });
+        // The value ends the record, and all before it goes.
+        let kept = value.as_ref().map_or(0, |value| *value);
+        match value {
+            Ok(_) => drop(out.drain(before..out.len() - kept)),
+            Err(_) => out.truncate(before),
+        }
+        value.map(drop)
     }
 }

@@ -54,7 +54,9 @@ impl Entresol {
 fn options(opening: &Opening<'_>) -> KvdbOptions {
     let mut options = KvdbOptions::default();
     if let Some(cache) = opening.options.cache_bytes {
-        options.page_cache_bytes = cache.0;
+        // Half for what is read one by one, half for what is walked over.
+        options.page_cache_bytes = cache.0 / 2;
+        options.entry_cache_bytes = (cache.0 / 2).max(128 << 10);
     }
     if let Some(generation) = opening.options.generation_bytes {
         options.generation_bytes = generation.0;

@@ -61,9 +61,9 @@ impl Merged {
         &self.value
     }
 
-    /// Where the value goes if it did not lie beside the key.
-    pub(crate) fn value_mut(&mut self) -> &mut Vec<u8> {
-        &mut self.value
+    /// The same key, and where the value goes if it did not lie beside it.
+    pub(crate) fn key_and_value_mut(&mut self) -> (&[u8], &mut Vec<u8>) {
+        (&self.key, &mut self.value)
     }
 
     /// Takes the next key from all parts; none at the end.

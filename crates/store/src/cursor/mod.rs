@@ -151,7 +151,8 @@ impl Cursor {
             if let Held::Apart(place) = value
                 && !self.options.keys_only
             {
-                self.view.value(place, self.merged.value_mut())?;
+                let (key, value) = self.merged.key_and_value_mut();
+                self.view.value(place, (self.kvs, key), value)?;
             }
             return Ok(Some((self.merged.key(), self.merged.value())));
         }

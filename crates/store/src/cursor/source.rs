@@ -186,7 +186,7 @@ impl Young {
     fn fill(&mut self, from: Bound<(&[u8], Sequence)>) -> Result<(), StoreError> {
         let Young { generation, kvs, at, direction, taken, is_over } = self;
         *is_over = true;
-        generation.walk(*kvs, from, *direction, &mut |key, found| {
+        generation.walk(*kvs, *at, from, *direction, &mut |key, found| {
             if found.sequence > *at {
                 return Flow::On;
             }

@@ -204,7 +204,7 @@ impl Log {
     }
 
     /// Writes records as one group: after a crash all of them are there, or none. Answers the
-    /// number of the last once the group counts.
+    /// number of the last once the group counts. The caller holds the locks of their keys.
     ///
     /// # Errors
     /// If there is no room, in which case nothing was written, or an earlier write failed.
@@ -230,6 +230,7 @@ impl Log {
         self.order.complete(*first, Position { last, segment, end });
         self.order.wait(last, || self.failure.is_set());
         self.failure.check()?;
+        reserved.generation.written(last)?;
         Ok(last)
     }
 
@@ -309,7 +310,8 @@ impl Log {
     }
 
     fn rotate(&self, head: &mut Head, segment: Arc<Segment>) {
-        let generation = Arc::new(Generation::new(self.options.generation_bytes));
+        let generation = head.generation.next(self.options.generation_bytes, head.next);
+        let generation = Arc::new(generation);
         head.place = generation.add_segment(segment.clone()).unwrap_or_default();
         head.segment = segment;
         head.generation_used = head.segment.len();

@@ -67,7 +67,7 @@ pub(crate) fn recover(
     let mut reader = Reader {
         directory,
         start,
-        generation: Arc::new(Generation::new(start.generation_bytes)),
+        generation: Arc::new(Generation::new(start.generation_bytes, Sequence(start.frozen.0 + 1))),
         generation_used: 0,
         closed: Vec::new(),
         last: start.frozen,
@@ -165,7 +165,8 @@ impl Reader<'_> {
     }
 
     fn close_generation(&mut self) {
-        let next = Arc::new(Generation::new(self.start.generation_bytes));
+        let (bytes, first) = (self.start.generation_bytes, Sequence(self.last.0 + 1));
+        let next = Arc::new(Generation::new(bytes, first));
         let closed = std::mem::replace(&mut self.generation, next);
         if closed.segments().iter().next().is_some() {
             self.closed.push((closed, self.last));

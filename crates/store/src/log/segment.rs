@@ -323,8 +323,22 @@ impl Segment {
         scratch: &'a mut Vec<u8>,
     ) -> Result<Record<'a>, StoreError> {
         scratch.clear();
-        self.read(place.offset, place.bytes as usize, scratch)?;
-        let record = Record::decode(self.address(place.offset), scratch);
+        self.append_record(place, scratch)
+    }
+
+    /// Appends the record at a place to `out`, and answers it.
+    ///
+    /// # Errors
+    /// If the disk fails, or there is no such record.
+    pub(crate) fn append_record<'a>(
+        &self,
+        place: RecordPlace,
+        out: &'a mut Vec<u8>,
+    ) -> Result<Record<'a>, StoreError> {
+        let before = out.len();
+        self.read(place.offset, place.bytes as usize, out)?;
+        let bytes = out.get(before..).unwrap_or_default();
+        let record = Record::decode(self.address(place.offset), bytes);
         record.ok_or_else(|| self.damaged(place.offset, "there is no record, or a damaged one"))
     }
 
@@ -346,6 +360,33 @@ impl Segment {
             }
         }
         Header::decode(&bytes).ok_or_else(|| self.damaged(offset, "there is no record"))
+    }
+
+    /// Whether the record at an offset, whose header this is, has a key.
+    ///
+    /// # Errors
+    /// If the disk fails, or the segment is shorter.
+    #[inline]
+    pub(crate) fn has_key(
+        &self,
+        offset: u64,
+        header: &Header,
+        key: &[u8],
+    ) -> Result<bool, StoreError> {
+        if header.key_bytes as usize != key.len() {
+            return Ok(false);
+        }
+        let begin = offset + HEADER_BYTES as u64;
+        match &self.bytes {
+            Bytes::Mapped(file) if begin + key.len() as u64 <= file.len() => {
+                Ok(file.equals(begin, key))
+            }
+            _ => {
+                let mut found = Vec::with_capacity(key.len());
+                self.read(begin, key.len(), &mut found)?;
+                Ok(found == key)
+            }
+        }
     }
 
     /// Shows the records from the first on, a whole group at a time, until something else comes or

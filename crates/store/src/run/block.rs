@@ -5,7 +5,7 @@ use entresol_base::checksum;
 
 use crate::entry::{Entry, Expiry, RunNumber, Value};
 
-use super::bytes::{common_prefix, push_varint, u32_at};
+use super::bytes::{common_prefix, head_of, push_varint, u32_at};
 
 /// Every block is whole pages of so many bytes.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -266,19 +266,6 @@ impl BlockBuilder {
         self.entries = 0;
         self.common = 0;
     }
-}
-
-/// The first eight bytes of a key as a number that sorts as they do; what is missing counts as 0.
-#[inline]
-pub(super) fn head_of(key: &[u8]) -> u64 {
-    if let Some(chunk) = key.first_chunk() {
-        return u64::from_be_bytes(*chunk);
-    }
-    let mut chunk = [0; 8];
-    for (to, from) in chunk.iter_mut().zip(key) {
-        *to = *from;
-    }
-    u64::from_be_bytes(chunk)
 }
 
 /// A short key that is not below `last` and, with all versions it can have, below `next`; none if

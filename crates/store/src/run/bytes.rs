@@ -13,6 +13,19 @@ pub(super) fn push_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// The first eight bytes of a key as a number that sorts as they do; what is missing counts as 0.
+#[inline]
+pub(crate) fn head_of(key: &[u8]) -> u64 {
+    if let Some(chunk) = key.first_chunk() {
+        return u64::from_be_bytes(*chunk);
+    }
+    let mut chunk = [0; 8];
+    for (to, from) in chunk.iter_mut().zip(key) {
+        *to = *from;
+    }
+    u64::from_be_bytes(chunk)
+}
+
 /// The two bytes at `at`, as a number.
 #[inline]
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -118,7 +131,7 @@ impl<'a> Reader<'a> {
 
 /// How many bytes `a` and `b` have in common at their beginnings.
 #[inline]
-pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let words = a.chunks_exact(8).zip(b.chunks_exact(8));
     let mut at = 0;
     for (left, right) in words {

@@ -7,9 +7,9 @@ use crate::entry::{Expiry, RecordPlace, SegmentNumber, Value};
 
 use super::block::{
     APART, BlockKind, Body, CHILD, CRC_BYTES, Child, EXPIRES, GONE, HEAD_BYTES, INLINE, PAGE_BYTES,
-    RESTART_BYTES, RESTART_ENTRIES, WHAT, head_of,
+    RESTART_BYTES, RESTART_ENTRIES, WHAT,
 };
-use super::bytes::{Reader, common_prefix, u16_at, u32_at, u64_at};
+use super::bytes::{Reader, common_prefix, head_of, u16_at, u32_at, u64_at};
 
 /// What is sought: the first entry at or behind a key and sequence.
 #[derive(Debug, Clone, Copy)]

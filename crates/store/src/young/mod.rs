@@ -1,28 +1,32 @@
 //! The youngest data: generations of segments, and what finds their records.
 //!
-//! A generation has one index for each `Kvs`, a tree keyed by (key, descending sequence number)
-//! whose slots lead to records in the segments. It only grows; when its data are frozen it goes as
-//! a whole.
+//! A generation has a [`table`] from keys to their newest records, and for who walks over keys a
+//! tree for each `Kvs` ([`ordered`]). It only grows; when its data are frozen it goes as a whole.
 
-use std::cell::Cell;
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::sync::{Arc, OnceLock};
 
 use entresol_base::sync::RwLock;
-use entresol_index::keys::{Outside, Records};
-use entresol_index::{Direction, Flow, Index, IndexError, Pool, PoolOptions, SvTree};
-use entresol_media::Direct;
+use entresol_index::{Direction, Flow};
 
 use crate::StoreError;
+use crate::entries::NameHasher;
 use crate::entry::{Expiry, KvsId, RecordPlace, Sequence};
 use crate::log::record::{Draft, HEADER_BYTES, Header, Kind};
-use crate::log::segment::Segment;
+use crate::log::segment::{FIRST_RECORD, Segment};
 use crate::prefixes::Prefixes;
 use crate::run::bytes::u32_at;
+use ordered::Ordered;
+use table::Table;
 
 pub(crate) mod key;
+mod ordered;
+mod sorted;
+mod table;
 
 /// The most segments of a generation.
 pub(crate) const SEGMENTS_MAX: usize = 1 << 12;
@@ -31,26 +35,38 @@ pub(crate) const SEGMENTS_MAX: usize = 1 << 12;
 /// least 24 bytes, a slot and its share of the leaf, the guide and the records of lows less.
 const INDEX_RESERVE: u64 = 4;
 const INDEX_RESERVE_MIN: u64 = 64 << 20;
-
-type Tree = SvTree<Direct, Outside<Keys>>;
-
-/// The keys of a tree, in the records of segments.
-#[derive(Debug, Clone)]
-struct Keys(Arc<Segments>);
+/// A table's is more: a group of writes of any size must find room.
+const TABLE_RESERVE_MIN: u64 = 1 << 30;
+/// Words of a bit for each number that a `Kvs` can have.
+const KVS_WORDS: usize = (1 << 16) / 64;
 
 /// The segments of a generation, by their places in it.
 #[derive(Debug)]
 pub(crate) struct Segments(Box<[OnceLock<Arc<Segment>>]>);
 
+/// A place between two records, where one begins or is going to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    segment: usize,
+    offset: u64,
+    /// The number of the record that begins there.
+    next: Sequence,
+}
+
 /// A generation.
 #[derive(Debug)]
 pub(crate) struct Generation {
     segments: Arc<Segments>,
-    trees: RwLock<BTreeMap<KvsId, Arc<Tree>>>,
-    /// What the trees lie in.
-    pools: RwLock<Vec<(KvsId, Arc<Pool<Direct>>)>>,
+    hasher: NameHasher,
+    /// Made when the first key comes.
+    table: OnceLock<Table>,
+    ordered: Ordered,
     prefixes: RwLock<BTreeMap<KvsId, Arc<Prefixes>>>,
-    reserve_bytes: u64,
+    has_prefixes: AtomicBool,
+    /// A bit for each `Kvs` that has records.
+    kvs: Box<[AtomicU64]>,
+    first: Sequence,
+    bytes: u64,
 }
 
 /// A version that was found.
@@ -62,9 +78,10 @@ pub(crate) struct Found {
     pub(crate) value: Option<RecordPlace>,
 }
 
-thread_local! {
-    static PLAIN: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-    static ENCODED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+impl Place {
+    fn first(next: Sequence) -> Place {
+        Place { segment: 0, offset: FIRST_RECORD, next }
+    }
 }
 
 impl Segments {
@@ -77,57 +94,72 @@ impl Segments {
         self.0.iter().map_while(OnceLock::get)
     }
 
-    fn at(&self, word: u64) -> Result<(&Segment, u64), IndexError> {
+    /// The segment that a word of an index leads to, and where in it.
+    #[inline]
+    fn at(&self, word: u64) -> Result<(&Segment, u64), StoreError> {
         let segment = self.0.get((word >> 32) as usize).and_then(OnceLock::get);
         match segment {
             Some(segment) => Ok((segment, word & u64::from(u32::MAX))),
-            None => Err(outside(word, "no such segment")),
+            None => Err(StoreError::NoSegment { number: word >> 32 }),
         }
     }
 
-    fn header(&self, word: u64) -> Result<(&Segment, u64, Header), IndexError> {
+    #[inline]
+    fn header(&self, word: u64) -> Result<(&Segment, u64, Header), StoreError> {
         let (segment, offset) = self.at(word)?;
-        let header = segment.header(offset);
-        header.map(|it| (segment, offset, it)).map_err(|error| outside(word, &error.to_string()))
-    }
-}
-
-fn outside(word: u64, what: &str) -> IndexError {
-    IndexError::Damaged { offset: word, what: what.to_owned() }
-}
-
-impl Records for Keys {
-    fn key(&self, record: u64, out: &mut Vec<u8>) -> Result<(), IndexError> {
-        let (segment, offset, header) = self.0.header(record)?;
-        // Taken out and put back: in a simulated world threads share it.
-        let mut plain = PLAIN.take();
-        plain.clear();
-        let at = offset + HEADER_BYTES as u64;
-        let read = segment.read(at, header.key_bytes as usize, &mut plain);
-        key::append(&plain, header.sequence, out);
-        PLAIN.set(plain);
-        read.map_err(|error| outside(record, &error.to_string()))
+        Ok((segment, offset, segment.header(offset)?))
     }
 
-    fn compare(&self, record: u64, key: &[u8]) -> Result<Ordering, IndexError> {
-        let mut own = ENCODED.take();
-        own.clear();
-        let order = Records::key(self, record, &mut own).map(|()| own.as_slice().cmp(key));
-        ENCODED.set(own);
-        order
+    /// The word of the record at a place, its segment and its header, if its number is not above
+    /// `last`, which counts; the place moves behind it.
+    fn next(
+        &self,
+        at: &mut Place,
+        last: Sequence,
+    ) -> Result<Option<(u64, &Segment, Header)>, StoreError> {
+        while at.next <= last {
+            let Some(segment) = self.0.get(at.segment).and_then(OnceLock::get) else { break };
+            let header = segment.header(at.offset)?;
+            if header.kind == Kind::Seal {
+                (at.segment, at.offset) = (at.segment + 1, FIRST_RECORD);
+                continue;
+            }
+            if header.sequence != at.next {
+                return Err(segment.damaged(at.offset, "the log's numbers do not go on here"));
+            }
+            let word = (at.segment as u64) << 32 | at.offset;
+            at.offset += header.bytes();
+            at.next = Sequence(at.next.0 + 1);
+            return Ok(Some((word, segment, header)));
+        }
+        Ok(None)
     }
 }
 
 impl Generation {
-    /// A generation without segments, of which it may get so many bytes.
-    pub(crate) fn new(bytes: u64) -> Generation {
+    /// A generation without segments, of which it may get so many bytes; its first write is going
+    /// to be `first`.
+    pub(crate) fn new(bytes: u64, first: Sequence) -> Generation {
+        let segments = Arc::new(Segments::new());
+        let reserve_bytes = (bytes * INDEX_RESERVE).max(INDEX_RESERVE_MIN);
         Generation {
-            segments: Arc::new(Segments::new()),
-            trees: RwLock::default(),
-            pools: RwLock::default(),
+            hasher: NameHasher::new(),
+            table: OnceLock::new(),
+            ordered: Ordered::new(segments.clone(), first, reserve_bytes),
+            segments,
             prefixes: RwLock::default(),
-            reserve_bytes: (bytes * INDEX_RESERVE).max(INDEX_RESERVE_MIN),
+            has_prefixes: AtomicBool::new(false),
+            kvs: (0..KVS_WORDS).map(|_| AtomicU64::new(0)).collect(),
+            first,
+            bytes,
         }
+    }
+
+    /// The one that follows this one.
+    pub(crate) fn next(&self, bytes: u64, first: Sequence) -> Generation {
+        let next = Generation::new(bytes, first);
+        next.ordered.follow(&self.ordered);
+        next
     }
 
     /// Its segments.
@@ -144,41 +176,31 @@ impl Generation {
 
     /// The `Kvs` that have data here.
     pub(crate) fn kvs(&self) -> Vec<KvsId> {
-        let mut all: Vec<KvsId> = self.trees.read().keys().copied().collect();
-        all.extend(self.prefixes.read().keys());
-        all.sort_unstable();
-        all.dedup();
-        all
+        let words = self.kvs.iter().map(|word| word.load(Acquire)).enumerate();
+        let bits = words.flat_map(|(number, word)| {
+            let bits = (0..64).filter(move |bit| word >> bit & 1 == 1);
+            bits.map(move |bit| KvsId(number as u32 * 64 + bit))
+        });
+        bits.collect()
     }
 
-    /// The bytes of the indexes, or of that of one `Kvs`.
-    pub(crate) fn index_bytes(&self, of: Option<KvsId>) -> u64 {
-        let pools = self.pools.read();
-        let pools = pools.iter().filter(|(kvs, _)| of.is_none_or(|of| of == *kvs));
-        pools.map(|(_, pool)| pool.region().len() - pool.free_chunk_bytes()).sum()
+    /// The bytes of the indexes.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.table.get().map_or(0, Table::bytes) + self.ordered.bytes()
     }
 
-    fn tree(&self, kvs: KvsId) -> Option<Arc<Tree>> {
-        self.trees.read().get(&kvs).cloned()
-    }
-
-    fn tree_or_new(&self, kvs: KvsId) -> Result<Arc<Tree>, StoreError> {
-        if let Some(tree) = self.tree(kvs) {
-            return Ok(tree);
+    fn table(&self) -> Result<&Table, StoreError> {
+        if let Some(table) = self.table.get() {
+            return Ok(table);
         }
-        let mut trees = self.trees.write();
-        if let Some(tree) = trees.get(&kvs) {
-            return Ok(tree.clone());
-        }
-        let region = Direct::anonymous(self.reserve_bytes, false)?;
-        let pool = Arc::new(Pool::create(Arc::new(region), PoolOptions::default())?);
-        let tree = Arc::new(SvTree::open_with(&pool, 0, Outside(Keys(self.segments.clone())))?);
-        trees.insert(kvs, tree.clone());
-        self.pools.write().push((kvs, pool));
-        Ok(tree)
+        let reserve = (self.bytes * INDEX_RESERVE).max(TABLE_RESERVE_MIN);
+        let table = Table::new(self.bytes, reserve)?;
+        // Who comes second takes that of the first.
+        Ok(self.table.get_or_init(|| table))
     }
 
-    /// Enters a record that lies at `offset` of the generation's segment `segment`.
+    /// Enters a record that lies at `offset` of the generation's segment `segment`. The caller
+    /// holds the lock of its key, or is the only one there is.
     ///
     /// # Errors
     /// If there is no memory.
@@ -189,23 +211,51 @@ impl Generation {
         segment: u32,
         offset: u64,
     ) -> Result<(), StoreError> {
+        self.note(draft.kvs);
         if draft.kind == Kind::PrefixGone {
             self.prefixes_of(draft.kvs).add(draft.key, sequence);
             return Ok(());
         }
-        let tree = self.tree_or_new(draft.kvs)?;
-        let mut encoded = Vec::with_capacity(draft.key.len() + 10);
-        key::append(draft.key, sequence, &mut encoded);
-        tree.insert(&encoded, u64::from(segment) << 32 | offset)?;
-        Ok(())
+        let hash = self.hasher.hash(draft.kvs, draft.key);
+        let place = u64::from(segment) << 32 | offset;
+        self.table()?.enter(hash, place, |place| self.is_of(place, draft.kvs, draft.key))
+    }
+
+    fn note(&self, kvs: KvsId) {
+        let (number, bit) = (kvs.0 as usize / 64, 1 << (kvs.0 % 64));
+        if let Some(word) = self.kvs.get(number)
+            && word.load(Relaxed) & bit == 0
+        {
+            word.fetch_or(bit, Release);
+        }
+    }
+
+    /// What a writer does when what he has entered counts.
+    ///
+    /// # Errors
+    /// If a record is damaged, or there is no memory.
+    #[inline]
+    pub(crate) fn written(&self, last: Sequence) -> Result<(), StoreError> {
+        self.ordered.written(last)
+    }
+
+    #[inline]
+    fn is_of(&self, place: u64, kvs: KvsId, key: &[u8]) -> Result<bool, StoreError> {
+        let (segment, offset, header) = self.segments.header(place)?;
+        Ok(header.kvs == kvs && segment.has_key(offset, &header, key)?)
     }
 
     fn prefixes_of(&self, kvs: KvsId) -> Arc<Prefixes> {
-        self.prefixes.write().entry(kvs).or_default().clone()
+        let prefixes = self.prefixes.write().entry(kvs).or_default().clone();
+        self.has_prefixes.store(true, Release);
+        prefixes
     }
 
     /// The prefixes that are gone in a `Kvs`.
     pub(crate) fn prefixes(&self, kvs: KvsId) -> Option<Arc<Prefixes>> {
+        if !self.has_prefixes.load(Acquire) {
+            return None;
+        }
         self.prefixes.read().get(&kvs).cloned()
     }
 
@@ -219,18 +269,44 @@ impl Generation {
         key: &[u8],
         at: Sequence,
     ) -> Result<Option<Found>, StoreError> {
-        let Some(tree) = self.tree(kvs) else { return Ok(None) };
-        let mut encoded = Vec::with_capacity(key.len() + 10);
-        key::append(key, at, &mut encoded);
-        let of_key = encoded.len() - 8;
-        let mut found = None;
-        tree.range(Bound::Included(&encoded), Direction::Forward, &mut |version, word| {
-            if key::is_version_of(version, &encoded[..of_key]) {
-                found = Some(word);
-            }
+        let Some(table) = self.table.get() else { return Ok(None) };
+        let hash = self.hasher.hash(kvs, key);
+        let Some(word) = table.find(hash, |place| self.is_of(place, kvs, key))? else {
+            return Ok(None);
+        };
+        let newest = self.found(word)?.0;
+        if newest.sequence <= at {
+            return Ok(Some(newest));
+        }
+        self.find_older(kvs, key, at)
+    }
+
+    /// The same where there is a newer version.
+    #[cold]
+    fn find_older(
+        &self,
+        kvs: KvsId,
+        key: &[u8],
+        at: Sequence,
+    ) -> Result<Option<Found>, StoreError> {
+        let (from, mut older) = (Bound::Included((key, at)), None);
+        self.walk(kvs, at, from, Direction::Forward, &mut |found_key, found| {
+            older = (found_key == key).then_some(found);
             Flow::Stop
         })?;
-        found.map(|word| Ok(self.found(word)?.0)).transpose()
+        Ok(older)
+    }
+
+    /// The record that a word of [`Generation::in_order`] leads to; its key is put in `key`.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub(crate) fn record(&self, word: u64, key: &mut Vec<u8>) -> Result<Found, StoreError> {
+        let (found, segment, header) = self.found(word)?;
+        key.clear();
+        let at = u64::from(word as u32) + HEADER_BYTES as u64;
+        segment.read(at, header.key_bytes as usize, key)?;
+        Ok(found)
     }
 
     /// The version that a word of the index leads to, and the segment and header of its record.
@@ -250,18 +326,18 @@ impl Generation {
     }
 
     /// Shows versions from (key, sequence number) on, or downwards from before it, until `visit`
-    /// stops it.
+    /// stops it: all that counted at a time, and maybe later ones.
     ///
     /// # Errors
     /// If a record is damaged.
     pub(crate) fn walk(
         &self,
         kvs: KvsId,
+        at: Sequence,
         from: Bound<(&[u8], Sequence)>,
         direction: Direction,
         visit: &mut dyn FnMut(&[u8], Found) -> Flow,
     ) -> Result<(), StoreError> {
-        let Some(tree) = self.tree(kvs) else { return Ok(()) };
         let mut encoded = Vec::new();
         let from = from.map(|(key, sequence)| {
             key::append(key, sequence, &mut encoded);
@@ -269,7 +345,7 @@ impl Generation {
         });
         let mut failed = None;
         let mut plain = Vec::new();
-        tree.range(from, direction, &mut |_, word| {
+        self.ordered.walk(kvs, at, from, direction, &mut |word| {
             let shown = self.found(word).and_then(|(found, segment, header)| {
                 plain.clear();
                 let at = self.segments.at(word)?.1 + HEADER_BYTES as u64;
