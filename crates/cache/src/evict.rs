@@ -5,7 +5,7 @@
 //! in the order of their age and the merged one joins the queue's end, so that the queue is a clock
 //! whose hand passes every item, halving its frequency.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use entresol_base::Seconds;
 use entresol_media::{Access, AccountHandle, IoBuffer};
@@ -235,6 +235,8 @@ impl Shared {
                 visit(hash, location, head);
             }
         }
+        // Whoever declared a record dead that was passed by is done with the segment.
+        fence(Ordering::Acquire);
     }
 
     fn drop_item(&self, hash: u64, location: u64, head: &Head, now: Seconds, tally: &mut Tally) {
@@ -251,8 +253,7 @@ impl Shared {
             tally.evicted += 1;
             tally.evicted_unread += unread;
         }
-        self.retire(location, &head_now);
-        pair.remove(&found);
+        self.retire(location, &head_now, || pair.remove(&found));
     }
 
     fn book(&self, tally: &Tally) {
@@ -379,8 +380,8 @@ impl Shared {
         }
         let bytes = self.carry(location, &head, keep.target, keep.values, account);
         let Some((new_location, bytes)) = bytes else { return false };
-        self.retire(location, &head);
-        pair.replace(&found, new_location, found.heat().cooled());
+        let heat = found.heat().cooled();
+        self.retire(location, &head, || pair.replace(&found, new_location, heat));
         tally.merged += 1;
         tally.merged_bytes += bytes;
         true

@@ -2,12 +2,13 @@
 //! and linear hashing, so that the table grows and shrinks a bucket at a time at a constant load.
 //!
 //! A bucket is 64 bytes: a header word (bit 0 lock, upper half version) and seven slot words
-//! (16 bits of tag, 8 of heat, 40 of location plus one; zero is empty).
+//! (16 bits of tag, 8 of heat, 40 of location plus one). A slot without a location is free.
 //!
 //! Who may touch what, when:
 //! 1. Slots and headers are written only under the bucket's lock bit, but for a slot's byte of
 //!    heat: readers store it at will, and if the slot has just come to name another item, that one
-//!    is a little warmer or colder than it should be. A writer that needs two buckets locks the
+//!    is a little warmer or colder than it should be, and if it has just been emptied, the heat is
+//!    left behind in it: a free slot is not always zero. A writer that needs two buckets locks the
 //!    lower one first. Replacing what a slot names, or emptying it, takes its bucket's lock;
 //!    inserting a key takes the locks of both of the key's buckets, and so does whoever relies on
 //!    a key's absence.
@@ -170,6 +171,12 @@ fn tag_of(hash: u64) -> u64 {
 #[inline(always)]
 fn location_of(word: u64) -> u64 {
     (word & LOCATION_MASK).wrapping_sub(1)
+}
+
+/// Whether a slot names nothing, whatever its heat.
+#[inline(always)]
+fn is_free(word: u64) -> bool {
+    word & LOCATION_MASK == 0
 }
 
 #[inline(always)]
@@ -445,13 +452,13 @@ impl Index {
     fn free_slot(&self, bucket: u64) -> Option<u64> {
         let line = self.table.load_line(bucket * BUCKET_BYTES);
         (1..=SLOTS)
-            .find(|slot| line[*slot] == 0)
+            .find(|slot| is_free(line[*slot]))
             .map(|slot| bucket * BUCKET_BYTES + slot as u64 * 8)
     }
 
     fn used_slots(&self, bucket: u64) -> usize {
         let line = self.table.load_line(bucket * BUCKET_BYTES);
-        line[1..].iter().map(|word| usize::from(*word != 0)).sum()
+        line[1..].iter().filter(|word| !is_free(**word)).count()
     }
 
     fn fetch_records(&self, bucket: u64, fetch: &impl Fn(u64)) {
@@ -481,7 +488,7 @@ impl Index {
             for slot in 1..=SLOTS as u64 {
                 let at = bucket * BUCKET_BYTES + slot * 8;
                 let word = self.table.load_u64(at, Ordering::Acquire);
-                if word == 0 {
+                if is_free(word) {
                     return self.carry_out(&steps, next, rehash);
                 }
                 let other = other_bucket(rehash(location_of(word)), bucket, n);
@@ -524,7 +531,7 @@ impl Index {
         rehash: &impl Fn(u64) -> u64,
     ) -> bool {
         let current = self.table.load_u64(from_at, Ordering::Relaxed);
-        if current == 0 || location_of(current) != location_of(word) {
+        if is_free(current) || location_of(current) != location_of(word) {
             return false;
         }
         // Under the lock the record is whole, so this hash is the item's own.
@@ -556,11 +563,11 @@ impl Index {
         self.begin_life(new, growth.trims);
         let mut line = self.table.load_line(old * BUCKET_BYTES);
         for word in &mut line[1..] {
-            if *word != 0 && !moves_to(rehash(location_of(*word)), old, new, n) {
+            if !is_free(*word) && !moves_to(rehash(location_of(*word)), old, new, n) {
                 *word = 0;
             }
         }
-        let moving = || line.iter().enumerate().skip(1).filter(|(_, word)| **word != 0);
+        let moving = || line.iter().enumerate().skip(1).filter(|(_, word)| !is_free(**word));
         for (slot, word) in moving() {
             self.change(new * BUCKET_BYTES + slot as u64 * 8, *word);
         }
@@ -584,16 +591,16 @@ impl Index {
         self.lock_both(buddy, last);
         let line = self.table.load_line(last * BUCKET_BYTES);
         let room =
-            self.table.load_line(buddy * BUCKET_BYTES)[1..].iter().filter(|w| **w == 0).count();
-        let fits = line.iter().skip(1).filter(|word| **word != 0).count() <= room;
+            self.table.load_line(buddy * BUCKET_BYTES)[1..].iter().filter(|w| is_free(**w)).count();
+        let fits = line.iter().skip(1).filter(|word| !is_free(**word)).count() <= room;
         if fits {
-            for word in line.iter().skip(1).filter(|word| **word != 0) {
+            for word in line.iter().skip(1).filter(|word| !is_free(**word)) {
                 if let Some(free) = self.free_slot(buddy) {
                     self.change(free, *word);
                 }
             }
             self.buckets.store(last, Ordering::Release);
-            for slot in (1..=SLOTS).filter(|slot| line[*slot] != 0) {
+            for slot in (1..=SLOTS).filter(|slot| !is_free(line[*slot])) {
                 self.change(last * BUCKET_BYTES + slot as u64 * 8, 0);
             }
         }
@@ -701,9 +708,9 @@ impl One<'_> {
         &self.found
     }
 
-    /// Names a new location in the slot, and unlocks.
+    /// Names a new location in the slot.
     #[inline]
-    pub(crate) fn replace(self, location: u64) {
+    pub(crate) fn replace(&self, location: u64) {
         let heat = self.found.heat().inherited();
         self.index.change(self.found.at, word_of(self.hash, location, heat));
     }
@@ -775,7 +782,8 @@ impl Pair<'_> {
         for bucket in [self.first, self.second] {
             let bucket_at = bucket * BUCKET_BYTES;
             let line = self.index.table.load_line(bucket_at);
-            for (slot, word) in line.iter().enumerate().skip(1).filter(|(_, word)| **word != 0) {
+            for (slot, word) in line.iter().enumerate().skip(1).filter(|(_, word)| !is_free(**word))
+            {
                 let at = bucket_at + slot as u64 * 8;
                 let found = Found { at, header: line[0], word: *word };
                 if coldest.is_none_or(|c| found.heat().frequency() < c.heat().frequency()) {
@@ -790,5 +798,29 @@ impl Pair<'_> {
 impl Drop for Pair<'_> {
     fn drop(&mut self) {
         self.index.unlock_both(self.first, self.second);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reader that was slow stores its heat into slots that were emptied meanwhile.
+    #[test]
+    fn heat_that_comes_late_takes_no_slot_and_names_no_record() {
+        let index = Index::new(BUCKETS_MIN * BUCKET_BYTES, false).unwrap();
+        let hash = 7;
+        let all = 1..=2 * SLOTS as u64;
+        let insert = |location| index.lock(hash).insert(location, Heat::NEW);
+        assert!(all.clone().all(insert) && !insert(99), "both buckets are full");
+        for location in all.clone() {
+            let pair = index.lock(hash);
+            let found = pair.find_location(location).unwrap();
+            pair.remove(&found);
+            index.set_heat(&found, Heat(77));
+        }
+        assert!(index.lock(hash).coldest().is_none());
+        assert!(all.clone().all(insert) && !insert(99), "all slots can be used again");
+        assert!(all.clone().all(|location| index.lock(hash).find_location(location).is_some()));
     }
 }

@@ -157,7 +157,8 @@ impl Head {
     /// Rewrites the second word under the bucket's lock: sets and clears marks, keeps the time.
     pub(crate) fn set_marks(&self, arena: &Direct, set: u32, clear: u32) {
         let word = arena.load_u32(self.at + 4, Ordering::Relaxed);
-        arena.store_u32(self.at + 4, (word & !clear) | set, Ordering::Relaxed);
+        // Released, since what comes before the mark of a dead record must be seen with it.
+        arena.store_u32(self.at + 4, (word & !clear) | set, Ordering::Release);
     }
 
     /// Notes an access at `now`, under the bucket's lock.

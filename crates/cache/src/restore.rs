@@ -337,8 +337,7 @@ impl Shared {
                 if segment.sequence.load(Ordering::SeqCst) >= sequence {
                     return false;
                 }
-                self.retire(other, &self.head(other));
-                pair.remove(&found);
+                self.retire(other, &self.head(other), || pair.remove(&found));
                 self.index.count(-1);
             }
             if pair.insert(location, Heat::NEW) {

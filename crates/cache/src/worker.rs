@@ -317,8 +317,7 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         let pair = shared.index.lock(hash.0);
         if let Some(found) = pair.find_location(location) {
-            shared.retire(location, &shared.head(location));
-            pair.remove(&found);
+            shared.retire(location, &shared.head(location), || pair.remove(&found));
             self.uncounted_items -= 1;
         }
     }

@@ -330,9 +330,7 @@ impl Worker {
                 {
                     return Deleted::Exists;
                 }
-                let hole = shared.retire(found.location(), head);
-                pair.remove(found);
-                hole
+                shared.retire(found.location(), head, || pair.remove(found))
             }
         };
         drop(pair);
@@ -420,8 +418,7 @@ impl Worker {
             let meta = shared.meta(&found, &head, now);
             let new = match expiry {
                 Expiry::Immediately => {
-                    shared.retire(found.location(), &head);
-                    pair.remove(&found);
+                    shared.retire(found.location(), &head, || pair.remove(&found));
                     self.uncounted_items -= 1;
                     return Some(meta);
                 }
@@ -491,8 +488,7 @@ impl Worker {
             ValueAt::Memory | ValueAt::Pmem { .. } => {
                 if value.checksum().is_some_and(|expected| crc32c(&self.scratch) != expected) {
                     count(&self.counters.damaged, 1);
-                    shared.retire(location, &head);
-                    pair.remove(&found);
+                    shared.retire(location, &head, || pair.remove(&found));
                     self.uncounted_items -= 1;
                     return Old::Absent;
                 }
@@ -601,8 +597,9 @@ impl Shared {
             return match self.may_replace(&seen, record, place, condition) {
                 Err(refused) => refused,
                 Ok(_) => {
-                    let hole = self.retire(one.found().location(), &head);
-                    one.replace(location);
+                    let old = one.found().location();
+                    let hole = self.retire(old, &head, || one.replace(location));
+                    drop(one);
                     self.finish_replacing(shard, place, hole);
                     Published::Replaced { cas }
                 }
@@ -614,8 +611,9 @@ impl Shared {
             match self.may_replace(&seen, record, place, condition) {
                 Err(refused) => return refused,
                 Ok(Some((found, head))) => {
-                    let hole = self.retire(found.location(), &head);
-                    pair.replace(&found, location, found.heat().inherited());
+                    let heat = found.heat().inherited();
+                    let replace = || pair.replace(&found, location, heat);
+                    let hole = self.retire(found.location(), &head, replace);
                     drop(pair);
                     self.finish_replacing(shard, place, hole);
                     return Published::Replaced { cas };
@@ -675,8 +673,8 @@ impl Shared {
         }
         let pair = self.index.lock(hash.0);
         if let Some(found) = pair.coldest() {
-            self.retire(found.location(), &self.head(found.location()));
-            pair.remove(&found);
+            let head = self.head(found.location());
+            self.retire(found.location(), &head, || pair.remove(&found));
             self.index.count(-1);
             count_shared(&self.counters.displaced_out, 1);
         }
@@ -759,19 +757,23 @@ impl Shared {
         }
     }
 
-    /// Declares a record dead, under its bucket's lock and before its slot changes. The room that
+    /// Declares a record dead, under its bucket's lock, which `change`s its slot. The room that
     /// it leaves may be used again, unless a client could mistake the next item there for it.
-    pub(crate) fn retire(&self, location: u64, head: &Head) -> Option<Hole> {
+    ///
+    /// The mark comes last: whoever empties the segment passes by a record that bears it, and waits
+    /// for the bucket's lock at any other. Once it is set, the segment may begin another life.
+    pub(crate) fn retire(&self, location: u64, head: &Head, change: impl FnOnce()) -> Option<Hole> {
         let id = self.segment_of(location);
         let segment = self.segments.get(id);
         self.forget_saved(location);
-        head.set_marks(&self.arena, mark::DEAD, 0);
+        change();
         let bytes = head.record_bytes();
         let elsewhere = self.values.is_elsewhere();
         let value_bytes = if elsewhere { head.value_len as u64 } else { 0 };
         segment.remove_live(bytes + value_bytes);
         let reusable = !elsewhere && !head.has(mark::CAS_SEEN);
         let sequence = segment.sequence.load(std::sync::atomic::Ordering::SeqCst);
+        head.set_marks(&self.arena, mark::DEAD, 0);
         reusable.then_some(Hole { at: location * UNIT, bytes, segment: id, sequence })
     }
 
