@@ -287,3 +287,45 @@ fn a_target_that_nobody_disturbs_costs_nobody_anything() {
     assert!(lost / ticks < 0.7 * 0.05, "{} {}", lost / ticks, bench.log());
     assert!(bench.said("slowing others does not help"), "{}", bench.log());
 }
+
+/// A tenant with 500 answers a second shows two or three of them beyond its percentile in half a
+/// second: a thread that was not run for once is all of that.
+const SELDOM: f64 = 0.000_05;
+
+#[test]
+fn one_bad_window_of_a_tenant_that_asks_seldom_slows_nobody() {
+    let mut bench = bench(ours(), vec![critical(1), tenant(2)]);
+    let mut ticks = 0_u32;
+    let ever = ever_slowed(&mut bench, seconds(60), |slowed| {
+        ticks += 1;
+        // 20 ms of every 3 s.
+        let latency = if ticks % 300 < 2 { 6.0 } else { 0.5 };
+        vec![rates(slowed, 1, SELDOM, latency), rates(slowed, 2, 0.5, 1.0)]
+    });
+    assert!(ever.is_empty(), "{ever:?} {}", bench.log());
+}
+
+#[test]
+fn a_tenant_that_asks_seldom_is_protected_and_the_search_for_the_edge_becomes_rare() {
+    let mut bench = bench(ours(), vec![critical(1), tenant(2)]);
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut play = |slowed: &Slowed| {
+        let pressure = 0.5 + 2.0 * share(slowed, 2).min(0.8);
+        // Most answers are quicker than the tail, and some windows have none of it.
+        let latency = pressure * if random.u8(..100) < 4 { 1.0 } else { 0.6 };
+        [rates(slowed, 1, SELDOM, latency), rates(slowed, 2, 0.8, 1.0)].into_iter().collect()
+    };
+    bench.run(seconds(5), |_, slowed| play(slowed));
+    assert!(share(&bench.slowed, 2) < 0.3, "{}", bench.log());
+    bench.run(seconds(55), |_, slowed| play(slowed));
+    let (mut changes, mut over, mut before) = (0, 0, 0.0);
+    bench.run(seconds(60), |_, slowed| {
+        let now = share(slowed, 2);
+        changes += u32::from(now != before);
+        before = now;
+        over += u32::from(now > 0.25);
+        play(slowed)
+    });
+    assert!(changes < 20 && over < 600, "{changes} changes, {over} ticks {}", bench.log());
+    assert!(before > 0.02, "the other one keeps something: {before} {}", bench.log());
+}

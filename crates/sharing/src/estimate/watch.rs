@@ -6,15 +6,18 @@ use crate::window::Window;
 impl WatchSettings {
     /// Whether `window` is enough for this metric.
     pub(crate) fn is_enough(&self, metric: Metric, window: &Window) -> bool {
-        if window.elapsed >= self.longest {
-            return true;
-        }
+        window.elapsed >= self.longest
+            || window.elapsed >= self.shortest && self.has_tail(metric, window)
+    }
+
+    /// Whether `window` has enough in its tail to know it well, however long that took.
+    pub(crate) fn has_tail(&self, metric: Metric, window: &Window) -> bool {
         let beyond = match metric {
             Metric::Throughput => window.operations as f64,
             Metric::Mean => window.latency.count() as f64,
             Metric::Percentile(percent) => window.latency.count() as f64 * (1.0 - percent / 100.0),
         };
-        window.elapsed >= self.shortest && beyond >= self.tail_min as f64
+        beyond >= self.tail_min as f64
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod choose;
 mod deed;
+mod doubt;
 mod hopeless;
 mod slack;
 
@@ -20,6 +21,7 @@ use std::time::Duration;
 use entresol_base::Nanos;
 
 use self::deed::{Deed, Kind};
+use self::doubt::Doubt;
 use self::slack::Slacks;
 use super::patience::Patience;
 use super::{Hands, Policy, Tick, Windows};
@@ -55,6 +57,7 @@ pub(super) struct Qos {
     /// The last step, until it has been judged.
     deed: Option<Deed>,
     culprit: Option<Culprit>,
+    doubt: Doubt,
     /// A larger expense, after experiments that showed nothing.
     expense_factor: f64,
     /// The dominant share that one byte a second takes of each tenant, when last seen moving.
@@ -127,6 +130,7 @@ impl Qos {
             trial: None,
             deed: None,
             culprit: None,
+            doubt: Doubt::default(),
             expense_factor: 1.0,
             share_of_byte: BTreeMap::new(),
             release,
@@ -185,10 +189,14 @@ impl Qos {
         }
         let Some((victim, slack)) = self.worst(tick, &slacks) else { return };
         if slack < 0.0 {
-            self.protect(tick, hands, &slacks, victim);
+            if !self.doubts_miss(tick, victim) {
+                self.protect(tick, hands, &slacks, victim);
+            }
         } else if let Some(culprit) = self.pressed(tick, victim, slack) {
             self.slow(tick, hands, &slacks, (culprit, victim));
-        } else if slack > self.settings.slack_min {
+        } else if slack <= self.settings.slack_min {
+            self.note_kept();
+        } else if !self.doubts_slack(tick, &slacks) {
             self.release_all(tick, hands, &slacks, slack);
         }
     }
@@ -369,12 +377,7 @@ impl Qos {
             return;
         }
         if self.is_adaptive() {
-            // A tenant that leaves half of what it may have has another load than the one that
-            // had to be slowed.
-            let idle = |tenant: &TenantId| {
-                self.windows.use_dominant(*tenant) < 0.5 * hands.throttles.of(*tenant).share_max()
-            };
-            if slowed.iter().all(idle) {
+            if self.is_idle(tick, &slowed, hands.throttles) {
                 self.release.reset();
             }
             if !self.release.is_over(tick.now) {
