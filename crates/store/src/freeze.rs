@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use entresol_base::thread;
 
 use crate::StoreError;
+use crate::background::Bill;
 use crate::entry::{Entry, KvsId, RunNumber, SegmentNumber, Sequence, Value};
 use crate::kvdb::Inner;
 use crate::log::segment;
@@ -61,6 +62,7 @@ fn freeze_kvs(
     for (prefix, sequence) in prefixes.iter().flat_map(|prefixes| prefixes.all()) {
         writer.push_prefix_gone(&prefix, sequence)?;
     }
+    let mut bill = Bill::new(inner, is_urgent);
     let (mut key, mut before, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
     for word in generation.in_order(kvs, last)? {
         let found = generation.record(word, &mut key)?;
@@ -71,13 +73,22 @@ fn freeze_kvs(
         let gone = prefixes.as_ref().and_then(|it| it.covering(&key, Sequence::MAX));
         if gone.is_none_or(|gone| gone <= found.sequence) {
             push(&mut writer, generation, &key, found, inline_bytes, &mut bytes)?;
+            bill.written_up_to(writer.bytes());
         }
         std::mem::swap(&mut key, &mut before);
     }
     writer.finish()?;
     let run = Frozen::open(&inner.directory, number, &inner.pages)?;
     inner.counters.freeze.fetch_add(run.run.summary().file_bytes, Relaxed);
+    bill.written_up_to(run.run.summary().file_bytes);
+    bill.settle();
     Ok(Some(run))
+}
+
+/// Whether freezing may wait for nobody: writers soon have to wait for it, or somebody does.
+fn is_urgent(inner: &Inner) -> bool {
+    let waiting = inner.work.waiting() * 2;
+    waiting > inner.options.generations_waiting_max as usize || inner.background.is_awaited()
 }
 
 fn push(

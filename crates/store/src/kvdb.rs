@@ -16,6 +16,7 @@ use entresol_base::{Clock, Seconds, SystemClock};
 use entresol_media::directory::DirectoryLock;
 use entresol_media::{Directory, LocalDirectory};
 
+use crate::background::Background;
 use crate::entries::Entries;
 use crate::entry::{KvsId, RunNumber, SegmentNumber, Sequence};
 use crate::failure::Failure;
@@ -100,6 +101,7 @@ pub(crate) struct Inner {
     /// `Kvs` that were dropped since the store was opened, a bit for each number.
     dropped: Box<[AtomicU64]>,
     pub(crate) work: Arc<Work>,
+    pub(crate) background: Background,
     pub(crate) failure: Arc<Failure>,
     pub(crate) counters: Counters,
     /// `Kvs` that are damaged so that they cannot be opened: what they have is left as it is.
@@ -472,6 +474,7 @@ impl Opening {
             transactions: Transactions::default(),
             dropped: (0..KVS_NUMBERS / 64).map(|_| AtomicU64::new(0)).collect(),
             work,
+            background: Background::default(),
             failure,
             counters: Counters::default(),
             unreadable,
@@ -586,6 +589,7 @@ impl Inner {
     /// # Errors
     /// If the disk fails, or has no room.
     pub(crate) fn freeze_all(&self, go_on: &mut dyn FnMut() -> bool) -> Result<bool, StoreError> {
+        let _awaited = self.background.await_freezing();
         let last = self.log()?.close_generation()?;
         self.work.tell();
         let (before, _) = self.work.attempts();

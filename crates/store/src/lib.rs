@@ -5,6 +5,7 @@
 //! points into the segments for large ones. Runs are merged as they age.
 #![forbid(unsafe_code)]
 
+mod background;
 mod batch;
 mod check;
 mod checkpoint;

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use entresol_index::Direction;
 
 use crate::StoreError;
+use crate::background::Bill;
 use crate::cursor::merged::{Merged, Taken};
 use crate::cursor::source::Source;
 use crate::entry::{Entry, Expiry, KvsId, RunNumber, SegmentNumber, Sequence, Value};
@@ -28,6 +29,8 @@ mod values;
 
 /// So many runs of like size are merged.
 const LIKE_MIN: usize = 4;
+/// With so many runs of a `Kvs` merging waits for nobody.
+const RUNS_URGENT: usize = 16;
 /// Of a segment with fewer live bytes in a hundred the values are moved.
 const LIVE_PERCENT_MIN: u64 = 70;
 /// Dead bytes that are not worth a merge.
@@ -129,9 +132,7 @@ fn plan(inner: &Inner, view: &View) -> Option<Plan> {
         let moved = if is_all { mostly_dead(view) } else { BTreeSet::new() };
         return Some(Plan { kvs, runs, moved });
     }
-    let live: u64 = live_segments(view).values().sum();
-    let held: u64 = view.segments.values().map(|segment| segment.len()).sum();
-    if held < DEAD_BYTES_MIN + (live as f64 * amplification) as u64 {
+    if !is_over_bound(view, amplification) {
         return None;
     }
     let moved = mostly_dead(view);
@@ -140,6 +141,20 @@ fn plan(inner: &Inner, view: &View) -> Option<Plan> {
         return None;
     }
     Some(Plan { kvs: *most.0, runs: 0..most.1.len(), moved })
+}
+
+/// Whether more is dead in the segments than space amplification allows.
+fn is_over_bound(view: &View, amplification: f64) -> bool {
+    let live: u64 = live_segments(view).values().sum();
+    let held: u64 = view.segments.values().map(|segment| segment.len()).sum();
+    held >= DEAD_BYTES_MIN + (live as f64 * amplification) as u64
+}
+
+/// Whether merging may wait for nobody: too much is dead, or readers have too many runs to look at.
+fn is_urgent(inner: &Inner) -> bool {
+    let view = inner.current.get();
+    is_over_bound(&view, inner.options.space_amplification_max)
+        || view.runs.values().any(|runs| runs.len() >= RUNS_URGENT)
 }
 
 /// Which runs to merge, by their sizes, the newest first.
@@ -194,12 +209,7 @@ fn merge(
         let manifest = &mut *inner.manifest.lock();
         manifest.take_run()
     };
-    let mut writer = RunWriter::create(&inner.directory, number, plan.kvs, RunOptions::default())?;
-    if !has_oldest {
-        for (prefix, sequence) in old.iter().flat_map(|run| run.prefixes.all()) {
-            writer.push_prefix_gone(&prefix, sequence)?;
-        }
-    }
+    let mut writer = begin_run(inner, number, plan.kvs, if has_oldest { &[] } else { old })?;
     let parts = old.iter().map(|run| {
         let source = Source::run(&run.run, Sequence::MAX, Direction::Forward);
         (source, Some(run.prefixes.clone()))
@@ -207,6 +217,8 @@ fn merge(
     let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);
     merged.seek(None)?;
     let mut values = ValueWriter::new(inner, plan.kvs);
+    let mut bill = Bill::new(inner, is_urgent);
+    let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
     let keys: u64 = old.iter().map(|run| run.run.summary().keys).sum();
     let mut taken = 0;
     while let Some(Taken { version, is_gone }) = merged.take()? {
@@ -214,6 +226,10 @@ fn merge(
         let is_time = taken % KEYS_BETWEEN_QUESTIONS == 0;
         if inner.work.is_over() || is_time && !go_on(taken as f64 / keys.max(1) as f64) {
             return Ok(false);
+        }
+        if is_time {
+            bill.read_up_to(read * taken / keys.max(1) + values.bytes());
+            bill.written_up_to(writer.bytes() + values.bytes());
         }
         taken += 1;
         let Version { sequence, mut expiry, value } = version;
@@ -241,12 +257,28 @@ fn merge(
     writer.finish()?;
     inner.directory.sync()?;
     let run = Frozen::open(&inner.directory, number, &inner.pages)?;
-    let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
+    bill.read_up_to(read + moved);
+    bill.written_up_to(run.run.summary().file_bytes + moved);
+    bill.settle();
     inner.counters.merge_read.fetch_add(read + moved, Relaxed);
     inner.counters.moved.fetch_add(moved, Relaxed);
     inner.counters.merge.fetch_add(run.run.summary().file_bytes, Relaxed);
     install(inner, plan.kvs, old, run, segments)?;
     Ok(true)
+}
+
+/// Begins a run, with the prefixes of others that are gone.
+fn begin_run(
+    inner: &Inner,
+    number: RunNumber,
+    kvs: KvsId,
+    prefixes_of: &[Frozen],
+) -> Result<RunWriter, StoreError> {
+    let mut writer = RunWriter::create(&inner.directory, number, kvs, RunOptions::default())?;
+    for (prefix, sequence) in prefixes_of.iter().flat_map(|run| run.prefixes.all()) {
+        writer.push_prefix_gone(&prefix, sequence)?;
+    }
+    Ok(writer)
 }
 
 /// Whether a transaction may have to notice what is in runs. Those that begin later see all of it.

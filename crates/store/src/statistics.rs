@@ -142,6 +142,8 @@ pub struct StallStatistics {
     pub wall: Stall,
     /// For a sync, by the callers of `sync`.
     pub sync: Stall,
+    /// Freezing and merging, for the share of the medium that their account has.
+    pub background: Stall,
     /// Segments that were made while a writer waited, since none was there ahead.
     pub segments_made_late: u64,
 }
@@ -221,6 +223,7 @@ pub(crate) struct Counters {
     pub(crate) slope: StallCount,
     pub(crate) wall: StallCount,
     pub(crate) sync: StallCount,
+    pub(crate) background: StallCount,
 }
 
 impl Kvdb {
@@ -267,6 +270,7 @@ impl Kvdb {
             slope: counters.slope.get(),
             wall: counters.wall.get(),
             sync: counters.sync.get(),
+            background: counters.background.get(),
             segments_made_late: log.made_late,
         };
         let debt = debt(&view, &kvs, inner.transactions.count());

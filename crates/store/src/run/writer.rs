@@ -131,6 +131,11 @@ impl RunWriter {
         pushed
     }
 
+    /// The bytes that were written, or are about to be.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.output.address().page * PAGE_BYTES as u64
+    }
+
     /// Notes that all keys that begin with `prefix` went with the write `sequence`: their older
     /// versions are gone. In any order, between entries or not.
     ///

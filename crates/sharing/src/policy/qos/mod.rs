@@ -344,7 +344,8 @@ impl Qos {
         slacks: &Slacks,
         (tenant, victim): (TenantId, TenantId),
     ) {
-        let used = self.windows.use_dominant(tenant);
+        // More than it may use is what it still paid for when it was slowed last.
+        let used = self.windows.use_dominant(tenant).min(hands.throttles.of(tenant).share_max());
         let share = match self.settings.pace {
             Pace::Published => used - self.expense_share(tenant),
             Pace::Adaptive => used / step_down(slacks.of_tenant(victim)),

@@ -1,0 +1,98 @@
+//! Background work as a tenant of its medium, in virtual time.
+
+#![expect(clippy::expect_used, reason = "a test says what it expects")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_base::thread;
+use entresol_base::world::{World, WorldOptions};
+use entresol_media::account::{BURST_NS, Limit};
+use entresol_media::disk::{Disk, DiskOptions};
+use entresol_media::{Account, CostTable};
+use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions};
+
+const KEYS: u32 = 20_000;
+const VALUE: [u8; 100] = [7; 100];
+/// Of the medium's time.
+const SHARE: f64 = 0.01;
+
+fn in_world(run: impl FnOnce(World, Disk) + 'static) {
+    let world = World::new(WorldOptions::seeded(1));
+    let within = world.clone();
+    let ran = world.run(move || {
+        let disk = Disk::new(&within, DiskOptions::default()).expect("a disk");
+        run(within, disk)
+    });
+    ran.expect("the world comes to its end");
+}
+
+/// A store whose background work has so much of the medium's time, and its `Kvs`.
+fn store(world: &World, disk: &Disk, waiting: u32, limit: Limit) -> (Kvdb, Kvs, Arc<Account>) {
+    let options = KvdbOptions {
+        segment_bytes: 64 << 10,
+        generation_bytes: 256 << 10,
+        generations_waiting_max: waiting,
+        ..KvdbOptions::default()
+    };
+    let store = Kvdb::create(disk.root(), options, Arc::new(world.clone())).expect("a store");
+    let account = Account::new("disk", Arc::new(CostTable::published()));
+    account.set_limit(limit);
+    store.charge_background_to(Some(&account));
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    (store, kvs, account)
+}
+
+fn fill(kvs: &Kvs, pause: Duration) {
+    for number in 0..KEYS {
+        kvs.put(&number.to_be_bytes(), &VALUE).expect("room");
+        if number % 100 == 0 {
+            thread::sleep(pause);
+        }
+    }
+}
+
+#[test]
+fn freezing_and_merging_keep_to_the_share_of_their_account() {
+    in_world(|world, disk| {
+        let (store, kvs, account) = store(&world, &disk, 1000, Limit::Share(SHARE));
+        let began = world.now();
+        fill(&kvs, Duration::from_millis(2));
+        let waited = |store: &Kvdb| store.statistics().expect("open").stalls.background;
+        let elapsed = world.now().since(began).as_nanos() as f64;
+        let used = account.used_ns() as f64;
+        // What is charged last may be more than there was: one piece.
+        let piece = CostTable::published().cost_ns(entresol_media::Access::Write, 1 << 20);
+        let most = SHARE * (elapsed + BURST_NS as f64) + 2.0 * piece;
+        assert!(used > 0.3 * SHARE * elapsed && used <= most, "{used} of {most}");
+        let stalls = store.statistics().expect("open").stalls;
+        assert!(waited(&store).total_us > 1000, "{stalls:?}");
+        assert_eq!((stalls.slope.count, stalls.wall.count), (0, 0), "{stalls:?}");
+        // Somebody who waits for it is not held up, and all that was moved has been charged.
+        store.compact().expect("room");
+        let written = store.statistics().expect("open").media[0].written;
+        let moved = account.usage().written_bytes;
+        assert_eq!(moved, written.freeze_bytes + written.merge_bytes + written.moved_bytes);
+        store.close().expect("durable");
+    });
+}
+
+#[test]
+fn background_work_that_is_stopped_makes_no_writer_wait_for_ever() {
+    in_world(|world, disk| {
+        let (store, kvs, account) = store(&world, &disk, 4, Limit::Stopped);
+        fill(&kvs, Duration::ZERO);
+        assert!(account.usage().written_bytes > u64::from(KEYS) * 50, "{:?}", account.usage());
+        assert_eq!(kvs.get(&7_u32.to_be_bytes()).expect("readable").as_deref(), Some(&VALUE[..]));
+        store.close().expect("durable");
+    });
+}
+
+#[test]
+fn a_store_is_closed_while_its_background_work_is_stopped() {
+    in_world(|world, disk| {
+        let (store, kvs, _account) = store(&world, &disk, 1000, Limit::Stopped);
+        fill(&kvs, Duration::from_micros(100));
+        store.close().expect("durable");
+    });
+}
