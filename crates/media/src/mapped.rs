@@ -113,6 +113,10 @@ pub trait MappedFile: Send + Sync + fmt::Debug {
     /// Copies `len` bytes at `offset` to the end of `out`.
     fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>);
 
+    /// Asks the processor to fetch the cache line at `offset`, or does nothing. An offset outside
+    /// is ignored.
+    fn prefetch(&self, _offset: u64) {}
+
     /// Whether the bytes at `offset` are `bytes`.
     fn equals(&self, offset: u64, bytes: &[u8]) -> bool;
 
@@ -204,6 +208,10 @@ impl<R: Region> MappedFile for RegionFile<R> {
 
     fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
         self.region.append_to(offset, len, out);
+    }
+
+    fn prefetch(&self, offset: u64) {
+        self.region.prefetch(offset);
     }
 
     fn equals(&self, offset: u64, bytes: &[u8]) -> bool {

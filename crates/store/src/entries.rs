@@ -13,8 +13,8 @@
 //!
 //! Who may do what:
 //! 1. Who writes a key holds its stripe's lock from before the write gets a number until it counts.
-//!    He removes the key's entry first: who has seen the new version elsewhere never finds the old
-//!    one here. If there was one, he puts the new one in when the write counts.
+//!    He removes the key's entry before anybody can see the new version elsewhere: nobody finds the
+//!    old one here after that. If there was one, he puts the new one in when the write counts.
 //! 2. Nobody else writes to a stripe but who fills it, and he holds the lock as well. He has read
 //!    without it; so he notes before he reads how many writes there were ([`Ticket`]), and lets it
 //!    be if there was one since: an older value never comes back.
@@ -254,6 +254,9 @@ impl Entries {
     /// Locks a key.
     #[inline]
     pub(crate) fn lock(&self, name: &Name<'_>) -> Held<'_> {
+        if let Some(stripes) = &self.stripes {
+            stripes.prefetch(name.stripe(), name.hash);
+        }
         let ring = self.locks[name.stripe()].ring.lock();
         Held { entries: self, guards: Guards::One(name.hash, ring) }
     }
@@ -319,13 +322,13 @@ pub(crate) fn stripe_of(hash: u64) -> usize {
 }
 
 impl Held<'_> {
-    /// Removes what is cached of what is going to be written; says whether that is one key, and it
+    /// Removes what is cached of what is going to be seen; says whether that is one key, and it
     /// was there.
     #[inline]
     pub(crate) fn remove(&mut self, drafts: &[Draft<'_>]) -> bool {
         let Some(stripes) = &self.entries.stripes else { return false };
-        if let (Guards::One(hash, _), [_]) = (&self.guards, drafts) {
-            return stripes.remove(stripe_of(*hash), *hash);
+        if let (Guards::One(hash, ring), [_]) = (&self.guards, drafts) {
+            return !ring.is_empty() && stripes.remove(stripe_of(*hash), *hash);
         }
         for draft in drafts {
             if draft.kind == Kind::PrefixGone {

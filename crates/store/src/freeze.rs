@@ -17,6 +17,9 @@ use crate::run::{self, RunOptions, RunWriter};
 use crate::view::{Frozen, View};
 use crate::young::{Found, Generation};
 
+/// So many records ahead are fetched.
+const RECORDS_AHEAD: usize = 8;
+
 /// Freezes the oldest closed generation, whose last write is `last`.
 ///
 /// # Errors
@@ -64,7 +67,12 @@ fn freeze_kvs(
     }
     let mut bill = Bill::new(inner, is_urgent);
     let (mut key, mut before, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
-    for word in generation.in_order(kvs, last)? {
+    let words = generation.in_order(kvs, last)?;
+    for (number, &word) in words.iter().enumerate() {
+        // In the order of keys they lie anywhere: what comes is fetched while others are written.
+        if let Some(&soon) = words.get(number + RECORDS_AHEAD) {
+            generation.prefetch(soon);
+        }
         let found = generation.record(word, &mut key)?;
         // The newest comes first, and is all that is kept. No key is empty.
         if key == before {

@@ -211,7 +211,7 @@ fn merge(
     };
     let mut writer = begin_run(inner, number, plan.kvs, if has_oldest { &[] } else { old })?;
     let parts = old.iter().map(|run| {
-        let source = Source::run(&run.run, Sequence::MAX, Direction::Forward);
+        let source = Source::merged_run(&run.run);
         (source, Some(run.prefixes.clone()))
     });
     let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);

@@ -148,6 +148,19 @@ impl Pages {
         kept
     }
 
+    /// Caches a block if nothing has to make room for it: for who goes through many, each of which
+    /// is not likely to be wanted soon.
+    pub(crate) fn insert_if_room(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Arc<Page> {
+        let weight = bytes.len() as u64 + PAGE_OVERHEAD_BYTES;
+        if !self.usage.take(weight) {
+            return self.page(id, kind, bytes);
+        }
+        let page = Page::new(id, kind, bytes.into(), Charge::new(&self.usage, weight));
+        let (kept, replaced) = self.shard(id).insert(Arc::new(page));
+        drop(replaced);
+        kept
+    }
+
     /// A block that counts, but is not cached: for who reads it once.
     pub(crate) fn page(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Arc<Page> {
         let charge = self.charge(bytes.len() as u64 + PAGE_OVERHEAD_BYTES);

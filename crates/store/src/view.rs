@@ -50,7 +50,7 @@ pub(crate) struct Version {
 /// Where the value of a version is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Held {
-    /// In the buffer.
+    /// In the buffer, or beside its key.
     Here,
     /// In a record.
     Apart(RecordPlace),
@@ -81,16 +81,21 @@ impl Frozen {
 }
 
 impl Held {
-    /// Where a value is that a run has said; one beside its key is appended to `out`.
-    pub(crate) fn of(value: Value<'_>, out: &mut Vec<u8>) -> Held {
+    /// Where a value is that a run has said, if who asks knows the run.
+    pub(crate) fn at(value: Value<'_>) -> Held {
         match value {
-            Value::Inline(value) => {
-                out.extend_from_slice(value);
-                Held::Here
-            }
+            Value::Inline(_) => Held::Here,
             Value::Apart(place) => Held::Apart(place),
             Value::Gone => Held::Gone,
         }
+    }
+
+    /// Where a value is that a run has said; one beside its key is appended to `out`.
+    pub(crate) fn of(value: Value<'_>, out: &mut Vec<u8>) -> Held {
+        if let Value::Inline(value) = value {
+            out.extend_from_slice(value);
+        }
+        Held::at(value)
     }
 }
 

@@ -88,7 +88,7 @@ impl Cursor {
         });
         let runs = self.view.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter());
         let runs = runs.map(|frozen| {
-            let source = Source::run(&frozen.run, at, direction);
+            let source = Source::run(&frozen.run, direction);
             (source, Some(frozen.prefixes.clone()))
         });
         let own = self.own.iter().map(|own| (Source::own(own.clone(), direction), None));
@@ -154,7 +154,8 @@ impl Cursor {
                 let (key, value) = self.merged.key_and_value_mut();
                 self.view.value(place, (self.kvs, key), value)?;
             }
-            return Ok(Some((self.merged.key(), self.merged.value())));
+            let value = if self.options.keys_only { &[] } else { self.merged.value() };
+            return Ok(Some((self.merged.key(), value)));
         }
         Ok(None)
     }

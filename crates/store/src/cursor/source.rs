@@ -7,9 +7,9 @@ use std::sync::Arc;
 use entresol_index::{Direction, Flow};
 
 use crate::StoreError;
-use crate::entry::{KvsId, Sequence};
+use crate::entry::{KvsId, Sequence, Value};
 use crate::run::{self, Run};
-use crate::transaction::Own;
+use crate::transaction::{Own, OwnWrite};
 use crate::view::{Held, Version};
 use crate::young::{Found, Generation};
 
@@ -45,9 +45,7 @@ pub(crate) struct Young {
 #[derive(Debug)]
 pub(crate) struct OfRun {
     cursor: run::Cursor,
-    at: Sequence,
     direction: Direction,
-    key: Option<Vec<u8>>,
 }
 
 impl Source {
@@ -65,8 +63,15 @@ impl Source {
         Source::Young(Box::new(Young { generation, kvs, at, direction, taken, is_over }))
     }
 
-    pub(crate) fn run(run: &Arc<Run>, at: Sequence, direction: Direction) -> Source {
-        Source::Run(Box::new(OfRun { cursor: run.cursor(), at, direction, key: None }))
+    /// Runs have one version of a key, and views none that are too new.
+    pub(crate) fn run(run: &Arc<Run>, direction: Direction) -> Source {
+        Source::Run(Box::new(OfRun { cursor: run.cursor(), direction }))
+    }
+
+    /// A run that is merged into another.
+    pub(crate) fn merged_run(run: &Arc<Run>) -> Source {
+        let (cursor, direction) = (run.cursor_to_merge(), Direction::Forward);
+        Source::Run(Box::new(OfRun { cursor, direction }))
     }
 
     /// Sets it to the first key at or behind a bound, in its direction; without one to the first.
@@ -86,14 +91,14 @@ impl Source {
         match self {
             Source::Own(own) => own.key.as_deref(),
             Source::Young(young) => young.taken.front().map(|(key, _)| key.as_slice()),
-            Source::Run(run) => run.key.as_deref(),
+            Source::Run(run) => run.cursor.key(),
         }
     }
 
-    /// The newest version of that key; a value beside it is appended to `out`.
-    pub(crate) fn version(&self, out: &mut Vec<u8>) -> Option<Version> {
+    /// The newest version of that key.
+    pub(crate) fn version(&self) -> Option<Version> {
         match self {
-            Source::Own(own) => own.version(out),
+            Source::Own(own) => own.version(),
             Source::Young(young) => young.taken.front().map(|(_, found)| Version {
                 sequence: found.sequence,
                 expiry: found.expiry,
@@ -102,9 +107,22 @@ impl Source {
             Source::Run(run) => run.cursor.entry().map(|entry| Version {
                 sequence: entry.sequence,
                 expiry: entry.expiry,
-                value: Held::of(entry.value, out),
+                value: Held::at(entry.value),
             }),
         }
+    }
+
+    /// Its value, if that lies beside the key.
+    pub(crate) fn value(&self) -> &[u8] {
+        match self {
+            Source::Own(own) => own.write().and_then(|write| write.value.as_deref()),
+            Source::Young(_) => None,
+            Source::Run(run) => match run.cursor.entry().map(|entry| entry.value) {
+                Some(Value::Inline(value)) => Some(value),
+                _ => None,
+            },
+        }
+        .unwrap_or_default()
     }
 
     /// Goes on to the next key.
@@ -141,16 +159,14 @@ impl OfOwn {
         }
     }
 
+    fn write(&self) -> Option<&OwnWrite> {
+        self.own.get(self.key.as_deref()?)
+    }
+
     /// Newer than all that counts.
-    fn version(&self, out: &mut Vec<u8>) -> Option<Version> {
-        let write = self.own.get(self.key.as_deref()?)?;
-        let value = match &write.value {
-            Some(value) => {
-                out.extend_from_slice(value);
-                Held::Here
-            }
-            None => Held::Gone,
-        };
+    fn version(&self) -> Option<Version> {
+        let write = self.write()?;
+        let value = if write.value.is_some() { Held::Here } else { Held::Gone };
         Some(Version { sequence: Sequence::MAX, expiry: write.expiry, value })
     }
 }
@@ -230,7 +246,6 @@ impl OfRun {
                 self.cursor.seek_last_before(key, Sequence::MAX)?
             }
         };
-        self.settle();
         Ok(())
     }
 
@@ -239,19 +254,6 @@ impl OfRun {
             Direction::Forward => self.cursor.next()?,
             Direction::Backward => self.cursor.prev()?,
         };
-        self.settle();
         Ok(())
-    }
-
-    /// Runs have one version of a key, and views none that are too new.
-    fn settle(&mut self) {
-        let entry = self.cursor.entry();
-        debug_assert!(entry.is_none_or(|entry| entry.sequence <= self.at));
-        let mut key = self.key.take().unwrap_or_default();
-        key.clear();
-        self.key = entry.map(|entry| {
-            key.extend_from_slice(entry.key);
-            key
-        });
     }
 }

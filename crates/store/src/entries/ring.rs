@@ -28,6 +28,8 @@ const LINE_BYTES: u64 = 64;
 /// So many bytes of a ring have a line of eight slots: with entries of less than 56 bytes slots run
 /// out before bytes do.
 const RING_BYTES_A_LINE: u64 = 448;
+/// From so many bytes on a cache lies in huge pages.
+const HUGE_PAGES_FROM: u64 = 64 << 20;
 /// An entry takes at most this part of a ring.
 const ENTRY_SHARE: u64 = 8;
 /// So many entries stay at most when one is put in: it bounds how long that takes.
@@ -91,6 +93,14 @@ impl Sizes {
     }
 }
 
+impl Ring {
+    /// Whether nothing is there.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+}
+
 impl Header {
     pub(super) fn new(name: &Name<'_>, cached: Cached, epoch: u32) -> Header {
         let Cached { sequence, expiry } = cached;
@@ -102,7 +112,10 @@ impl Stripes {
     pub(super) fn new(count: u64, bytes: u64) -> Result<Stripes, StoreError> {
         let stripe_bytes = bytes / count / LINE_BYTES * LINE_BYTES;
         let lines = (stripe_bytes / (LINE_BYTES + RING_BYTES_A_LINE)).max(1);
-        let region = Direct::anonymous(count * stripe_bytes, false)?;
+        // Small pages outgrow what the processor knows of them; a small cache would leave much of
+        // a huge one unused.
+        let is_large = bytes >= HUGE_PAGES_FROM;
+        let region = Direct::anonymous(count * stripe_bytes, is_large)?;
         let ring_bytes = (stripe_bytes - lines * LINE_BYTES).min(u64::from(u32::MAX / 2) * UNIT);
         Ok(Stripes { region, stripe_bytes, lines, ring_bytes })
     }
@@ -118,8 +131,19 @@ impl Stripes {
     /// The slots in which a key's may be.
     #[inline]
     pub(super) fn slots(&self, stripe: usize, hash: u64) -> &[AtomicU64; 8] {
+        self.region.line(self.line_at(stripe, hash)).words()
+    }
+
+    /// Asks the processor to fetch them.
+    #[inline]
+    pub(super) fn prefetch(&self, stripe: usize, hash: u64) {
+        self.region.prefetch(self.line_at(stripe, hash));
+    }
+
+    #[inline]
+    fn line_at(&self, stripe: usize, hash: u64) -> u64 {
         let line = ((hash & ((1 << 40) - 1)) * self.lines) >> 40;
-        self.region.line(stripe as u64 * self.stripe_bytes + line * LINE_BYTES).words()
+        stripe as u64 * self.stripe_bytes + line * LINE_BYTES
     }
 
     #[inline]

@@ -118,7 +118,8 @@ pub(crate) struct Written {
 /// A place for a write.
 struct Reserved {
     generation: Arc<Generation>,
-    segment: Arc<Segment>,
+    segment: SegmentNumber,
+    /// Which of the generation's segments that is.
     place: u32,
     offset: u64,
     first: Sequence,
@@ -204,11 +205,16 @@ impl Log {
     }
 
     /// Writes records as one group: after a crash all of them are there, or none. Answers the
-    /// number of the last once the group counts. The caller holds the locks of their keys.
+    /// number of the last once the group counts. The caller holds the locks of their keys; before
+    /// anybody can see the records, `before_seen` is called.
     ///
     /// # Errors
     /// If there is no room, in which case nothing was written, or an earlier write failed.
-    pub(crate) fn append(&self, drafts: &[Draft<'_>]) -> Result<Sequence, StoreError> {
+    pub(crate) fn append(
+        &self,
+        drafts: &[Draft<'_>],
+        before_seen: impl FnOnce(),
+    ) -> Result<Sequence, StoreError> {
         self.failure.check()?;
         let bytes: u64 = drafts.iter().map(Draft::bytes).sum();
         let makes_room = |draft: &Draft<'_>| matches!(draft.kind, Kind::Gone | Kind::PrefixGone);
@@ -219,15 +225,14 @@ impl Log {
         };
         let reserved = self.reserve(claim)?;
         let last = Sequence(reserved.first.0 + drafts.len() as u64 - 1);
-        let done = self.write(drafts, &reserved, bytes);
+        let done = self.write(drafts, &reserved, before_seen);
         if let Err(error) = done {
             // The place stays empty: nothing behind it would be found again.
             self.failure.set(&error);
             return Err(error);
         }
-        let Reserved { first, offset, segment, .. } = &reserved;
-        let (segment, end) = (segment.number(), offset + bytes);
-        self.order.complete(*first, Position { last, segment, end });
+        let Reserved { first, offset, segment, .. } = reserved;
+        self.order.complete(first, Position { last, segment, end: offset + bytes });
         self.order.wait(last, || self.failure.is_set());
         self.failure.check()?;
         reserved.generation.written(last)?;
@@ -238,9 +243,12 @@ impl Log {
         &self,
         drafts: &[Draft<'_>],
         reserved: &Reserved,
-        bytes: u64,
+        before_seen: impl FnOnce(),
     ) -> Result<(), StoreError> {
-        let Reserved { generation, segment, place, offset, first } = reserved;
+        let Reserved { generation, place, offset, first, .. } = reserved;
+        let segment = generation.segment(*place)?;
+        // What entering takes is fetched while the records are written.
+        let first_hash = drafts.first().map_or(0, |draft| generation.prepare(draft));
         // Taken out and put back: in a simulated world threads share it.
         let mut scratch = SCRATCH.take();
         scratch.clear();
@@ -249,7 +257,7 @@ impl Log {
             let sequence = Sequence(first.0 + number as u64);
             draft.encode(address, sequence, number + 1 < drafts.len(), &mut scratch);
         }
-        debug_assert_eq!(scratch.len() as u64, bytes);
+        let bytes = scratch.len() as u64;
         let written = segment.write(*offset, &scratch);
         if scratch.capacity() <= SCRATCH_BYTES_MAX {
             SCRATCH.set(scratch);
@@ -258,9 +266,12 @@ impl Log {
         if segment.is_persistent_memory() {
             segment.persist(*offset, bytes)?;
         }
+        before_seen();
         let mut at = *offset;
         for (number, draft) in drafts.iter().enumerate() {
-            generation.enter(draft, Sequence(first.0 + number as u64), *place, at)?;
+            let hash = if number == 0 { first_hash } else { generation.prepare(draft) };
+            let sequence = Sequence(first.0 + number as u64);
+            generation.enter((draft, hash), sequence, *place, at)?;
             at += draft.bytes();
         }
         Ok(())
@@ -283,7 +294,7 @@ impl Log {
         written.bytes += bytes;
         written.user += bytes - records * HEADER_BYTES as u64;
         *next = Sequence(first.0 + records);
-        let (generation, segment) = (generation.clone(), segment.clone());
+        let (generation, segment) = (generation.clone(), segment.number());
         Ok(Reserved { generation, segment, place: *place, offset, first })
     }
 

@@ -158,7 +158,8 @@ impl Reader<'_> {
         for (place, record) in group {
             let Record { header, key, expiry, value } = *record;
             let draft = Draft { kind: header.kind, kvs: header.kvs, expiry, key, value };
-            self.generation.enter(&draft, header.sequence, segment, place.offset)?;
+            let hash = self.generation.prepare(&draft);
+            self.generation.enter((&draft, hash), header.sequence, segment, place.offset)?;
             self.last = header.sequence;
         }
         Ok(Flow::On)

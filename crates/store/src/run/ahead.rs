@@ -1,5 +1,6 @@
-//! Reading ahead: large pieces of a run's file for who goes through it from front to back. What is
-//! read so is not cached, for nobody is likely to want it again.
+//! Reading ahead: pieces of a run's file for who goes through it from front to back, larger ones
+//! the farther he goes. What is read so is cached only where that takes no room from anything, for
+//! nobody is likely to want it again soon.
 
 use crate::error::StoreError;
 use crate::pages::Lease;
@@ -7,13 +8,17 @@ use crate::pages::Lease;
 use super::block::{Child, PAGE_BYTES};
 use super::reader::Blocks;
 
-/// How much is read at once.
-const AHEAD_PAGES: u64 = (128 << 10) / PAGE_BYTES as u64;
+/// How much is read first, and at most. A walk of a hundred small entries ends within the first,
+/// for which a buffer is kept.
+const AHEAD_PAGES_MIN: u64 = (32 << 10) / PAGE_BYTES as u64;
+const AHEAD_PAGES_MAX: u64 = (128 << 10) / PAGE_BYTES as u64;
 
 /// A piece of the file.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     piece: Option<Piece>,
+    /// How many pages were read last.
+    pages: u64,
 }
 
 #[derive(Debug)]
@@ -38,8 +43,9 @@ impl Ahead {
         };
         if !self.piece.as_ref().is_some_and(has_it) {
             // The old piece goes first, so that there are never two.
-            self.piece = None;
-            let pages = AHEAD_PAGES.max(needed).min(blocks.end - child.page);
+            self.let_go(blocks);
+            self.pages = (2 * self.pages).clamp(AHEAD_PAGES_MIN, AHEAD_PAGES_MAX);
+            let pages = self.pages.max(needed).min(blocks.end - child.page);
             let lease = blocks.read(child.page, pages)?;
             self.piece = Some(Piece { first: child.page, pages, lease });
         }
@@ -52,8 +58,15 @@ impl Ahead {
         Ok(bytes)
     }
 
-    /// Frees what was read.
-    pub(super) fn clear(&mut self) {
-        self.piece = None;
+    /// Gives back what was read.
+    pub(super) fn clear(&mut self, blocks: &Blocks<'_>) {
+        self.let_go(blocks);
+        self.pages = 0;
+    }
+
+    fn let_go(&mut self, blocks: &Blocks<'_>) {
+        if let Some(piece) = self.piece.take() {
+            blocks.pages.give_back(piece.lease);
+        }
     }
 }

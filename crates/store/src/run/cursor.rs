@@ -15,9 +15,9 @@ use super::walker::Walker;
 /// After so many blocks in a row that were not cached, a cursor reads ahead.
 const BLOCKS_BEFORE_AHEAD: u32 = 2;
 
-/// A place in a run: at an entry, or at none. It holds one block of each level of the tree, and
-/// 128 KiB more while it goes through what is not cached. After an error it is at no entry, and can
-/// seek again.
+/// A place in a run: at an entry, or at none. It holds one block of each level of the tree, and up
+/// to 128 KiB more while it goes through what is not cached. After an error it is at no entry, and
+/// can seek again.
 #[derive(Debug)]
 pub(crate) struct Cursor {
     run: Arc<Run>,
@@ -26,6 +26,8 @@ pub(crate) struct Cursor {
     ahead: Ahead,
     /// How many blocks in a row were not cached.
     uncached: u32,
+    /// Whether nobody will read the run again who goes through it like this.
+    is_passing: bool,
 }
 
 /// An end of a block.
@@ -39,12 +41,33 @@ impl Run {
     /// A cursor that is at no entry yet.
     #[must_use]
     pub(crate) fn cursor(self: &Arc<Run>) -> Cursor {
-        let run = Arc::clone(self);
-        Cursor { run, levels: Vec::new(), ahead: Ahead::default(), uncached: 0 }
+        let (run, ahead) = (Arc::clone(self), Ahead::default());
+        Cursor { run, levels: Vec::new(), ahead, uncached: 0, is_passing: false }
+    }
+
+    /// The same for who goes through all of it for the last time.
+    #[must_use]
+    pub(crate) fn cursor_to_merge(self: &Arc<Run>) -> Cursor {
+        let mut cursor = self.cursor();
+        cursor.is_passing = true;
+        cursor
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        self.ahead.clear(&self.run.blocks());
     }
 }
 
 impl Cursor {
+    /// The key of that entry.
+    #[must_use]
+    #[inline]
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        self.levels.last().map(Walker::key)
+    }
+
     /// The entry that the cursor is at.
     #[must_use]
     #[inline]
@@ -68,7 +91,7 @@ impl Cursor {
         sequence: Sequence,
     ) -> Result<bool, StoreError> {
         self.uncached = 0;
-        self.ahead.clear();
+        self.ahead.clear(&self.run.blocks());
         self.or_nowhere(|cursor| cursor.seek(key, sequence))
     }
 
@@ -83,7 +106,7 @@ impl Cursor {
         sequence: Sequence,
     ) -> Result<bool, StoreError> {
         self.uncached = 0;
-        self.ahead.clear();
+        self.ahead.clear(&self.run.blocks());
         self.or_nowhere(|cursor| {
             if cursor.seek(key, sequence)? {
                 cursor.step(End::Last)
@@ -191,7 +214,10 @@ impl Cursor {
         }
         let id = PageId { run: self.run.footer.number, page: child.page };
         let bytes = self.ahead.block(&self.run.blocks(), child, level)?;
-        Ok(self.run.pages.page(id, PageKind::Data, bytes))
+        Ok(match self.is_passing {
+            true => self.run.pages.page(id, PageKind::Data, bytes),
+            false => self.run.pages.insert_if_room(id, PageKind::Data, bytes),
+        })
     }
 
     /// Goes down from the lowest place to an end of the entries below it.
@@ -217,7 +243,7 @@ impl Cursor {
     /// Goes to an end of the run.
     fn enter(&mut self, end: End) -> Result<bool, StoreError> {
         self.uncached = 0;
-        self.ahead.clear();
+        self.ahead.clear(&self.run.blocks());
         self.levels.clear();
         let Some(root) = self.run.root().map(Arc::clone) else { return Ok(false) };
         self.push(root, end)?;

@@ -167,6 +167,15 @@ impl Generation {
         &self.segments
     }
 
+    /// One of its segments.
+    ///
+    /// # Errors
+    /// If there is none.
+    #[inline]
+    pub(crate) fn segment(&self, place: u32) -> Result<&Segment, StoreError> {
+        Ok(self.segments.at(u64::from(place) << 32)?.0)
+    }
+
     /// Adds a segment as the last one, and says which it is; none if there are too many. One thread
     /// at a time does so.
     pub(crate) fn add_segment(&self, segment: Arc<Segment>) -> Option<u32> {
@@ -199,14 +208,32 @@ impl Generation {
         Ok(self.table.get_or_init(|| table))
     }
 
-    /// Enters a record that lies at `offset` of the generation's segment `segment`. The caller
-    /// holds the lock of its key, or is the only one there is.
+    /// The hash of a draft's key, for who enters it soon: what that takes is fetched meanwhile.
+    #[inline]
+    pub(crate) fn prepare(&self, draft: &Draft<'_>) -> u64 {
+        let hash = self.hasher.hash(draft.kvs, draft.key);
+        if let Some(table) = self.table.get() {
+            table.prefetch(hash);
+        }
+        hash
+    }
+
+    /// Asks the processor to fetch the record that a word of [`Generation::in_order`] leads to.
+    #[inline]
+    pub(crate) fn prefetch(&self, word: u64) {
+        if let Ok((segment, offset)) = self.segments.at(word) {
+            segment.prefetch(offset);
+        }
+    }
+
+    /// Enters a record that lies at `offset` of the generation's segment `segment`, by the hash of
+    /// its key. The caller holds the lock of its key, or is the only one there is.
     ///
     /// # Errors
     /// If there is no memory.
     pub(crate) fn enter(
         &self,
-        draft: &Draft<'_>,
+        (draft, hash): (&Draft<'_>, u64),
         sequence: Sequence,
         segment: u32,
         offset: u64,
@@ -216,7 +243,6 @@ impl Generation {
             self.prefixes_of(draft.kvs).add(draft.key, sequence);
             return Ok(());
         }
-        let hash = self.hasher.hash(draft.kvs, draft.key);
         let place = u64::from(segment) << 32 | offset;
         self.table()?.enter(hash, place, |place| self.is_of(place, draft.kvs, draft.key))
     }

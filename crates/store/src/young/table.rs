@@ -60,6 +60,12 @@ impl Table {
         stripe_of(hash) as u64 * self.lines_a_stripe + within
     }
 
+    /// Asks the processor to fetch a key's line.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u64) {
+        self.region.prefetch(self.first(hash) * LINE_BYTES);
+    }
+
     /// The place of a key's newest record, the one of which `is_its` says so.
     #[inline]
     pub(super) fn find(

@@ -64,6 +64,10 @@ impl MappedFile for SlowMapped {
         self.inner.append_to(offset, len, out);
     }
 
+    fn prefetch(&self, offset: u64) {
+        self.inner.prefetch(offset);
+    }
+
     fn equals(&self, offset: u64, bytes: &[u8]) -> bool {
         self.inner.equals(offset, bytes)
     }
