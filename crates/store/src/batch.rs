@@ -100,6 +100,11 @@ impl Batch {
         self.writes.is_empty()
     }
 
+    /// The bytes of its keys and values.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.writes.iter().map(|write| (write.key.len() + write.value.len()) as u64).sum()
+    }
+
     fn drafts(&self) -> impl Iterator<Item = Draft<'_>> {
         self.writes.iter().map(|write| {
             let Write { kvs, kind, expiry, key, value } = write;

@@ -170,6 +170,17 @@ pub enum StoreError {
         /// The most.
         most: u64,
     },
+    /// An event loop has asked for more than it takes.
+    #[error(
+        "{pending} answers of {bytes} bytes are pending or were not taken; take what is done, then \
+         try again"
+    )]
+    TooMuchPending {
+        /// How many.
+        pending: usize,
+        /// Their bytes.
+        bytes: u64,
+    },
     /// Somebody else has changed what this write depends on.
     #[error("the key was changed meanwhile; read it again, and decide again")]
     Conflict,

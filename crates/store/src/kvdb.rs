@@ -620,7 +620,7 @@ impl Inner {
     pub(crate) fn slow_down(&self, bytes: u64) -> Result<(), StoreError> {
         let most = self.options.generations_waiting_max as usize;
         let waiting = self.work.waiting();
-        if waiting <= most / 2 {
+        if !self.would_wait() {
             return Ok(());
         }
         if waiting < most {
@@ -634,6 +634,11 @@ impl Inner {
         let done = self.wait_for_room(most);
         self.counters.wall.add(self.clock.now().since(begun));
         done
+    }
+
+    /// Whether a writer would have to wait for freezing.
+    pub(crate) fn would_wait(&self) -> bool {
+        self.work.waiting() > self.options.generations_waiting_max as usize / 2
     }
 
     fn wait_for_room(&self, most: usize) -> Result<(), StoreError> {

@@ -299,6 +299,37 @@ impl Inner {
         Ok(found.map(|version| version.sequence))
     }
 
+    /// The same as far as memory tells: none if a disk has to be asked.
+    ///
+    /// # Errors
+    /// If what is read is damaged.
+    pub(crate) fn newest_in_memory(
+        &self,
+        kvs: KvsId,
+        key: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Option<Sequence>>, StoreError> {
+        let name = self.entries.name(kvs, key);
+        let found = match self.entries.find(&name, Sequence::MAX, out) {
+            Some(found) => Some((found.sequence, found.expiry)),
+            None => {
+                let view = self.current.get();
+                let mut gone = Sequence(0);
+                match view.find_young(kvs, key, Sequence::MAX, &mut gone)? {
+                    None if view.runs.get(&kvs).is_none_or(|runs| runs.is_empty()) => None,
+                    None => return Ok(None),
+                    Some(Version { sequence, expiry, value: Held::Apart(place) }) => {
+                        view.value(place, (kvs, key), out)?;
+                        (sequence >= gone).then_some((sequence, expiry))
+                    }
+                    Some(_) => None,
+                }
+            }
+        };
+        let is_there = |(_, expiry): &(Sequence, Expiry)| !expiry.is_over(self.now());
+        Ok(Some(found.filter(is_there).map(|(sequence, _)| sequence)))
+    }
+
     /// Appends the value of a key in a view to `out`; answers which version it is.
     ///
     /// # Errors

@@ -151,15 +151,8 @@ impl View {
         out: &mut Vec<u8>,
     ) -> Result<Option<Version>, StoreError> {
         let mut gone = Sequence(0);
-        for generation in self.generations() {
-            if let Some(prefixes) = generation.prefixes(kvs) {
-                gone = gone.max(prefixes.covering(key, at).unwrap_or_default());
-            }
-            if let Some(found) = generation.find(kvs, key, at)? {
-                let value = found.value.map_or(Held::Gone, Held::Apart);
-                let version = Version { sequence: found.sequence, expiry: found.expiry, value };
-                return Ok((version.sequence >= gone).then_some(version));
-            }
+        if let Some(version) = self.find_young(kvs, key, at, &mut gone)? {
+            return Ok((version.sequence >= gone).then_some(version));
         }
         for frozen in self.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter()) {
             gone = gone.max(frozen.prefixes.covering(key, at).unwrap_or_default());
@@ -168,6 +161,31 @@ impl View {
                 let (sequence, expiry) = (found.sequence(), found.expiry());
                 let version = Version { sequence, expiry, value };
                 return Ok((version.sequence >= gone).then_some(version));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The newest version in the generations, and in `gone` the last removal of a prefix of the key
+    /// that was met on the way.
+    ///
+    /// # Errors
+    /// If what is read is damaged.
+    pub(crate) fn find_young(
+        &self,
+        kvs: KvsId,
+        key: &[u8],
+        at: Sequence,
+        gone: &mut Sequence,
+    ) -> Result<Option<Version>, StoreError> {
+        for generation in self.generations() {
+            if let Some(prefixes) = generation.prefixes(kvs) {
+                *gone = (*gone).max(prefixes.covering(key, at).unwrap_or_default());
+            }
+            if let Some(found) = generation.find(kvs, key, at)? {
+                let value = found.value.map_or(Held::Gone, Held::Apart);
+                let version = Version { sequence: found.sequence, expiry: found.expiry, value };
+                return Ok(Some(version));
             }
         }
         Ok(None)
