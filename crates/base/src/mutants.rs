@@ -1,5 +1,5 @@
-//! Leaving out, on purpose, one of the places where a program makes something durable or checks a
-//! checksum: a suite that does not notice was not worth much.
+//! Leaving out, on purpose, one of the places where a program makes something durable, checks a
+//! checksum, or takes a step on which others rely: a suite that does not notice was not worth much.
 //!
 //! Such a place is a [`Site`]: what it does, and where in the source. With the cargo feature
 //! `mutants` a run notes the sites that it reaches, and one of them can be left out. Without the
@@ -22,6 +22,8 @@ pub enum SiteKind {
     DirectorySync,
     /// Compares a checksum.
     Checksum,
+    /// Keeps an order, takes a lock, compares a number: see [`left_out`].
+    Step,
 }
 
 /// A call that can be left out.
@@ -45,6 +47,14 @@ impl fmt::Display for Site {
 #[must_use]
 pub const fn removed(_kind: SiteKind, _place: &'static Location<'static>) -> bool {
     false
+}
+
+/// Whether the step here, on which others rely, is to be left out now.
+#[inline(always)]
+#[must_use]
+#[track_caller]
+pub fn left_out() -> bool {
+    removed(SiteKind::Step, Location::caller())
 }
 
 #[cfg(feature = "mutants")]

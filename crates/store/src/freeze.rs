@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use entresol_base::mutants::left_out;
 use entresol_base::thread;
 
 use crate::StoreError;
@@ -29,12 +30,12 @@ pub(crate) fn freeze(
     generation: &Arc<Generation>,
     last: Sequence,
 ) -> Result<(), StoreError> {
-    while inner.published() < last {
+    while inner.published() < last && !left_out() {
         inner.failure.check()?;
         thread::yield_now();
     }
     // What the manifest says to be frozen must not depend on what a crash would undo.
-    let durable = inner.log_behind()?.sync()?;
+    let durable = if left_out() { last } else { inner.log_behind()?.sync()? };
     let mut runs = BTreeMap::new();
     for kvs in generation.kvs() {
         if let Some(run) = freeze_kvs(inner, generation, kvs, last)? {
@@ -152,10 +153,19 @@ fn install(
             None => strays.push(number),
         }
     }
-    next.segments.extend(kept.iter().map(|segment| segment.number().0));
-    next.log.frozen = last.0;
+    if !left_out() {
+        next.segments.extend(kept.iter().map(|segment| segment.number().0));
+    }
+    next.log.frozen = last.0 - u64::from(left_out());
     next.log.durable = durable.0;
     next.log.first_segment = first_segment_behind(&view, generation);
+    let remove_dead = || {
+        let mut names = dead.iter().map(|segment| segment::file_name(segment.number()));
+        names.try_for_each(|name| inner.directory.remove(&name))
+    };
+    if left_out() {
+        remove_dead()?;
+    }
     inner.save(manifest, next)?;
     inner.current.change(|view| {
         view.closed.retain(|(closed, _)| !Arc::ptr_eq(closed, generation));
@@ -169,9 +179,7 @@ fn install(
         let all = Arc::make_mut(&mut view.segments);
         all.extend(kept.iter().map(|segment| (segment.number(), segment.clone())));
     });
-    for segment in dead {
-        inner.directory.remove(&segment::file_name(segment.number()))?;
-    }
+    remove_dead()?;
     strays.into_iter().try_for_each(|run: RunNumber| {
         inner.directory.remove(&run::file_name(run)).map_err(StoreError::from)
     })

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use entresol_base::hash::KeyHasher;
+use entresol_base::mutants::left_out;
 use entresol_base::sync::Mutex;
 use entresol_base::thread::{self, JoinHandle};
 use entresol_base::world::World;
@@ -673,7 +674,8 @@ impl Inner {
     /// What time it is; never earlier than it was, also if the clock was set back.
     pub(crate) fn now(&self) -> Seconds {
         let now = self.clock.seconds().0;
-        Seconds(self.seconds.fetch_max(now, Relaxed).max(now))
+        let before = self.seconds.fetch_max(now, Relaxed);
+        Seconds(if left_out() { now } else { before.max(now) })
     }
 
     /// Puts a manifest in the place of the one before.
@@ -681,7 +683,9 @@ impl Inner {
     /// # Errors
     /// If the disk fails; then nothing is written any more, since either may be there.
     pub(crate) fn save(&self, held: &mut Manifest, mut next: Manifest) -> Result<(), StoreError> {
-        next.seconds = self.seconds.load(Relaxed).max(next.seconds);
+        if !left_out() {
+            next.seconds = self.seconds.load(Relaxed).max(next.seconds);
+        }
         match next.save(&*self.directory) {
             Ok(bytes) => {
                 self.counters.manifest.fetch_add(bytes, Relaxed);
@@ -701,7 +705,9 @@ impl Inner {
         let last = log.sync()?;
         let manifest = &mut *self.manifest.lock();
         let mut next = manifest.clone();
-        next.log.durable = last.0;
+        if !left_out() {
+            next.log.durable = last.0;
+        }
         self.save(manifest, next)
     }
 
@@ -720,6 +726,13 @@ impl Inner {
         }
         let mut next = manifest.clone();
         next.segments = kept;
+        let remove_dead = || {
+            let mut names = dead.iter().map(|number| segment::file_name(SegmentNumber(*number)));
+            names.try_for_each(|name| self.directory.remove(&name))
+        };
+        if left_out() {
+            remove_dead()?;
+        }
         self.save(manifest, next)?;
         self.current.change(|view| {
             let segments = Arc::make_mut(&mut view.segments);
@@ -729,10 +742,7 @@ impl Inner {
                 }
             }
         });
-        for number in dead {
-            self.directory.remove(&segment::file_name(SegmentNumber(number)))?;
-        }
-        Ok(())
+        Ok(remove_dead()?)
     }
 }
 

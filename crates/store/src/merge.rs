@@ -11,6 +11,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use entresol_base::mutants::left_out;
 use entresol_index::Direction;
 
 use crate::StoreError;
@@ -204,12 +205,11 @@ fn merge(
 ) -> Result<bool, StoreError> {
     let Some(all) = view.runs.get(&plan.kvs) else { return Ok(true) };
     let old = &all[plan.runs.clone()];
-    let has_oldest = plan.runs.end == all.len() && !may_be_asked_for(inner, old);
-    let number = {
-        let manifest = &mut *inner.manifest.lock();
-        manifest.take_run()
-    };
-    let mut writer = begin_run(inner, number, plan.kvs, if has_oldest { &[] } else { old })?;
+    let is_asked_for = may_be_asked_for(inner, old) && !left_out();
+    let has_oldest = (plan.runs.end == all.len() || left_out()) && !is_asked_for;
+    let number = inner.manifest.lock().take_run();
+    let prefixes_of = if has_oldest || left_out() { &[] } else { old };
+    let mut writer = begin_run(inner, number, plan.kvs, prefixes_of)?;
     let parts = old.iter().map(|run| {
         let source = Source::merged_run(&run.run);
         (source, Some(run.prefixes.clone()))
@@ -250,6 +250,8 @@ fn merge(
             }
             expiry = Expiry::NEVER;
         }
+        let expiry = if left_out() { Expiry::NEVER } else { expiry };
+        let sequence = Sequence(sequence.0 + u64::from(left_out()));
         writer.push(&Entry { key: merged.key(), sequence, expiry, value })?;
     }
     let moved = values.bytes();
@@ -308,7 +310,16 @@ fn install(
     let Some(place) = state.runs.iter().position(|run| dead.contains(run)) else { return Ok(()) };
     state.runs.retain(|run| !dead.contains(run));
     state.runs.insert(place, number.0);
-    next.segments.extend(segments.iter().map(|segment| segment.number().0));
+    if !left_out() {
+        next.segments.extend(segments.iter().map(|segment| segment.number().0));
+    }
+    let remove_dead = || {
+        let mut names = dead.iter().map(|run| run::file_name(RunNumber(*run)));
+        names.try_for_each(|name| inner.directory.remove(&name))
+    };
+    if left_out() {
+        remove_dead()?;
+    }
     inner.save(manifest, next)?;
     inner.current.change(|view| {
         let of_kvs = Arc::make_mut(view.runs.entry(kvs).or_default());
@@ -317,8 +328,6 @@ fn install(
         let all = Arc::make_mut(&mut view.segments);
         all.extend(segments.into_iter().map(|segment| (segment.number(), segment)));
     });
-    for run in dead {
-        inner.directory.remove(&run::file_name(RunNumber(run)))?;
-    }
+    remove_dead()?;
     inner.drop_dead_segments(manifest)
 }

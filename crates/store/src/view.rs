@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use entresol_base::mutants::left_out;
 use entresol_base::sync::RwLock;
 use entresol_media::Directory;
 
@@ -152,7 +153,7 @@ impl View {
     ) -> Result<Option<Version>, StoreError> {
         let mut gone = Sequence(0);
         if let Some(version) = self.find_young(kvs, key, at, &mut gone)? {
-            return Ok((version.sequence >= gone).then_some(version));
+            return Ok((version.sequence >= gone || left_out()).then_some(version));
         }
         for frozen in self.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter()) {
             gone = gone.max(frozen.prefixes.covering(key, at).unwrap_or_default());
@@ -160,7 +161,7 @@ impl View {
                 let value = Held::of(found.value(), out);
                 let (sequence, expiry) = (found.sequence(), found.expiry());
                 let version = Version { sequence, expiry, value };
-                return Ok((version.sequence >= gone).then_some(version));
+                return Ok((version.sequence >= gone || left_out()).then_some(version));
             }
         }
         Ok(None)

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 
+use entresol_base::mutants::left_out;
 use entresol_base::sync::Mutex;
 use entresol_base::thread;
 
@@ -70,7 +71,7 @@ impl Order {
     /// Waits until a write counts, or `is_over`.
     pub(crate) fn wait(&self, last: Sequence, is_over: impl Fn() -> bool) {
         let mut spins = 0;
-        while self.published() < last && !is_over() {
+        while self.published() < last && !is_over() && !left_out() {
             spins += 1;
             if spins < SPINS {
                 std::hint::spin_loop();

@@ -1,0 +1,463 @@
+//! Scenes: short histories that reach what those of seeds reach rarely. Each says what is wrong.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use entresol_base::rng::Rng;
+use entresol_base::thread;
+use entresol_base::world::{Preemption, World, WorldOptions};
+use entresol_base::{Clock, Nanos, Seconds};
+use entresol_media::MapOptions;
+use entresol_media::crash::Power;
+use entresol_media::disk::{
+    Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
+};
+
+use super::options;
+use crate::{
+    CursorOptions, Kvdb, Kvs, KvsOptions, Sequence, StoreError, TransactionOptions, check,
+};
+
+type Scene = fn() -> Told;
+
+/// All of them, by name.
+pub(crate) const ALL: [(&str, Scene); 9] = [
+    ("keys that are gone stay gone in merges of some runs", partial_merges),
+    ("a conflict is found behind merges", conflicts_behind_merges),
+    ("of writers of one key each knows what he overwrites", writers_of_one_key),
+    ("a failed sync is the last word", failed_sync),
+    ("what a killed process left is made durable", left_by_the_dead),
+    ("time that is set back brings nothing back", time_set_back),
+    ("damage is told", damage),
+    ("a checkpoint is whole or none", checkpoint),
+    ("a batch is seen whole", batches_seen_whole),
+];
+
+type Told = Result<(), String>;
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn require(holds: bool, what: impl Into<String>) -> Told {
+    if holds { Ok(()) } else { Err(what.into()) }
+}
+
+/// Runs a scene in a world, with an empty disk.
+fn in_world(preemption: Preemption, scene: impl FnOnce(&World, &Disk) -> Told + 'static) -> Told {
+    let world = World::new(WorldOptions { preemption, ..WorldOptions::seeded(1) });
+    let within = world.clone();
+    let ran = world.run(move || {
+        let disk = Disk::new(&within, DiskOptions::default()).map_err(text)?;
+        scene(&within, &disk)
+    });
+    ran.unwrap_or_else(|failure| Err(failure.to_string()))
+}
+
+fn create(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), String> {
+    let store = Kvdb::create(disk.root(), options(), Arc::new(world.clone())).map_err(text)?;
+    let options = KvsOptions { inline_bytes: 100, ..KvsOptions::default() };
+    let kvs = store.create_kvs("one", options).map_err(text)?;
+    Ok((store, kvs))
+}
+
+fn open(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), String> {
+    let store = Kvdb::open(disk.root(), options(), Arc::new(world.clone())).map_err(text)?;
+    let kvs = store.kvs("one").map_err(text)?;
+    Ok((store, kvs))
+}
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn all(kvs: &Kvs) -> Result<Pairs, String> {
+    let mut cursor = kvs.cursor(CursorOptions::default()).map_err(text)?;
+    let mut pairs = Pairs::new();
+    while let Some((key, value)) = cursor.next().map_err(text)? {
+        pairs.push((key.to_vec(), value.to_vec()));
+    }
+    for (key, value) in &pairs {
+        require(
+            kvs.get(key).map_err(text)?.as_ref() == Some(value),
+            format!("{} is found otherwise than it is shown", key.escape_ascii()),
+        )?;
+    }
+    Ok(pairs)
+}
+
+fn freeze(store: &Kvdb) -> Told {
+    store.inner().freeze_all(&mut || true).map(drop).map_err(text)
+}
+
+fn runs(store: &Kvdb) -> Result<u64, String> {
+    Ok(store.statistics().map_err(text)?.kvs[0].runs)
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key{number:04}").into_bytes()
+}
+
+/// Four small runs over a large one are merged by themselves: what they say to be gone must stay
+/// gone in it, and what ends must end.
+fn partial_merges() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        for number in 0..4000 {
+            kvs.put(&key(number), &[number as u8; 90]).map_err(text)?;
+        }
+        store.compact().map_err(text)?;
+        kvs.delete(&key(1)).map_err(text)?;
+        freeze(&store)?;
+        kvs.delete_prefix(b"key02").map_err(text)?;
+        freeze(&store)?;
+        let ten = Some(Duration::from_secs(10));
+        kvs.put_for(&key(2), b"for a while", ten).map_err(text)?;
+        let token = kvs.put(&key(3), b"for ever").map_err(text)?;
+        freeze(&store)?;
+        require(runs(&store)? == 4, "four runs are not merged into a large one")?;
+        kvs.put(&key(4), &[4; 3000]).map_err(text)?;
+        freeze(&store)?;
+        for _ in 0..1000 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        require(runs(&store)? == 2, format!("{} runs, of which four are alike", runs(&store)?))?;
+        let is_as_written = |kvs: &Kvs, ended: bool| -> Told {
+            let found = all(kvs)?;
+            let has = |number: u32| found.iter().any(|(found, _)| *found == key(number));
+            require(!has(1), "a key that was deleted is back")?;
+            require(!has(200) && !has(299), "keys whose prefix was deleted are back")?;
+            require(has(2) != ended, "a key did not end, or too early")?;
+            let gone = 1 + 100 + usize::from(ended);
+            require(found.len() == 4000 - gone, format!("{} keys are there", found.len()))?;
+            let three = kvs.get_with_token(&key(3)).map_err(text)?;
+            let expected = Some((b"for ever".to_vec(), token));
+            require(three == expected, "a version has another number than its write")
+        };
+        is_as_written(&kvs, false)?;
+        thread::sleep(Duration::from_secs(11));
+        is_as_written(&kvs, true)?;
+        store.compact().map_err(text)?;
+        is_as_written(&kvs, true)?;
+        store.close().map_err(text)?;
+        let (store, kvs) = open(world, disk)?;
+        is_as_written(&kvs, true)?;
+        store.close().map_err(text)?;
+        let report = check(&disk.root(), &mut |_| {}).map_err(text)?;
+        require(report.is_whole() && report.remarks.is_empty(), format!("{report:?}"))
+    })
+}
+
+/// What says that a key is gone is kept as long as a transaction may have to notice it.
+fn conflicts_behind_merges() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        let is_found = |change: &dyn Fn() -> Result<Sequence, StoreError>| -> Told {
+            kvs.put(b"key", b"before").map_err(text)?;
+            kvs.put(b"other", b"value").map_err(text)?;
+            let begin = || store.transaction(TransactionOptions::default()).map_err(text);
+            let mut late = begin()?;
+            change().map_err(text)?;
+            store.compact().map_err(text)?;
+            late.put(&kvs, b"key", b"late").map_err(text)?;
+            let told = late.commit();
+            require(matches!(told, Err(StoreError::Conflict)), format!("{told:?}"))
+        };
+        is_found(&|| kvs.put(b"key", b"by another"))?;
+        is_found(&|| kvs.delete(b"key"))?;
+        is_found(&|| kvs.delete_prefix(b"ke"))
+    })
+}
+
+/// Three threads count in one key, by compare-and-set and by transactions, while a fourth one
+/// writes another key that is compared and set as well.
+fn writers_of_one_key() -> Told {
+    const EACH: u64 = 25;
+    in_world(Preemption::OneIn(4), |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        let store = Arc::new(store);
+        kvs.put(b"sum", b"0").map_err(text)?;
+        let links: Arc<Mutex<Links>> = Arc::default();
+        let number = |bytes: &[u8]| String::from_utf8_lossy(bytes).parse::<u64>().map_err(text);
+        let threads = (0..4_u8).map(|thread| {
+            let (store, kvs, links) = (store.clone(), kvs.clone(), links.clone());
+            thread::spawn("counter", move || -> Told {
+                let mut done = 0;
+                while done < EACH {
+                    let counted = match thread {
+                        0 | 1 => {
+                            let found = kvs.get_with_token(b"sum").map_err(text)?;
+                            let (value, token) = found.ok_or("the sum is gone")?;
+                            let next = (number(&value)? + 1).to_string();
+                            kvs.compare_and_set(b"sum", Some(token), next.as_bytes())
+                        }
+                        2 => {
+                            let begun = store.transaction(TransactionOptions::default());
+                            let mut transaction = begun.map_err(text)?;
+                            let value = transaction.get(&kvs, b"sum").map_err(text)?;
+                            let value = value.ok_or("the sum is gone")?;
+                            let next = (number(&value)? + 1).to_string();
+                            transaction.put(&kvs, b"sum", next.as_bytes()).map_err(text)?;
+                            transaction.commit()
+                        }
+                        _ => put_and_set(&kvs, &links),
+                    };
+                    match counted {
+                        Ok(_) => done += 1,
+                        Err(StoreError::Conflict) => {}
+                        Err(error) => return Err(error.to_string()),
+                    }
+                }
+                Ok(())
+            })
+        });
+        let setter = {
+            let (kvs, links) = (kvs.clone(), links.clone());
+            thread::spawn("setter", move || -> Told {
+                for _ in 0..EACH {
+                    let put = kvs.put(b"chain", b"put").map_err(text)?;
+                    links.lock().unwrap_or_else(PoisonError::into_inner).push((None, put));
+                }
+                Ok(())
+            })
+        };
+        let threads: Vec<_> = threads.chain([setter]).collect();
+        for thread in threads {
+            thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))?;
+        }
+        let sum = kvs.get(b"sum").map_err(text)?.unwrap_or_default();
+        require(number(&sum)? == 3 * EACH, format!("{} of {} counted", number(&sum)?, 3 * EACH))?;
+        let links = links.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_between = |from: Sequence, to: Sequence| {
+            links.iter().any(|(_, other)| *other > from && *other < to)
+        };
+        let unseen = links.iter().find(|(known, set)| known.is_some_and(|it| is_between(it, *set)));
+        require(unseen.is_none(), format!("{unseen:?}: a write between was overwritten unseen"))
+    })
+}
+
+/// Which write of a key knew that it overwrote which one.
+type Links = Vec<(Option<Sequence>, Sequence)>;
+
+/// Sets a key that others put, if it is as it was found; notes what was overwritten by what.
+fn put_and_set(kvs: &Kvs, links: &Mutex<Links>) -> Result<Sequence, StoreError> {
+    let known = kvs.get_with_token(b"chain")?.map(|(_, token)| token);
+    let set = kvs.compare_and_set(b"chain", known, b"set")?;
+    let known = known.unwrap_or_default();
+    links.lock().unwrap_or_else(PoisonError::into_inner).push((Some(known), set));
+    Ok(set)
+}
+
+/// After a sync that failed nothing is acknowledged.
+fn failed_sync() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        kvs.put(b"key", b"value").map_err(text)?;
+        disk.inject(FaultPlan::one(Fault {
+            calls: Calls::of(&[Call::Sync]),
+            nth: 1,
+            repeat: Repeat::Once,
+            effect: Effect::Fail(Failure::Io),
+        }));
+        require(store.sync().is_err(), "a sync that failed says that all is well")?;
+        let after = kvs.put(b"key", b"after");
+        require(after.is_err(), "a write is acknowledged after a sync that failed")?;
+        require(store.sync().is_err(), "a sync is acknowledged after one that failed")?;
+        require(kvs.get(b"key").is_ok(), "what is there can be read no more")
+    })
+}
+
+/// A process dies and leaves what is written and not synced. The next one finds it; once that has
+/// synced, a power cut must not undo it.
+fn left_by_the_dead() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (_store, kvs) = create(world, disk)?;
+        for number in 0..40 {
+            kvs.put(&key(number), &vec![number as u8; 20 * number as usize]).map_err(text)?;
+        }
+        let expected = all(&kvs)?;
+        let nothing = vec![0; disk.units().len()];
+        let left = disk.image(&nothing);
+        let seen = disk.contents();
+        for (name, bytes) in seen.iter().filter(|(name, _)| name.ends_with(".segment")) {
+            let file = left.root().map_file(name, &MapOptions::default()).map_err(text)?;
+            file.write(0, bytes);
+        }
+        require(seen == left.contents(), "the dead process has left something else")?;
+        let (store, kvs) = open(world, &left)?;
+        require(all(&kvs)? == expected, "the next process finds something else")?;
+        store.sync().map_err(text)?;
+        let cut = left.image(&vec![0; left.units().len()]);
+        let (_again, kvs) = open(world, &cut)?;
+        require(all(&kvs)? == expected, "a power cut undoes what was synced")
+    })
+}
+
+/// A clock that is set by hand.
+#[derive(Debug)]
+struct SetClock(World, AtomicU32);
+
+impl Clock for SetClock {
+    fn now(&self) -> Nanos {
+        Clock::now(&self.0)
+    }
+
+    fn seconds(&self) -> Seconds {
+        Seconds(self.1.load(Relaxed))
+    }
+}
+
+/// What has ended stays so, whatever the clock says, also after another opening.
+fn time_set_back() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let clock = Arc::new(SetClock(world.clone(), AtomicU32::new(1000)));
+        let store = Kvdb::create(disk.root(), options(), clock.clone()).map_err(text)?;
+        let kvs = store.create_kvs("one", KvsOptions::default()).map_err(text)?;
+        kvs.put_for(b"key", b"value", Some(Duration::from_secs(10))).map_err(text)?;
+        let is_there = |kvs: &Kvs| kvs.get(b"key").map(|value| value.is_some()).map_err(text);
+        require(is_there(&kvs)?, "it is not there")?;
+        clock.1.store(1010, Relaxed);
+        require(!is_there(&kvs)?, "it has not ended")?;
+        clock.1.store(1005, Relaxed);
+        require(!is_there(&kvs)?, "it is back")?;
+        store.close().map_err(text)?;
+        let store = Kvdb::open(disk.root(), options(), clock).map_err(text)?;
+        require(!is_there(&store.kvs("one").map_err(text)?)?, "it is back after an opening")
+    })
+}
+
+/// Bits of all files of a closed store, one at a time: told, or harmless.
+fn damage() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        for number in 0..30 {
+            let bytes = [10, 300][number as usize % 2];
+            kvs.put(&key(number), &vec![number as u8 + 1; bytes]).map_err(text)?;
+        }
+        store.compact().map_err(text)?;
+        kvs.delete(&key(5)).map_err(text)?;
+        kvs.put(b"young", &[99; 150]).map_err(text)?;
+        let expected = all(&kvs)?;
+        store.close().map_err(text)?;
+        for (name, bytes) in disk.contents() {
+            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            let step = if name == "MANIFEST" { 1 } else { 23 };
+            for at in (0..used as u64).step_by(step).filter(|at| bytes[*at as usize] != 0) {
+                let bit = (at % 5) as u8;
+                disk.flip(&name, at, bit).map_err(text)?;
+                is_told_or_harmless(world, disk, &expected)
+                    .map_err(|what| format!("bit {bit} of byte {at} of {name}: {what}"))?;
+                disk.flip(&name, at, bit).map_err(text)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn is_told_or_harmless(world: &World, disk: &Disk, expected: &Pairs) -> Told {
+    let clock = Arc::new(world.clone());
+    let Ok(store) = Kvdb::open_read_only(disk.root(), options(), clock) else { return Ok(()) };
+    let kvs = match store.kvs("one") {
+        Ok(kvs) => kvs,
+        Err(StoreError::NoKvs { .. }) => return Err("a Kvs is gone without a word".to_owned()),
+        Err(_) => return Ok(()),
+    };
+    for (key, value) in expected {
+        let right = !matches!(kvs.get(key), Ok(found) if found.as_ref() != Some(value));
+        require(right, format!("{} is answered otherwise", key.escape_ascii()))?;
+    }
+    let Ok(mut cursor) = kvs.cursor(CursorOptions::default()) else { return Ok(()) };
+    let mut left = expected.iter();
+    loop {
+        match (cursor.next(), left.next()) {
+            (Err(_), _) | (Ok(None), None) => return Ok(()),
+            (Ok(Some((key, value))), Some((of, was))) if key == of && value == was => {}
+            _ => return Err("it is shown otherwise than it was written".to_owned()),
+        }
+    }
+}
+
+/// A crash while a checkpoint is made leaves no store or all of it; when it is made, all of it.
+fn checkpoint() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        for number in 0..30 {
+            kvs.put(&key(number), &vec![3; number as usize * 30]).map_err(text)?;
+        }
+        let expected = all(&kvs)?;
+        let power = Power::new();
+        let to = DiskOptions { power: power.clone(), ..DiskOptions::default() };
+        let to = Disk::new(world, to).map_err(text)?;
+        let mut rng = Rng::named(5, "images");
+        let mut is_whole = |to: &Disk| -> Result<bool, String> {
+            let clock = Arc::new(world.clone());
+            let copy = to.random_image(&mut rng);
+            match Kvdb::open(copy.root(), options(), clock) {
+                Err(StoreError::NoStore { .. }) => Ok(false),
+                Err(error) => Err(error.to_string()),
+                Ok(store) => {
+                    let found = all(&store.kvs("one").map_err(text)?)?;
+                    require(found == expected, "the copy has something else").map(|()| true)
+                }
+            }
+        };
+        let mut wrong = Ok(());
+        let made = store.checkpoint(&to.root(), &mut |_| {
+            wrong = std::mem::replace(&mut wrong, Ok(())).and_then(|()| is_whole(&to).map(drop));
+            std::ops::ControlFlow::Continue(())
+        });
+        made.map_err(text)?;
+        wrong?;
+        for _ in 0..30 {
+            require(is_whole(&to)?, "a copy that was said to be made is none")?;
+        }
+        Ok(())
+    })
+}
+
+/// A thread writes two keys at once, always the same value; others must never see two values,
+/// also while what was written is frozen and merged.
+fn batches_seen_whole() -> Told {
+    in_world(Preemption::OneIn(6), |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        let store = Arc::new(store);
+        let written = Arc::new(AtomicU64::new(0));
+        let writer = {
+            let (store, kvs, written) = (store.clone(), kvs.clone(), written.clone());
+            thread::spawn("writer", move || -> Told {
+                for number in 0..60_u8 {
+                    let mut batch = crate::Batch::new();
+                    for key in [b"a", b"b"] {
+                        batch.put(&kvs, key, &[number; 2000]).map_err(text)?;
+                    }
+                    store.write(&batch).map_err(text)?;
+                    written.store(number.into(), Relaxed);
+                }
+                Ok(())
+            })
+        };
+        while !writer.is_finished() {
+            let least = written.load(Relaxed);
+            let snapshot = store.snapshot().map_err(text)?;
+            let seen = [b"a", b"b"].map(|key| kvs.get_at(&snapshot, key));
+            let [a, b] = seen;
+            let (a, b) = (a.map_err(text)?, b.map_err(text)?);
+            require(a == b, "a batch is seen in part")?;
+            let number = a.and_then(|value| value.first().copied()).map_or(0, u64::from);
+            require(number >= least, "what was acknowledged is not seen")?;
+            thread::yield_now();
+        }
+        writer.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scene_ends_well() {
+        for (name, scene) in ALL {
+            scene().unwrap_or_else(|what| panic!("{name}: {what}"));
+        }
+    }
+}
