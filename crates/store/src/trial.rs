@@ -6,6 +6,8 @@
 //! has everything that was acknowledged before the last sync, or longer ago than the durability
 //! interval. If only the process dies, it must have everything that was acknowledged. In some histories
 //! several threads write, each keys of its own, of which all this must hold.
+//!
+//! The store that a history leaves can also be damaged: [`Trial::run_damaged`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use carry_out::{Scene, Shared, carry_out, draw_key};
 pub use expected::{State, apply, difference};
 
 mod carry_out;
+mod damage;
 mod expected;
 #[cfg(test)]
 mod scenes;

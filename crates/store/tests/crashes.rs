@@ -1,4 +1,4 @@
-//! What is found after crashes, in seeded histories.
+//! What is found after crashes and damage, in seeded histories.
 
 use entresol_store::trial::Trial;
 
@@ -22,6 +22,21 @@ fn look_at(images_wanted: u64) {
 #[test]
 fn a_crash_leaves_a_beginning_of_what_was_written() {
     look_at(8_000);
+}
+
+/// Carries out histories, closes the store, and damages what they leave.
+fn damage(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let trial = Trial::of(seed);
+        let report = trial.run_damaged(&trial.history(30));
+        let report = report.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        assert!(report.images > 10);
+    }
+}
+
+#[test]
+fn damage_is_told_or_harmless_confined_named_and_the_rest_is_saved() {
+    damage(0..40);
 }
 
 /// The same for long: about three minutes of a processor.

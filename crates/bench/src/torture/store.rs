@@ -1,4 +1,6 @@
-//! The store under crashes: the histories of [`entresol_store::trial`], until time is up.
+//! The store under crashes and damage: the histories of [`entresol_store::trial`], until time is
+//! up. Each is carried out twice: with crashes all the way, and then, closed, with damage to its
+//! files.
 
 use entresol_media::crash::Report;
 use entresol_store::trial::{Op, Trial};
@@ -25,31 +27,47 @@ pub struct Settings {
 pub fn torture(settings: &Settings, progress: &Progress) -> Result<Outcome, BenchError> {
     let Plan { seed, nested_one_in, .. } = settings.plan;
     let outcome = Outcome { subject: "store", ..Outcome::default() };
-    let trials =
-        |number| vec![History(Trial { nested_one_in, ..Trial::of(seed.wrapping_add(number)) })];
+    let trials = |number| {
+        let trial = Trial { nested_one_in, ..Trial::of(seed.wrapping_add(number)) };
+        [Harm::Crashes, Harm::Damage].map(|harm| History { trial, harm }).into()
+    };
     drive(outcome, &settings.plan, trials, progress)
 }
 
+/// What becomes of a store.
+#[derive(Debug, Clone, Copy)]
+enum Harm {
+    Crashes,
+    Damage,
+}
+
 /// One history.
-struct History(Trial);
+struct History {
+    trial: Trial,
+    harm: Harm,
+}
 
 impl Tried for History {
     type Op = Op;
 
     fn history(&self) -> Vec<Op> {
-        self.0.history(LEN)
+        self.trial.history(LEN)
     }
 
     /// A wrong answer without any power cut is a failure as well.
     fn run(&self, ops: &[Op]) -> Result<Ran, BenchError> {
-        Ok(match self.0.run(ops) {
+        let ran = match self.harm {
+            Harm::Crashes => self.trial.run(ops),
+            Harm::Damage => self.trial.run_damaged(ops),
+        };
+        Ok(match ran {
             Ok(report) => report.into(),
             Err(what) => Ran { report: Report::default(), wrong: Some(what) },
         })
     }
 
     fn command(&self) -> String {
-        let Trial { seed, nested_one_in, .. } = self.0;
+        let Trial { seed, nested_one_in, .. } = self.trial;
         format!("entresol torture store --seed {seed} --histories 1 --nested {nested_one_in}")
     }
 }
