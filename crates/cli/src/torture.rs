@@ -13,7 +13,8 @@ use entresol_bench::BenchError;
 use entresol_bench::index::IndexName;
 use entresol_bench::progress::Progress;
 use entresol_bench::torture::{Outcome, Plan, Plant, Structure, index, media, processes, store};
-use entresol_media::files;
+use entresol_media::{ModelName, files};
+use entresol_store::trial::load::{Load, load};
 use serde::Serialize;
 
 #[derive(Debug, Args)]
@@ -28,8 +29,9 @@ enum Subject {
     Media(Media),
     /// Indexes, under crashes at every drain, also in recovery.
     Index(Index),
-    /// The store, on a simulated disk under power cuts and deaths of its process; with --processes
-    /// real processes on a real directory, really killed.
+    /// The store, on a simulated disk under power cuts, deaths of its process, and damage to its
+    /// files; with --processes real processes on a real directory, really killed; with --waits how
+    /// long operations wait under a full load.
     Store(Store),
     /// A process that is to be killed.
     #[command(hide = true)]
@@ -59,6 +61,13 @@ struct Store {
     /// [default: a new one in the current directory].
     #[arg(long, value_name = "PATH", requires = "processes")]
     directory: Option<PathBuf>,
+    /// Instead, put a load at full rate on a simulated drive for so many seconds (--seconds) of
+    /// virtual time, and tell the longest waits and their causes. One of more than 100 ms fails.
+    #[arg(long, conflicts_with_all = ["processes", "histories", "nested", "known"])]
+    waits: bool,
+    /// The model of that drive.
+    #[arg(long, value_name = "MODEL", requires = "waits", default_value = "nvme-9300")]
+    model: ModelName,
 }
 
 #[derive(Debug, Args)]
@@ -183,6 +192,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             index::torture(&settings, progress)
         }),
         Subject::Store(given) if given.processes => kill_processes(given),
+        Subject::Store(given) if given.waits => see_waits(given),
         Subject::Store(given) => given.histories.carry_out("torture store", |plan, progress| {
             store::torture(&store::Settings { plan }, progress)
         }),
@@ -190,6 +200,20 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             Ok(processes::child(directory, *seed, *round, &mut std::io::stdout())?)
         }
     }
+}
+
+/// The longest that an operation may wait.
+const WAIT_MS_MAX: f64 = 100.0;
+
+/// Puts a load on a store in virtual time.
+fn see_waits(given: &Store) -> anyhow::Result<()> {
+    let Histories { seed, seconds, json, .. } = given.histories;
+    let time = Duration::from_secs(seconds.unwrap_or(SECONDS));
+    let outcome = load(Load::of(seed, given.model, time)).map_err(BenchError::Failed)?;
+    let longest = outcome.longest_ms();
+    let complaint = (longest > WAIT_MS_MAX)
+        .then(|| format!("an operation waited {longest:.1} ms, {WAIT_MS_MAX} ms are the most"));
+    put(&outcome, json, complaint)
 }
 
 /// Lets processes of this program write to a store, and kills them.

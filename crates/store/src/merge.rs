@@ -232,11 +232,10 @@ fn merge(
             bill.written_up_to(writer.bytes() + values.bytes());
         }
         taken += 1;
-        let Version { sequence, mut expiry, value } = version;
-        let is_over = expiry != Expiry::NEVER && expiry.is_over(inner.now());
+        let Version { sequence, expiry, value } = version;
         let value = match value {
             _ if is_gone && has_oldest => continue,
-            _ if is_gone || is_over => Value::Gone,
+            _ if is_gone || expiry.is_over(inner.now()) => Value::Gone,
             Held::Gone => Value::Gone,
             Held::Here => Value::Inline(merged.value()),
             Held::Apart(place) if plan.moved.contains(&place.segment) => {
@@ -244,13 +243,11 @@ fn merge(
             }
             Held::Apart(place) => Value::Apart(place),
         };
-        if value == Value::Gone {
-            if has_oldest {
-                continue;
-            }
-            expiry = Expiry::NEVER;
+        if value == Value::Gone && has_oldest {
+            continue;
         }
-        let expiry = if left_out() { Expiry::NEVER } else { expiry };
+        let is_for_ever = value == Value::Gone || left_out();
+        let expiry = if is_for_ever { Expiry::NEVER } else { expiry };
         let sequence = Sequence(sequence.0 + u64::from(left_out()));
         writer.push(&Entry { key: merged.key(), sequence, expiry, value })?;
     }

@@ -265,17 +265,23 @@ impl Kvdb {
             mapped_bytes: mapped_bytes(&view),
         };
         let log = inner.log.as_ref().map(Log::written).unwrap_or_default();
+        let stalls = self.stalls();
+        let debt = debt(&view, &kvs, inner.transactions.count());
+        let medium = inner.medium(&view, log);
+        Ok(Statistics { media: vec![medium], memory, cache, entries, stalls, debt, kvs })
+    }
+
+    /// How often writers had to wait since the store was opened.
+    pub(crate) fn stalls(&self) -> StallStatistics {
+        let inner = self.inner();
         let counters = &inner.counters;
-        let stalls = StallStatistics {
+        StallStatistics {
             slope: counters.slope.get(),
             wall: counters.wall.get(),
             sync: counters.sync.get(),
             background: counters.background.get(),
-            segments_made_late: log.made_late,
-        };
-        let debt = debt(&view, &kvs, inner.transactions.count());
-        let medium = inner.medium(&view, log);
-        Ok(Statistics { media: vec![medium], memory, cache, entries, stalls, debt, kvs })
+            segments_made_late: inner.log.as_ref().map_or(0, |log| log.written().made_late),
+        }
     }
 }
 

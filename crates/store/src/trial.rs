@@ -25,6 +25,7 @@ pub use expected::{State, apply, difference};
 mod carry_out;
 mod damage;
 mod expected;
+pub mod load;
 #[cfg(test)]
 mod scenes;
 

@@ -1,0 +1,351 @@
+//! A load at full rate on a simulated drive, to see how long operations wait, and for what.
+//!
+//! Virtual time passes by what the drive takes and by a set time of a processor for each
+//! operation; what the store's own threads compute takes none. So what is found is how long
+//! somebody waits for the drive, or for somebody who waits for it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use entresol_base::clock::Picos;
+use entresol_base::histogram::Histogram;
+use entresol_base::rng::Rng;
+use entresol_base::thread::{self, JoinHandle};
+use entresol_base::world::{World, WorldOptions};
+use entresol_media::ModelName;
+use entresol_media::disk::{Disk, DiskOptions};
+use serde::Serialize;
+
+use crate::{CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StallStatistics, StoreError};
+
+/// So many of the longest waits are told.
+const LONGEST_MAX: usize = 8;
+/// Keys that a scan shows.
+const SCAN_LEN: usize = 100;
+
+/// What load, on what drive.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Decides keys and sizes.
+    pub seed: u64,
+    /// The drive.
+    pub model: ModelName,
+    /// How the store is opened.
+    pub options: KvdbOptions,
+    /// For so long, in virtual time.
+    pub time: Duration,
+    /// Threads that put.
+    pub writers: u64,
+    /// Keys that they put over and over.
+    pub keys: u64,
+    /// Bytes of a value; one in four is a tenth of it, and lies beside its key.
+    pub value_bytes: usize,
+    /// What an operation takes of a processor.
+    pub operation: Duration,
+}
+
+impl Load {
+    /// Two writers of 1000-byte values, 424,000 operations a second together.
+    #[must_use]
+    pub fn of(seed: u64, model: ModelName, time: Duration) -> Load {
+        Load {
+            seed,
+            model,
+            options: KvdbOptions::default(),
+            time,
+            writers: 2,
+            keys: 100_000,
+            value_bytes: 1000,
+            operation: Duration::from_nanos(4_700),
+        }
+    }
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A key gets a value.
+    Put,
+    /// A value is read.
+    Get,
+    /// A hundred keys are shown.
+    Scan,
+    /// All is made durable.
+    Sync,
+}
+
+impl Kind {
+    const ALL: [Kind; 4] = [Kind::Put, Kind::Get, Kind::Scan, Kind::Sync];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Kind::Put => "put",
+            Kind::Get => "get",
+            Kind::Scan => "scan",
+            Kind::Sync => "sync",
+        }
+    }
+}
+
+/// An operation that waited.
+#[derive(Debug, Clone, Serialize)]
+pub struct Wait {
+    /// What it was.
+    pub kind: Kind,
+    /// When it began, in virtual milliseconds.
+    pub at_ms: f64,
+    /// How long it waited.
+    pub wait_ms: f64,
+    /// What somebody waited for meanwhile, by the store's counters.
+    pub causes: Vec<&'static str>,
+}
+
+/// How long operations of a kind waited.
+#[derive(Debug, Clone, Serialize)]
+pub struct Waits {
+    /// Which.
+    pub kind: Kind,
+    /// How many there were.
+    pub count: u64,
+    /// Half of them waited at most so long.
+    pub p50_ms: f64,
+    /// All but one in a thousand.
+    pub p999_ms: f64,
+    /// The longest.
+    pub longest_ms: f64,
+}
+
+/// What came of a load.
+#[derive(Debug, Clone, Serialize)]
+pub struct LoadOutcome {
+    /// The drive.
+    pub model: String,
+    /// Virtual time.
+    pub time_s: f64,
+    /// Bytes of keys and values that were put.
+    pub user_bytes: u64,
+    /// Merges and freezes that there were, in bytes.
+    pub freeze_bytes: u64,
+    /// As before.
+    pub merge_bytes: u64,
+    /// By kind.
+    pub kinds: Vec<Waits>,
+    /// The longest waits, the longest first.
+    pub longest: Vec<Wait>,
+    /// What was waited for, by the store's counters.
+    pub stalls: StallStatistics,
+}
+
+impl LoadOutcome {
+    /// The longest wait of any operation.
+    #[must_use]
+    pub fn longest_ms(&self) -> f64 {
+        self.longest.first().map_or(0.0, |wait| wait.wait_ms)
+    }
+}
+
+impl fmt::Display for LoadOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes >> 20;
+        let (user, freeze, merge) =
+            (mib(self.user_bytes), mib(self.freeze_bytes), mib(self.merge_bytes));
+        writeln!(
+            f,
+            "{:.2} s of virtual time on {}: {user} MiB put, {freeze} MiB frozen, {merge} MiB merged",
+            self.time_s, self.model
+        )?;
+        writeln!(
+            f,
+            "\n{:<6}{:>12}{:>12}{:>12}{:>12}",
+            "", "count", "p50 ms", "p999 ms", "longest"
+        )?;
+        for Waits { kind, count, p50_ms, p999_ms, longest_ms } in &self.kinds {
+            let name = kind.name();
+            writeln!(f, "{name:<6}{count:>12}{p50_ms:>12.3}{p999_ms:>12.3}{longest_ms:>12.3}")?;
+        }
+        writeln!(f, "\n{:>10} {:<5}{:>10}  meanwhile somebody waited for", "at ms", "", "ms")?;
+        for Wait { kind, at_ms, wait_ms, causes } in &self.longest {
+            let (name, causes) = (kind.name(), causes.join(", "));
+            writeln!(f, "{at_ms:>10.1} {name:<5}{wait_ms:>10.3}  {causes}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What the threads of a load share.
+struct Shared {
+    world: World,
+    load: Load,
+    store: Kvdb,
+    kvs: Kvs,
+    is_over: AtomicBool,
+}
+
+/// What a thread has seen.
+#[derive(Default)]
+struct Seen {
+    times: [Histogram; Kind::ALL.len()],
+    longest: Vec<Wait>,
+}
+
+type Done = Result<Seen, StoreError>;
+
+/// Puts a store under a load, in a world of its own.
+///
+/// # Errors
+/// If the store fails, or the model is one of memory.
+pub fn load(load: Load) -> Result<LoadOutcome, String> {
+    let world = World::new(WorldOptions::seeded(load.seed));
+    let within = world.clone();
+    let ran = world.run(move || run(&within, load));
+    ran.unwrap_or_else(|failure| Err(failure.to_string()))
+}
+
+fn run(world: &World, load: Load) -> Result<LoadOutcome, String> {
+    let options = DiskOptions { model: Some(load.model), ..DiskOptions::default() };
+    let disk = Disk::new(world, options).map_err(|error| error.to_string())?;
+    let failed = |error: StoreError| error.to_string();
+    let clock = Arc::new(world.clone());
+    let store = Kvdb::create(disk.root(), load.options, clock).map_err(failed)?;
+    let kvs = store.create_kvs("load", KvsOptions::default()).map_err(failed)?;
+    let (world, is_over) = (world.clone(), AtomicBool::new(false));
+    let shared = Arc::new(Shared { world, load, store, kvs, is_over });
+    let spawn = |name: &str, number: u64, work: fn(&Shared, Rng) -> Done| {
+        let shared = shared.clone();
+        let rng = Rng::named(load.seed, &format!("{name} {number}"));
+        thread::spawn(name, move || work(&shared, rng))
+    };
+    let mut threads: Vec<JoinHandle<Done>> =
+        (0..load.writers).map(|number| spawn("writer", number, put_on)).collect();
+    threads.push(spawn("reader", 0, read_on));
+    threads.push(spawn("syncer", 0, sync_on));
+    thread::sleep(load.time);
+    shared.is_over.store(true, Relaxed);
+    let mut seen = Seen::default();
+    for thread in threads {
+        let done = thread.join().map_err(|_| "a thread panicked".to_owned())?;
+        seen.add(done.map_err(failed)?);
+    }
+    let outcome = seen.outcome(&shared).map_err(failed)?;
+    drop(shared);
+    Ok(outcome)
+}
+
+fn put_on(shared: &Shared, mut rng: Rng) -> Done {
+    let mut seen = Seen::default();
+    let value = vec![7; shared.load.value_bytes];
+    while !shared.is_over.load(Relaxed) {
+        let key = rng.below(shared.load.keys).to_be_bytes();
+        let bytes = if rng.one_in(4) { value.len() / 10 } else { value.len() };
+        seen.time(shared, Kind::Put, || shared.kvs.put(&key, &value[..bytes]).map(drop))?;
+    }
+    Ok(seen)
+}
+
+fn read_on(shared: &Shared, mut rng: Rng) -> Done {
+    let mut seen = Seen::default();
+    while !shared.is_over.load(Relaxed) {
+        let key = rng.below(shared.load.keys).to_be_bytes();
+        if !rng.one_in(100) {
+            seen.time(shared, Kind::Get, || shared.kvs.get(&key).map(drop))?;
+            continue;
+        }
+        seen.time(shared, Kind::Scan, || {
+            let mut cursor = shared.kvs.cursor(CursorOptions::default())?;
+            cursor.seek(&key);
+            for _ in 0..SCAN_LEN {
+                if cursor.next()?.is_none() {
+                    break;
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(seen)
+}
+
+fn sync_on(shared: &Shared, _rng: Rng) -> Done {
+    let mut seen = Seen::default();
+    while !shared.is_over.load(Relaxed) {
+        seen.time(shared, Kind::Sync, || shared.store.sync())?;
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(seen)
+}
+
+impl Seen {
+    /// Does something, and notes how long it waited.
+    fn time(
+        &mut self,
+        shared: &Shared,
+        kind: Kind,
+        operation: impl FnOnce() -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let (before, stalls) = (shared.world.now(), shared.store.stalls());
+        operation()?;
+        let waited = shared.world.now().0 - before.0;
+        if let Some(times) = self.times.get_mut(kind as usize) {
+            times.record(Duration::from_nanos(waited / 1000));
+        }
+        let wait_ms = waited as f64 / 1e9;
+        if self.longest.len() < LONGEST_MAX || self.longest.iter().any(|it| it.wait_ms < wait_ms) {
+            let causes = causes(&stalls, &shared.store.stalls());
+            let at_ms = before.0 as f64 / 1e9;
+            self.longest.push(Wait { kind, at_ms, wait_ms, causes });
+            self.shorten();
+        }
+        shared.world.spend(Picos(shared.load.operation.as_nanos() as u64 * 1000));
+        Ok(())
+    }
+
+    fn shorten(&mut self) {
+        self.longest.sort_by(|one, other| other.wait_ms.total_cmp(&one.wait_ms));
+        self.longest.truncate(LONGEST_MAX);
+    }
+
+    fn add(&mut self, other: Seen) {
+        self.times.iter_mut().zip(&other.times).for_each(|(times, more)| times.merge(more));
+        self.longest.extend(other.longest);
+        self.shorten();
+    }
+
+    fn outcome(self, shared: &Shared) -> Result<LoadOutcome, StoreError> {
+        let statistics = shared.store.statistics()?;
+        let written = statistics.media.first().map(|medium| medium.written).unwrap_or_default();
+        let ms = |times: &Histogram, percentile| times.percentile_us(percentile) / 1000.0;
+        let kinds = Kind::ALL.into_iter().zip(&self.times).map(|(kind, times)| Waits {
+            kind,
+            count: times.count(),
+            p50_ms: ms(times, 50.0),
+            p999_ms: ms(times, 99.9),
+            longest_ms: times.max_us() / 1000.0,
+        });
+        Ok(LoadOutcome {
+            model: shared.load.model.to_string(),
+            time_s: shared.world.now().0 as f64 / 1e12,
+            user_bytes: written.user_bytes,
+            freeze_bytes: written.freeze_bytes,
+            merge_bytes: written.merge_bytes + written.moved_bytes,
+            kinds: kinds.collect(),
+            longest: self.longest,
+            stalls: statistics.stalls,
+        })
+    }
+}
+
+/// What there was more of after than before.
+fn causes(before: &StallStatistics, after: &StallStatistics) -> Vec<&'static str> {
+    let StallStatistics { slope, wall, sync, segments_made_late, .. } = before;
+    let grown = [
+        ("freezing (a little)", after.slope.count > slope.count),
+        ("freezing (until it was done)", after.wall.count > wall.count),
+        ("a sync", after.sync.count > sync.count),
+        ("a segment", after.segments_made_late > *segments_made_late),
+    ];
+    let grown = grown.into_iter().filter(|(_, is_grown)| *is_grown).map(|(cause, _)| cause);
+    let causes: Vec<_> = grown.collect();
+    if causes.is_empty() { vec!["the drive, or a lock"] } else { causes }
+}
