@@ -4,8 +4,9 @@
 //! something becomes durable, or could be seen to, the disk is opened as a crash might leave it,
 //! and what the store holds then must be what it held after some beginning of the history: one that
 //! has everything that was acknowledged before the last sync, or longer ago than the durability
-//! interval. If only the process dies, it must have everything that was acknowledged. In some histories
-//! several threads write, each keys of its own, of which all this must hold.
+//! interval. If only the process dies, it must have everything that was acknowledged.
+//!
+//! In some histories several threads write, each keys of its own, of which all this must hold.
 //!
 //! The store that a history leaves can also be damaged: [`Trial::run_damaged`].
 

@@ -154,7 +154,7 @@ impl fmt::Display for LoadOutcome {
             (mib(self.user_bytes), mib(self.freeze_bytes), mib(self.merge_bytes));
         writeln!(
             f,
-            "{:.2} s of virtual time on {}: {user} MiB put, {freeze} MiB frozen, {merge} MiB merged",
+            "{:.2} s of virtual time on {}: {user} MiB put, {freeze} frozen, {merge} merged",
             self.time_s, self.model
         )?;
         writeln!(
