@@ -152,7 +152,9 @@ impl Pages {
     /// is not likely to be wanted soon.
     pub(crate) fn insert_if_room(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Arc<Page> {
         let weight = bytes.len() as u64 + PAGE_OVERHEAD_BYTES;
-        if !self.usage.take(weight) {
+        // Some room stays for what is in use and not cached, which would drive something out.
+        let room = self.usage.cap / 16 * 15;
+        if self.usage.bytes.load(Relaxed) + weight > room || !self.usage.take(weight) {
             return self.page(id, kind, bytes);
         }
         let page = Page::new(id, kind, bytes.into(), Charge::new(&self.usage, weight));

@@ -26,6 +26,11 @@ impl Prefixes {
         self.any.store(true, Release);
     }
 
+    /// Whether there are any.
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Acquire)
+    }
+
     /// All of them.
     pub(crate) fn all(&self) -> Vec<(Vec<u8>, Sequence)> {
         self.all.read().clone()
@@ -33,7 +38,7 @@ impl Prefixes {
 
     /// The last write not above `at` that removed this key with others.
     pub(crate) fn covering(&self, key: &[u8], at: Sequence) -> Option<Sequence> {
-        if !self.any.load(Acquire) {
+        if !self.any() {
             return None;
         }
         let all = self.all.read();

@@ -32,9 +32,11 @@ pub(crate) struct Merged {
     /// Whether the first one's key was taken.
     is_taken: bool,
     key: Vec<u8>,
-    /// The value that was taken last, if it did not lie beside its key.
-    value: Option<Vec<u8>>,
-    buffer: Vec<u8>,
+    /// Whether the value that was taken last did not lie beside its key, and it.
+    is_apart: bool,
+    value: Vec<u8>,
+    /// Whether any part has prefixes that are gone.
+    any_gone: bool,
 }
 
 /// What [`Merged::take`] took, beside the key and a value that lies beside it.
@@ -54,7 +56,10 @@ impl Default for Merged {
 impl Merged {
     /// The parts as they are at a time, none of them set to anything.
     pub(crate) fn new(parts: Vec<Part>, direction: Direction, at: Sequence) -> Merged {
+        // Those that come later are later than what this shows.
+        let any = |part: &Part| part.1.as_ref().is_some_and(|prefixes| prefixes.any());
         Merged {
+            any_gone: parts.iter().any(any),
             parts,
             direction,
             at,
@@ -63,8 +68,8 @@ impl Merged {
             is_shared: false,
             is_taken: false,
             key: Vec::new(),
-            value: None,
-            buffer: Vec::new(),
+            is_apart: false,
+            value: Vec::new(),
         }
     }
 
@@ -86,18 +91,18 @@ impl Merged {
 
     /// Its value.
     pub(crate) fn value(&self) -> &[u8] {
-        match (&self.value, self.first) {
-            (Some(value), _) => value,
-            (None, Some(first)) => self.parts[first].0.value(),
-            (None, None) => &[],
+        match self.first {
+            _ if self.is_apart => &self.value,
+            Some(first) => self.parts[first].0.value(),
+            None => &[],
         }
     }
 
     /// The same key, and where its value goes if it does not lie beside it.
     pub(crate) fn key_and_value_mut(&mut self) -> (&[u8], &mut Vec<u8>) {
-        let mut empty = std::mem::take(&mut self.buffer);
-        empty.clear();
-        (&self.key, self.value.insert(empty))
+        self.value.clear();
+        self.is_apart = true;
+        (&self.key, &mut self.value)
     }
 
     /// Takes the next key from all parts; none at the end, and after an error.
@@ -105,9 +110,7 @@ impl Merged {
     /// # Errors
     /// If a disk fails, or what is read is damaged.
     pub(crate) fn take(&mut self) -> Result<Option<Taken>, StoreError> {
-        if let Some(value) = self.value.take() {
-            self.buffer = value;
-        }
+        self.is_apart = false;
         if std::mem::take(&mut self.is_taken)
             && let Some(first) = self.first
             && let Err(error) = self.advance(first)
@@ -120,13 +123,16 @@ impl Merged {
         self.key.clear();
         self.key.extend_from_slice(key);
         self.is_taken = true;
-        let mut gone = Sequence(0);
-        for (_, prefixes) in &self.parts[..=first] {
-            let covering = prefixes.as_ref().and_then(|it| it.covering(&self.key, self.at));
-            gone = gone.max(covering.unwrap_or_default());
-        }
+        let gone = if self.any_gone { self.gone(first) } else { Sequence(0) };
         let version = self.parts[first].0.version();
         Ok(version.map(|version| Taken { version, is_gone: version.sequence < gone }))
+    }
+
+    /// The last write that removed the key with others, as parts up to one know.
+    fn gone(&self, last: usize) -> Sequence {
+        let prefixes = self.parts[..=last].iter().filter_map(|(_, prefixes)| prefixes.as_ref());
+        let covering = prefixes.filter_map(|it| it.covering(&self.key, self.at));
+        covering.max().unwrap_or_default()
     }
 
     /// Goes on behind the key that was taken.

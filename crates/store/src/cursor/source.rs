@@ -7,7 +7,7 @@ use std::sync::Arc;
 use entresol_index::{Direction, Flow};
 
 use crate::StoreError;
-use crate::entry::{KvsId, Sequence, Value};
+use crate::entry::{KvsId, Sequence};
 use crate::run::{self, Run};
 use crate::transaction::{Own, OwnWrite};
 use crate::view::{Held, Version};
@@ -117,10 +117,7 @@ impl Source {
         match self {
             Source::Own(own) => own.write().and_then(|write| write.value.as_deref()),
             Source::Young(_) => None,
-            Source::Run(run) => match run.cursor.entry().map(|entry| entry.value) {
-                Some(Value::Inline(value)) => Some(value),
-                _ => None,
-            },
+            Source::Run(run) => run.cursor.value(),
         }
         .unwrap_or_default()
     }

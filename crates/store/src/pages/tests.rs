@@ -36,6 +36,20 @@ fn a_scan_drives_out_nothing_that_was_wanted_twice() {
 }
 
 #[test]
+fn what_is_walked_over_is_cached_as_long_as_nothing_goes_for_it() {
+    let pages = Pages::new(1 << 20);
+    read(&pages, id(1, 0), PageKind::Data);
+    for page in 0..1_000 {
+        drop(pages.insert_if_room(id(2, page), PageKind::Data, &BLOCK));
+    }
+    let there = (0..1_000).filter(|&page| pages.find(id(2, page), PageKind::Data).is_some());
+    let (there, counts) = (there.count(), pages.counts());
+    assert!((200..=256).contains(&there), "{there} blocks in a mebibyte");
+    assert!(pages.find(id(1, 0), PageKind::Data).is_some());
+    assert!(counts.bytes <= counts.cap_bytes && counts.data.evictions == 0, "{counts:?}");
+}
+
+#[test]
 fn what_is_wanted_again_soon_after_it_left_stays() {
     let pages = Pages::new(1 << 20);
     let blocks = || (0..230).map(|page| id(1, page));

@@ -68,6 +68,13 @@ impl Cursor {
         self.levels.last().map(Walker::key)
     }
 
+    /// The value that lies beside that key; none if there is none.
+    #[must_use]
+    #[inline]
+    pub(crate) fn value(&self) -> Option<&[u8]> {
+        self.levels.last()?.value()
+    }
+
     /// The entry that the cursor is at.
     #[must_use]
     #[inline]

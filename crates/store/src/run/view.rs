@@ -46,6 +46,41 @@ impl Item {
     /// The entry that begins at `at`, of entries that end with `entries`.
     #[inline]
     pub(super) fn read(entries: &[u8], at: usize) -> Option<Item> {
+        // Most are so simple that this takes a third of the time.
+        Item::read_simple(entries, at).or_else(|| Item::read_any(entries, at))
+    }
+
+    /// One whose value lies beside it and does not end, whose lengths take a byte, but the value's
+    /// up to two, and whose sequence takes up to five; none if it is another, or nonsense.
+    #[inline]
+    fn read_simple(entries: &[u8], at: usize) -> Option<Item> {
+        let word = u64_at(entries, at)?;
+        let (shared, suffix_bytes) = (word >> 8 & 0xFF, word >> 16 & 0xFF);
+        let rest = word >> 24;
+        let ends = !rest & 0x80_8080_8080;
+        if word as u8 != INLINE || (shared | suffix_bytes) > 0x7F || ends == 0 {
+            return None;
+        }
+        let delta_bits = ends.trailing_zeros() + 1;
+        let bits = rest & (u64::MAX >> (64 - delta_bits));
+        let low = bits & 0x7F | bits >> 1 & 0x3F80 | bits >> 2 & 0x1F_C000;
+        let delta = low | bits >> 3 & 0xFE0_0000 | bits >> 4 & 0x7_F000_0000;
+        let lengths_end = at + 3 + delta_bits as usize / 8;
+        let length = usize::from(u16_at(entries, lengths_end)?);
+        let (bytes, suffix) = match length & 0x8080 {
+            0 | 0x8000 => (length & 0x7F, lengths_end + 1),
+            0x80 => (length & 0x7F | length >> 1 & 0x3F80, lengths_end + 2),
+            _ => return None,
+        };
+        let (shared, suffix_bytes) = (shared as usize, suffix_bytes as usize);
+        let start = suffix + suffix_bytes;
+        let next = start + bytes;
+        let (what, expiry) = (What::Inline { start, bytes }, Expiry::NEVER);
+        let item = Item { shared, suffix, suffix_bytes, delta, expiry, what, next };
+        (next <= entries.len()).then_some(item)
+    }
+
+    fn read_any(entries: &[u8], at: usize) -> Option<Item> {
         let mut reader = Reader::new(entries, at);
         let flags = reader.byte()?;
         let shared = usize::try_from(reader.varint()?).ok()?;
@@ -77,6 +112,15 @@ impl Item {
     #[inline]
     pub(super) fn suffix_of<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         bytes.get(self.suffix..self.suffix + self.suffix_bytes)
+    }
+
+    /// The value that lies beside the key; none if there is none.
+    #[inline]
+    pub(super) fn inline_of<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        match self.what {
+            What::Inline { start, bytes: length } => bytes.get(start..start + length),
+            _ => None,
+        }
     }
 
     /// What lies under the key.
@@ -268,5 +312,43 @@ fn is_before(key: &[u8], delta: u64, target: &Target<'_>) -> bool {
         Ordering::Less => true,
         Ordering::Greater => false,
         Ordering::Equal => target.delta.is_none_or(|most| delta > most),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use entresol_base::rng::Rng;
+
+    use super::super::bytes::push_varint;
+    use super::*;
+
+    /// Whatever the quick way reads, the other one reads alike; and it reads what is simple.
+    #[test]
+    fn simple_entries_are_read_as_any_are() {
+        let mut rng = Rng::new(3);
+        let mut simple = 0;
+        for _ in 0..50_000 {
+            let mut entry = vec![
+                [INLINE, INLINE, INLINE, APART, GONE, INLINE | EXPIRES][rng.below(6) as usize],
+            ];
+            let suffix = [3, 20, 127, 128][rng.below(4) as usize];
+            let value = [0, 5, 127, 128, 300, 16_383, 16_384][rng.below(7) as usize];
+            push_varint(&mut entry, rng.below(200));
+            push_varint(&mut entry, suffix);
+            push_varint(&mut entry, rng.next_u64() >> rng.below(64));
+            push_varint(&mut entry, value);
+            entry.resize(entry.len() + (suffix + value) as usize, 7);
+            match rng.below(4) {
+                0 => entry.truncate(rng.below(entry.len() as u64 + 1) as usize),
+                1 => entry.extend_from_slice(&[9; 40]),
+                _ => {}
+            }
+            if let Some(item) = Item::read_simple(&entry, 0) {
+                let any = Item::read_any(&entry, 0).expect("the same");
+                assert_eq!(format!("{item:?}"), format!("{any:?}"));
+                simple += 1;
+            }
+        }
+        assert!(simple > 3_000, "only {simple}");
     }
 }

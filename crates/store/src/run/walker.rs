@@ -86,6 +86,12 @@ impl Walker {
         &self.item
     }
 
+    /// The value that lies beside the key; none if there is none.
+    #[inline]
+    pub(super) fn value(&self) -> Option<&[u8]> {
+        self.item.inline_of(self.page.bytes())
+    }
+
     pub(super) fn body(&self) -> Option<Body<'_>> {
         self.item.body_of(self.page.bytes())
     }
