@@ -81,12 +81,17 @@ fn sharing(view: &View, sample: &mut dyn FnMut(String, &'static str, String, f64
             sample(name("slowdown"), "gauge", labels, slowdown);
         }
         for medium in &tenant.media {
-            let device = medium.medium.replace('\\', "\\\\").replace('"', "\\\"");
+            let device = escaped(&medium.medium);
             let labels = format!("{{tenant=\"{}\",device=\"{device}\"}}", tenant.name);
             sample(name("device_share"), "gauge", labels.clone(), medium.share);
             sample(name("device_share_allowed"), "gauge", labels, medium.share_allowed);
         }
     }
+}
+
+/// The value of a label as it may stand between quotes.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn render(families: &[Family]) -> String {

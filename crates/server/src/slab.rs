@@ -49,6 +49,11 @@ impl<T> Slab<T> {
         Key { index, generation: slot.generation }
     }
 
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        let slot = self.slots.get(key.index as usize)?;
+        if slot.generation == key.generation { slot.value.as_ref() } else { None }
+    }
+
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.index as usize)?;

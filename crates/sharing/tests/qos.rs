@@ -329,3 +329,21 @@ fn a_tenant_that_asks_seldom_is_protected_and_the_search_for_the_edge_becomes_ra
     assert!(changes < 20 && over < 600, "{changes} changes, {over} ticks {}", bench.log());
     assert!(before > 0.02, "the other one keeps something: {before} {}", bench.log());
 }
+
+#[test]
+fn nobody_stays_at_the_floor_for_a_target_that_its_owner_misses_by_itself() {
+    let mut bench = bench(ours(), vec![critical(1), tenant(2)]);
+    let mut ticks = 0;
+    let mut waited = 0;
+    // The neighbour makes it much worse, so that slowing it helps, but never enough.
+    bench.run(seconds(120), |_, slowed| {
+        let neighbour = share(slowed, 2).min(0.5);
+        ticks += 1;
+        waited += u32::from(neighbour < 0.4 && ticks > 6000);
+        let latency = 1.3 + 6.0 * neighbour;
+        [rates(slowed, 1, 0.1, latency), rates(slowed, 2, 0.5, 1.0)].into_iter().collect()
+    });
+    assert!(bench.said("slowing others does not help"), "{}", bench.log());
+    // It is tried again ever more rarely: less than a sixth of the second minute.
+    assert!(waited < 1000, "{waited} {}", bench.log());
+}

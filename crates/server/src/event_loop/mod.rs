@@ -111,12 +111,20 @@ impl EventLoop {
             let key = Key::unpack((token & !CONNECTION_BIT) as u64);
             let Some(connection) = self.connections.get_mut(key) else { return };
             let over = event.is_read_closed() || event.is_error();
+            let is_leaving = over && !connection.half_closed && connection.waiting;
             connection.half_closed |= over;
+            if event.is_error() && connection.waiting {
+                // The client has given up, and nobody is there to read an answer.
+                return self.close(key);
+            }
             if !connection.readable && (over || event.is_readable()) {
                 connection.readable = true;
                 connection.readable_since = self.arrival;
             }
             self.enqueue(key);
+            if is_leaving {
+                self.note_leaving(key);
+            }
         } else if event.token() == MAILBOX {
             self.read_mailbox();
         } else {
@@ -175,7 +183,7 @@ impl EventLoop {
         if let Some(mut connection) = self.connections.remove(key) {
             connection.stream.deregister(self.poll.registry());
             if connection.waiting {
-                self.leave_waiting(connection.seat, key);
+                self.leave_waiting(connection.seat);
             }
             if let Some(Some(seat)) = self.seats.get_mut(connection.seat) {
                 seat.buffers.change(connection.counted_bytes, 0);

@@ -193,5 +193,6 @@ impl EventLoop {
             }
             self.enqueue(key);
         }
+        self.close_left_since(self.now.nanos);
     }
 }

@@ -202,11 +202,20 @@ impl EventLoop {
         Ok(true)
     }
 
+    /// Counts a connection in, if its tenant may have one more.
+    fn count_in(&self, place: usize, stream: &Stream) -> Option<ConnectionGuard> {
+        let seat = self.seats.get(place)?.as_ref()?;
+        ConnectionGuard::new(&seat.seat.tenant, stream.peer(), self.now.nanos)
+    }
+
     fn connect(&mut self, place: usize, mut stream: Stream) {
+        let guard = match self.count_in(place, &stream) {
+            None if self.close_leaving(place, self.now.nanos) => self.count_in(place, &stream),
+            guard => guard,
+        };
         let Some(Some(seat)) = self.seats.get(place) else { return };
         let counters = &seat.seat.counters;
-        let peer = stream.peer();
-        let Some(guard) = ConnectionGuard::new(&seat.seat.tenant, peer, self.now.nanos) else {
+        let Some(guard) = guard else {
             counters.rejected_connections.count();
             // The socket is new, so its send buffer takes a line; if not, there is none.
             let _ = stream.write(TOO_MANY_CONNECTIONS);

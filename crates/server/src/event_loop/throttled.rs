@@ -1,6 +1,10 @@
 //! Tenants whose account is empty or stopped: their connections stand in one queue per tenant, and
 //! one of them, not all, asks when the account's time has come. So a throttled tenant costs the
 //! loop what it executes and one question in a while, however many connections it has.
+//!
+//! A client that has closed its side may still read its answer, or may have given up: it is served
+//! after all who have not, and not waited for longer than [`LEAVING_MAX`]. So a tenant whose
+//! clients give up early spends its share on those who are still there.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,6 +20,9 @@ const CALLS_PER_ROUND: usize = 8;
 /// not tell the loops.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
+/// So long who has closed its side is kept while others of its tenant are served.
+pub(super) const LEAVING_MAX: Duration = Duration::from_secs(1);
+
 /// When nobody asks.
 pub(super) const NEVER: Nanos = Nanos(u64::MAX);
 
@@ -23,6 +30,10 @@ pub(super) const NEVER: Nanos = Nanos(u64::MAX);
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     queue: VecDeque<Key>,
+    /// How many at most stand in a queue and do not wait there any more.
+    stale: usize,
+    /// Those whose clients have closed their side, and since when they have been known to.
+    leaving: VecDeque<(Nanos, Key)>,
     /// When the first of them may ask; none if nobody waits or somebody is being served.
     until: Option<Nanos>,
 }
@@ -30,7 +41,19 @@ pub(super) struct Waiting {
 impl Waiting {
     /// Whether whoever comes now stands behind others.
     pub(super) fn is_any(&self) -> bool {
-        self.until.is_some() || !self.queue.is_empty()
+        self.until.is_some() || !self.queue.is_empty() || !self.leaving.is_empty()
+    }
+
+    /// Whoever is to be served next, and whether it is known to be leaving.
+    fn next(&mut self) -> Option<(Key, bool)> {
+        let staying = self.queue.pop_front().map(|key| (key, false));
+        staying.or_else(|| self.leaving.pop_front().map(|(_, key)| (key, true)))
+    }
+
+    /// Takes the one out that has been leaving for longest, if that is since a moment or longer.
+    fn take_left_since(&mut self, moment: Nanos) -> Option<Key> {
+        let (_, key) = self.leaving.pop_front_if(|(since, _)| *since <= moment)?;
+        Some(key)
     }
 
     fn is_due(&self, now: Nanos) -> bool {
@@ -44,8 +67,33 @@ impl EventLoop {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return };
         connection.waiting = true;
-        seat.waiting.queue.push_back(key);
+        match connection.half_closed {
+            true => seat.waiting.leaving.push_back((self.now.nanos, key)),
+            false => seat.waiting.queue.push_back(key),
+        }
         seat.seat.counters.throttled.count();
+    }
+
+    /// The client of a connection that waits has closed its side.
+    pub(super) fn note_leaving(&mut self, key: Key) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return };
+        seat.waiting.leaving.push_back((self.now.nanos, key));
+        self.leave_waiting(connection.seat);
+    }
+
+    /// Closes the connection of a tenant that waits though its client has closed its side since a
+    /// moment or longer; whether there was one.
+    pub(super) fn close_leaving(&mut self, place: usize, moment: Nanos) -> bool {
+        while let Some(Some(seat)) = self.seats.get_mut(place)
+            && let Some(key) = seat.waiting.take_left_since(moment)
+        {
+            if self.connections.get(key).is_some_and(|it| it.waiting && it.half_closed) {
+                self.close(key);
+                return true;
+            }
+        }
+        false
     }
 
     /// Lets a connection wait until its tenant's account has something again. Who was called and
@@ -56,10 +104,13 @@ impl EventLoop {
         let place = connection.seat;
         let Some(Some(seat)) = self.seats.get_mut(place) else { return };
         connection.waiting = true;
-        if connection.called && !executed {
-            seat.waiting.queue.push_front(key);
-        } else {
-            seat.waiting.queue.push_back(key);
+        let keeps_place = connection.called && !executed;
+        match connection.half_closed {
+            true => seat.waiting.leaving.push_back((self.now.nanos, key)),
+            false if keeps_place => seat.waiting.queue.push_front(key),
+            false => seat.waiting.queue.push_back(key),
+        }
+        if !keeps_place {
             seat.seat.counters.throttled.count();
         }
         let until = until.min(latest);
@@ -111,8 +162,12 @@ impl EventLoop {
                 return;
             }
             seat.waiting.until = None;
-            let Some(key) = seat.waiting.queue.pop_front() else { return };
+            let Some((key, is_leaving)) = seat.waiting.next() else { return };
             let Some(connection) = self.connections.get_mut(key) else { continue };
+            if connection.half_closed != is_leaving {
+                // It stands in the other queue.
+                continue;
+            }
             connection.waiting = false;
             connection.called = true;
             self.turn(key);
@@ -122,10 +177,29 @@ impl EventLoop {
         }
     }
 
-    /// A connection that waited goes.
-    pub(super) fn leave_waiting(&mut self, place: usize, key: Key) {
-        if let Some(Some(seat)) = self.seats.get_mut(place) {
-            seat.waiting.queue.retain(|waiting| *waiting != key);
+    /// A connection that waited goes, or has joined those that are leaving. Where it stood is
+    /// cleared now and then, so that thousands who go at once cost no more than each of them.
+    pub(super) fn leave_waiting(&mut self, place: usize) {
+        let Some(Some(seat)) = self.seats.get_mut(place) else { return };
+        let Waiting { queue, leaving, stale, .. } = &mut seat.waiting;
+        *stale += 1;
+        if *stale * 2 <= queue.len() + leaving.len() {
+            return;
+        }
+        *stale = 0;
+        let waits = |key: Key, half_closed: bool| {
+            let connection = self.connections.get(key);
+            connection.is_some_and(|it| it.waiting && it.half_closed == half_closed)
+        };
+        queue.retain(|key| waits(*key, false));
+        leaving.retain(|(_, key)| waits(*key, true));
+    }
+
+    /// Closes all connections that wait though their clients have closed their side since a moment
+    /// or longer.
+    pub(super) fn close_left_since(&mut self, moment: Nanos) {
+        for place in 0..self.seats.len() {
+            while self.close_leaving(place, moment) {}
         }
     }
 }

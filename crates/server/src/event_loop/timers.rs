@@ -7,6 +7,7 @@ use std::time::Duration;
 use entresol_base::{Clock, Nanos, Seconds};
 
 use super::EventLoop;
+use super::throttled::LEAVING_MAX;
 use crate::slab::Key;
 
 /// How often idle and stalled connections are looked for.
@@ -91,6 +92,7 @@ impl EventLoop {
             return;
         }
         self.timers.next_sweep = Some(now.after(SWEEP_EVERY));
+        self.close_left_since(Nanos(now.0.saturating_sub(LEAVING_MAX.as_nanos() as u64)));
         let (idle, progress) = (self.limits.idle_time, self.limits.progress_time);
         let over = |since: Nanos, limit: Duration| !limit.is_zero() && now.since(since) >= limit;
         let expired: Vec<Key> = self

@@ -219,6 +219,31 @@ fn waiting_connections_that_close_are_forgotten() {
 }
 
 #[test]
+fn who_gives_up_waiting_makes_room_for_who_comes_and_is_served_after_who_stays() {
+    let text = format!(
+        "threads = 1\n{}[sharing]\npolicy = \"limit\"\n",
+        tenant("stopped", "connections = 10\nshare_max = \"0%\"")
+    );
+    let running = start(&text);
+    let stopped = account(&running, "stopped");
+    eventually("it is stopped", || stopped.limit() == Limit::Stopped);
+    let tenant = Arc::clone(&running.tenants()[0]);
+    for given_up in 1..=50 {
+        Client::of(&running, "stopped").send(b"get k\r\n");
+        eventually("it waits", || tenant.counts().throttled == given_up);
+    }
+    let mut last = Client::of(&running, "stopped");
+    last.send(b"get k\r\n");
+    eventually("it waits", || tenant.counts().throttled == 51);
+    assert_eq!(tenant.counts().rejected_connections, 0);
+    // Nobody waits for long for those who went.
+    eventually("they are gone", || tenant.connections() == 1);
+    stopped.set_limit(Limit::Unlimited);
+    last.expect("END\r\n");
+    running.stop().unwrap();
+}
+
+#[test]
 fn tenants_on_one_device_are_charged_by_one_table() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();

@@ -15,6 +15,8 @@ use crate::throttle::Throttles;
 
 /// Windows with slack, one after the other, before anybody is released by them.
 const CALM_WINDOWS: u32 = 4;
+/// Misses with nobody left to be slowed, one after the other, before the victim is left to itself.
+const HELPLESS_MISSES: u32 = 4;
 /// A tenant that leaves half of what it may have for so long has another load than the one that had
 /// to be slowed; one that was just slowed may be paying off what it had used before.
 const IDLE: Duration = Duration::from_secs(2);
@@ -25,6 +27,8 @@ pub(super) struct Doubt {
     missed: Option<TenantId>,
     calm: u32,
     idle_since: Option<Nanos>,
+    /// Who has missed its target how often, one after the other, with nobody left to be slowed.
+    helpless: Option<(TenantId, u32)>,
 }
 
 impl Qos {
@@ -45,9 +49,21 @@ impl Qos {
         self.is_adaptive() && self.is_scant(tick, victim) && before != Some(victim)
     }
 
+    /// Whether a victim goes on missing its target though all who may be slowed are: then it does
+    /// so by itself. Asked once for each miss with nobody left.
+    pub(super) fn is_helpless(&mut self, victim: TenantId) -> bool {
+        let before = self.doubt.helpless.filter(|(tenant, _)| *tenant == victim);
+        let misses = before.map_or(0, |(_, misses)| misses) + 1;
+        self.doubt.helpless = (misses < HELPLESS_MISSES).then_some((victim, misses));
+        self.is_adaptive()
+            && misses >= HELPLESS_MISSES
+            && self.slowed_for.values().any(|for_whom| *for_whom == victim)
+    }
+
     /// Whether slack waits for further windows to confirm it; `slacks` has nobody who misses.
     pub(super) fn doubts_slack(&mut self, tick: &Tick<'_>, slacks: &Slacks) -> bool {
         self.doubt.missed = None;
+        self.doubt.helpless = None;
         if !self.is_adaptive() || !slacks.kept().any(|tenant| self.is_scant(tick, tenant)) {
             return false;
         }
@@ -62,6 +78,7 @@ impl Qos {
     /// Nothing was missed, and there is not much slack either.
     pub(super) fn note_kept(&mut self) {
         self.doubt.missed = None;
+        self.doubt.helpless = None;
         self.doubt.calm = 0;
     }
 

@@ -184,6 +184,8 @@ impl Qos {
 
     fn judge(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) {
         let slacks = Slacks::of(tick, &self.windows, hands.throttles);
+        // Not before: a step that helps does not show yet that the target can be kept.
+        slacks.kept().for_each(|tenant| drop(self.hopeless.remove(&tenant)));
         if self.take_back(tick, hands, &slacks) {
             return;
         }
@@ -267,6 +269,7 @@ impl Qos {
         }
         let candidates = self.candidates(tick, slacks, victim);
         match candidates.as_slice() {
+            [] if self.is_helpless(victim) => self.give_up(tick, hands, victim),
             [] => {}
             [only] if !self.is_adaptive() => self.slow(tick, hands, slacks, (*only, victim)),
             several => {
@@ -305,7 +308,6 @@ impl Qos {
             return self.give_up(tick, hands, victim);
         }
         self.expense_factor = 1.0;
-        self.hopeless.remove(&victim);
         let found: Vec<String> = gains
             .iter()
             .map(|gain| format!("{} {:+.0}%", tick.name(gain.tenant), gain.gain * 100.0))
