@@ -105,8 +105,9 @@ impl<R: Region> Pool<R> {
     /// If it holds none, or one that cannot be read.
     pub fn open(region: Arc<R>) -> Result<Pool<R>, IndexError> {
         let layout = Layout::read(&*region)?;
-        // A process that was killed leaves words that are seen, but not durable.
-        region.persist(0, layout.header_bytes());
+        // A process that was killed leaves words that are seen, but not durable. What follows until
+        // the opening is counted durably only reads.
+        region.flush(0, layout.header_bytes());
         let classes = Classes::of(layout.chunk_bytes);
         let space = Space::read(&*region, &layout, &classes)?;
         let openings = layout::count_opening(&*region);

@@ -230,8 +230,6 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             );
             return Err(IndexError::Options { what });
         }
-        // A process that was killed leaves words that are seen, but not durable.
-        pool.set_root(root, word);
         tree.root()?;
         Ok(tree)
     }

@@ -25,7 +25,7 @@ mod kills;
 mod life;
 
 pub use keys::{KEYS, TrialKey};
-pub use kills::{killed_anywhere, killed_while_made};
+pub use kills::{killed_anywhere, killed_in, killed_while_made};
 
 use crate::{Direction, Flow, Persistent, Pool, PoolOptions};
 use life::Life;
@@ -200,7 +200,8 @@ where
     I::Options: 'static,
 {
     in_its_world(options, index, ops, |options, index, ops| {
-        run_here::<I>(options, index, ops, 0).map(|ran| ran.report)
+        let watch = Watch { from: 0, answers: Answers::Here };
+        run_here::<I>(options, index, ops, watch).map(|ran| ran.report)
     })
 }
 
@@ -224,6 +225,24 @@ where
     ran.unwrap_or_else(|failure| Err(failure.to_string()))
 }
 
+/// Who does what comes after a process was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answers {
+    /// The thread that opened the index.
+    Here,
+    /// Another one, whose drains leave what the opening flushed as it is. It looks at one key only
+    /// to find out what was done.
+    Aside,
+}
+
+/// How a history is watched.
+#[derive(Debug, Clone, Copy)]
+struct Watch {
+    /// Crashes are tried from the operation of this number on.
+    from: usize,
+    answers: Answers,
+}
+
 /// What came of a history.
 struct Ran {
     report: Report,
@@ -231,12 +250,11 @@ struct Ran {
     kills: u32,
 }
 
-/// Tries crashes from the operation of this number on.
 fn run_here<I>(
     options: &TrialOptions,
     index: &I::Options,
     ops: &[Op],
-    watched: usize,
+    watch: Watch,
 ) -> Result<Ran, String>
 where
     I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
@@ -245,12 +263,12 @@ where
     let Grounds { power, region, subject, explorer } = Grounds::<I>::new(options, index)?;
     let pool = PoolOptions { chunk_bytes: options.chunk_bytes };
     drop(Pool::create(region.clone(), pool).map_err(|error| error.to_string())?);
-    if watched == 0 {
+    if watch.from == 0 {
         explorer.watch(&power);
     }
-    let mut life = Life::<I>::new(region, options, index)?;
+    let mut life = Life::<I>::new(region, options, index, watch.answers)?;
     for (number, &op) in ops.iter().enumerate() {
-        if number == watched && number > 0 {
+        if number == watch.from && number > 0 {
             explorer.watch(&power);
         }
         let before = {
@@ -574,4 +592,4 @@ fn add(whole: &mut Report, report: &Report) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -76,7 +76,7 @@ impl Layout {
         region.len() < TABLE_AT || region.load_u64(FORMAT_AT, Acquire) == 0
     }
 
-    /// Makes an empty pool.
+    /// Makes an empty pool, which is durable once it was opened.
     pub(super) fn format<R: Region>(region: &R, options: PoolOptions) -> Result<(), IndexError> {
         let PoolOptions { chunk_bytes } = options;
         if !chunk_bytes.is_power_of_two() || !CHUNK_BYTES.contains(&chunk_bytes) {
@@ -103,8 +103,8 @@ impl Layout {
         region.store_u64(CHUNKS_AT, chunks, Release);
         region.persist(0, layout.begin as usize);
         let checksum = u64::from(checksum::crc32c(&layout.checked()));
+        // Durable when the pool is opened, which is what comes next.
         region.store_u64(FORMAT_AT, checksum << 32 | u64::from(FORMAT), Release);
-        region.persist(FORMAT_AT, 8);
         Ok(())
     }
 

@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use entresol_base::rng::Rng;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_media::Direct;
+use entresol_media::crash::{
+    Crash, ExploreOptions, Explorer, Power, RecordedRegion, Recorder, RecorderOptions, Subject,
+};
 
 use super::*;
 use crate::{Index, SkipList};
@@ -224,6 +227,11 @@ fn regions_without_a_pool_are_told_apart() {
     assert!(small.to_string().contains("use smaller chunks"), "{small}");
     let odd = Pool::create(region(1 << 20), PoolOptions { chunk_bytes: 5000 }).expect_err("odd");
     assert!(odd.to_string().contains("power of two"), "{odd}");
+    check_damage();
+}
+
+/// Chunks of a size that the checksum is not of.
+fn check_damage() {
     let damaged = region(1 << 20);
     Pool::create(damaged.clone(), PoolOptions { chunk_bytes: CHUNK }).expect("a pool");
     damaged.store_u64(16, 8192, std::sync::atomic::Ordering::Relaxed);
@@ -299,4 +307,138 @@ fn who_waits_for_readers_comes_after_all_who_were_there() {
         });
         ran.expect("the world ends");
     }
+}
+
+/// A pool that was made over another: after a crash one of them is there, or none, and nothing of
+/// the other.
+struct Either {
+    /// Root 3 and the bytes that are free, in the old pool and in the new one.
+    right: [(u64, u64); 2],
+}
+
+impl Subject for Either {
+    type Opened = Option<Pool<RecordedRegion>>;
+
+    fn recover(&self, crash: &Crash<'_>) -> Result<Self::Opened, String> {
+        match Pool::open(crash.region(0).clone()) {
+            Ok(pool) => Ok(Some(pool)),
+            Err(IndexError::NoPool { .. }) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn check(&self, opened: Self::Opened, _: &Crash<'_>) -> Result<(), String> {
+        let Some(pool) = opened else { return Ok(()) };
+        let found = (pool.root(3), pool.free_chunk_bytes());
+        if self.right.contains(&found) { Ok(()) } else { Err(format!("a pool of {found:?}")) }
+    }
+}
+
+fn made_over_another() -> Result<u64, String> {
+    let power = Power::new();
+    let region = Recorder::region(1 << 20, RecorderOptions::default(), &power);
+    let region = Arc::new(region.expect("memory"));
+    let options = PoolOptions { chunk_bytes: CHUNK };
+    let create = || Pool::create(region.clone(), options).expect("a pool");
+    let old = create();
+    let all = (0, old.free_chunk_bytes());
+    // Words of the table on many lines.
+    let blocks: Vec<u64> = (0..400).map(|_| old.allocate(512).expect("room")).collect();
+    old.set_root(3, blocks[9]);
+    let right = [(blocks[9], old.free_chunk_bytes()), all];
+    drop(old);
+    let explorer = Explorer::new(Arc::new(Either { right }), ExploreOptions::default());
+    explorer.watch(&power);
+    drop(create());
+    let report = explorer.finish(&power);
+    report.failure.map_or(Ok(report.images), |failure| Err(failure.to_string()))
+}
+
+#[test]
+fn a_pool_that_is_made_over_another_has_nothing_of_it() {
+    let images = made_over_another().unwrap_or_else(|what| panic!("{what}"));
+    assert!(images > 50, "{images}");
+}
+
+/// After a crash what the root leads to lies in a chunk that the table knows.
+struct Rooted;
+
+impl Subject for Rooted {
+    type Opened = Pool<RecordedRegion>;
+
+    fn recover(&self, crash: &Crash<'_>) -> Result<Self::Opened, String> {
+        Pool::open(crash.region(0).clone()).map_err(|error| error.to_string())
+    }
+
+    fn check(&self, pool: Self::Opened, _: &Crash<'_>) -> Result<(), String> {
+        let reach = |visit: &mut dyn FnMut(u64)| {
+            [pool.root(0)].into_iter().filter(|&it| it != 0).for_each(visit);
+            Ok(())
+        };
+        pool.sweep(reach).map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// One thread takes the first block of a chunk, another the next one, and only that one is used.
+fn shared_by_threads() -> Result<u64, String> {
+    let power = Power::new();
+    let region = Recorder::region(1 << 20, RecorderOptions::default(), &power);
+    let options = PoolOptions { chunk_bytes: CHUNK };
+    let pool = Pool::create(Arc::new(region.expect("memory")), options).expect("a pool");
+    let pool = Arc::new(pool);
+    // A pool of which no chunk is in use is not swept.
+    pool.allocate(1024).expect("room");
+    let explorer = Explorer::new(Arc::new(Rooted), ExploreOptions::default());
+    explorer.watch(&power);
+    pool.allocate(256).expect("room");
+    let theirs = Arc::clone(&pool);
+    let used = thread::spawn("uses", move || {
+        let block = theirs.allocate(256).expect("room");
+        theirs.region().persist(block, 256);
+        theirs.set_root(0, block);
+        theirs.set_root(1, 1);
+    });
+    used.join().map_err(|_| "a panic".to_owned())?;
+    let report = explorer.finish(&power);
+    report.failure.map_or(Ok(report.images), |failure| Err(failure.to_string()))
+}
+
+#[test]
+fn a_chunk_is_known_durably_before_another_thread_uses_it() {
+    let images = shared_by_threads().unwrap_or_else(|what| panic!("{what}"));
+    assert!(images > 2, "{images}");
+}
+
+/// The drain behind a chunk's word is the one that only other threads need.
+#[cfg(feature = "mutants")]
+#[test]
+fn a_chunk_that_is_known_too_late_is_noticed() {
+    use entresol_base::mutants::{SiteKind, try_those};
+    let of_chunks = |site: &entresol_base::mutants::Site| {
+        site.kind == SiteKind::Drain && site.place.file().contains("pool/layout")
+    };
+    let trials = try_those(of_chunks, || shared_by_threads().map(drop)).expect("as it is");
+    let noticed = trials.iter().filter_map(|trial| trial.noticed.as_ref());
+    let of_table = noticed.filter(|what| what.contains("the pool's table says"));
+    assert_eq!(of_table.count(), 1, "{trials:#?}");
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn every_site_that_is_left_out_is_noticed() {
+    use crate::trial::{killed_anywhere, suite};
+    use crate::{Ods, OdsOptions};
+    let options = OdsOptions { node_bytes: 128, split_from: 0.7 };
+    crate::testing::check_sites(
+        |file| file.contains("src/pool") && !file.contains("tests"),
+        &[],
+        || {
+            check_damage();
+            made_over_another()?;
+            shared_by_threads()?;
+            suite::<Ods<_>>(0..3, &options, |_| ())?;
+            killed_anywhere::<Ods<_>>(&options)?;
+            crate::trial::tests::blocks_of_all_sizes()
+        },
+    );
 }

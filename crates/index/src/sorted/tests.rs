@@ -123,7 +123,13 @@ fn histories_of_compactions_survive_crashes() {
 #[cfg(feature = "mutants")]
 #[test]
 fn every_site_of_fast_fair_that_is_left_out_is_noticed() {
-    // The root is stored again at opening, and all roots are made durable when a pool is opened.
-    let known = ["Flush in sorted.rs", "Drain in sorted.rs"];
-    crate::testing::check_mutants::<FastFair<_>>(&FastFairOptions { node_bytes: 128 }, &known);
+    crate::testing::check_mutants::<FastFair<_>>(&FastFairOptions { node_bytes: 128 }, &[]);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn every_site_of_ods_that_is_left_out_is_noticed() {
+    let options = OdsOptions { node_bytes: 128, split_from: 0.7 };
+    crate::testing::check_mutants::<Ods<_>>(&options, &[]);
+    crate::testing::check_mutants::<Ods<_, Bytes>>(&options, &[]);
 }

@@ -69,7 +69,14 @@ impl Posts {
         Ok((Posts { first_at, state: Mutex::new(state) }, posts))
     }
 
-    /// Names a leaf. Without room it goes unnamed.
+    /// How many leaves are named.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.state.lock().by_leaf.len()
+    }
+
+    /// Names a leaf. Without room it goes unnamed; nobody waits until the name is durable, since a
+    /// leaf without one is found by links.
     pub(super) fn add<R: Region>(&self, pool: &Pool<R>, post: Post) {
         let mut state = self.state.lock();
         if state.free.is_empty() && !self.grow(pool, &mut state) {
@@ -79,7 +86,7 @@ impl Posts {
         let region = pool.region();
         region.store_u64(at, post.low, Release);
         region.store_u64(at + 8, post.leaf, Release);
-        region.persist(at, PAIR_BYTES as usize);
+        region.flush(at, PAIR_BYTES as usize);
         state.by_leaf.insert(post.leaf, at);
     }
 
@@ -90,7 +97,7 @@ impl Posts {
         region.store_u64(block, region.load_u64(self.first_at, Acquire), Release);
         region.persist(block, BLOCK_BYTES as usize);
         region.store_u64(self.first_at, block, Release);
-        region.persist(self.first_at, 8);
+        region.flush(self.first_at, 8);
         let pairs = (BLOCK_BYTES - PAIRS_AT) / PAIR_BYTES;
         state.free.extend((0..pairs).rev().map(|pair| block + PAIRS_AT + PAIR_BYTES * pair));
         true

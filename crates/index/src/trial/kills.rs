@@ -12,8 +12,8 @@ use entresol_media::crash::{RecordedRegion, Report};
 
 use super::life::cut_off;
 use super::{
-    Grounds, Op, Opened, TrialKey, TrialOptions, act, add, in_its_world, lock, run_here,
-    value_before,
+    Answers, Grounds, Op, Opened, TrialKey, TrialOptions, Watch, act, add, in_its_world, lock,
+    run_here, value_before,
 };
 use crate::Persistent;
 
@@ -53,21 +53,47 @@ where
     cases.extend([Op::Upsert { key: 5, value: 8 }, Op::Reopen].map(|op| (all.clone(), op)));
     let mut whole = Report::default();
     for (before, killed) in cases {
-        for changes in 0..CHANGES_MAX {
-            let options = small(changes);
-            let mut ops = before.clone();
-            ops.extend([Op::Kill { changes }, killed]);
-            // Some of them come to what was being changed, some beside it.
-            ops.extend([20, 2, 11].map(|key| Op::Upsert { key, value: 2 + changes }));
-            ops.push(Op::Remove { key: 19 });
-            let ran = run_here::<I>(&options, index, &ops, before.len())?;
-            if let Some(failure) = ran.report.failure {
-                return Err(format!("{killed}, killed after {changes} changes: {failure}"));
-            }
-            add(&mut whole, &ran.report);
-            if ran.kills == 0 {
-                break;
-            }
+        add(
+            &mut whole,
+            &killed_in::<I>(index, Answers::Here, &before, killed, |changes| {
+                // Some of them come to what was being changed, some beside it.
+                let near = [20, 2, 11].map(|key| Op::Upsert { key, value: 2 + changes });
+                near.into_iter().chain([Op::Remove { key: 19 }]).collect()
+            })?,
+        );
+    }
+    Ok(whole)
+}
+
+/// Kills a process at every change of an operation that follows on others. Then the next process
+/// does what `after` says of that change, and only there crashes are tried.
+///
+/// # Errors
+/// What went wrong, and where it was killed.
+pub fn killed_in<I>(
+    index: &I::Options,
+    answers: Answers,
+    before: &[Op],
+    killed: Op,
+    after: impl Fn(u64) -> Vec<Op>,
+) -> Result<Report, String>
+where
+    I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
+    I::Options: 'static,
+{
+    let mut whole = Report::default();
+    for changes in 0..CHANGES_MAX {
+        let options = small(changes);
+        let mut ops = before.to_vec();
+        ops.extend([Op::Kill { changes }, killed]);
+        ops.extend(after(changes));
+        let ran = run_here::<I>(&options, index, &ops, Watch { from: before.len(), answers })?;
+        if let Some(failure) = ran.report.failure {
+            return Err(format!("{killed}, killed after {changes} changes: {failure}"));
+        }
+        add(&mut whole, &ran.report);
+        if ran.kills == 0 {
+            break;
         }
     }
     Ok(whole)

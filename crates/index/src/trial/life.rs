@@ -8,7 +8,7 @@ use std::sync::Arc;
 use entresol_base::thread;
 use entresol_media::crash::{Killed, RecordedRegion};
 
-use super::{Op, Opened, TrialKey, TrialOptions};
+use super::{Answers, Op, Opened, TrialKey, TrialOptions};
 use crate::{Direction, Flow, Persistent};
 
 /// So many operations after a kill the pool is swept: until then what was there is found by those
@@ -45,6 +45,7 @@ pub(super) struct Life<I: Persistent<RecordedRegion>> {
     kills: u32,
     /// Operations until the pool is swept; 0 if it is.
     unswept: u32,
+    answers: Answers,
 }
 
 impl<I> Life<I>
@@ -56,10 +57,11 @@ where
         region: Arc<RecordedRegion>,
         options: &TrialOptions,
         index: &I::Options,
+        answers: Answers,
     ) -> Result<Life<I>, String> {
         let opened = Some(Arc::new(Opened::open(&region, options, index)?));
         let (options, index) = (*options, index.clone());
-        Ok(Life { region, options, index, opened, kill: None, kills: 0, unswept: 0 })
+        Ok(Life { region, options, index, opened, kill: None, kills: 0, unswept: 0, answers })
     }
 
     /// How many processes were killed.
@@ -88,7 +90,7 @@ where
                 self.opened()?.sweep()?;
                 Ok(true)
             }
-            (_, None) => self.opened()?.act(op, before).map(|()| true),
+            (_, None) => self.answer(move |opened| opened.act(op, before)).map(|()| true),
             (_, Some(changes)) => {
                 let opened = Arc::clone(self.opened()?);
                 let acted = cut_off(&self.region, changes, move || opened.act(op, before));
@@ -98,7 +100,8 @@ where
                         self.kills += 1;
                         self.reopen(None)?;
                         self.unswept = UNSWEPT;
-                        self.was_done(op, before, changes)
+                        let way = if self.answers == Answers::Here { changes } else { 0 };
+                        self.answer(move |opened| was_done(opened, op, before, way))
                     }
                 }
             }
@@ -118,38 +121,55 @@ where
         Ok(())
     }
 
-    /// Asks in one way or another whether what was cut off was done. This is an answer: no crash
-    /// may make it untrue.
-    fn was_done(&self, op: Op, before: Option<u64>, way: u64) -> Result<bool, String> {
-        let key = op.key().ok_or("what has no key was cut off")?;
-        let (index, nth) = (&self.opened()?.index, I::Key::nth(key));
-        let direction = match way % 3 {
-            0 => None,
-            1 => Some(Direction::Forward),
-            _ => Some(Direction::Backward),
-        };
-        let found = match direction {
-            None => index.get(nth.borrow()),
-            Some(direction) => {
-                let mut found = None;
-                let from = Bound::Included(nth.borrow());
-                let ranged = index.range(from, direction, &mut |shown, value| {
-                    found = (shown == nth.borrow()).then_some(value);
-                    Flow::Stop
-                });
-                ranged.map(|()| found)
-            }
-        };
-        let found = found.map_err(|error| format!("{op}, cut off, then looked for: {error}"))?;
-        let after = match op {
-            Op::Insert { value, .. } => before.or(Some(value)),
-            Op::Upsert { value, .. } => Some(value),
-            Op::Remove { .. } | Op::Reopen | Op::Kill { .. } => None,
-        };
-        match found {
-            _ if found == after => Ok(true),
-            _ if found == before => Ok(false),
-            _ => Err(format!("{op}, cut off, has left {found:?} where {before:?} was")),
+    /// Does something on the thread that answers.
+    fn answer<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Opened<I>) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, String> {
+        let opened = self.opened()?;
+        if self.answers == Answers::Here || self.kills == 0 {
+            return work(opened);
         }
+        let opened = Arc::clone(opened);
+        let ended = thread::spawn("answers", move || work(&opened)).join();
+        ended.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+/// Asks in one way or another whether what was cut off was done. This is an answer: no crash
+/// may make it untrue.
+fn was_done<I>(opened: &Opened<I>, op: Op, before: Option<u64>, way: u64) -> Result<bool, String>
+where
+    I: Persistent<RecordedRegion, Key: TrialKey>,
+{
+    let key = op.key().ok_or("what has no key was cut off")?;
+    let (index, nth) = (&opened.index, I::Key::nth(key));
+    let direction = match way % 3 {
+        0 => None,
+        1 => Some(Direction::Forward),
+        _ => Some(Direction::Backward),
+    };
+    let found = match direction {
+        None => index.get(nth.borrow()),
+        Some(direction) => {
+            let mut found = None;
+            let from = Bound::Included(nth.borrow());
+            let ranged = index.range(from, direction, &mut |shown, value| {
+                found = (shown == nth.borrow()).then_some(value);
+                Flow::Stop
+            });
+            ranged.map(|()| found)
+        }
+    };
+    let found = found.map_err(|error| format!("{op}, cut off, then looked for: {error}"))?;
+    let after = match op {
+        Op::Insert { value, .. } => before.or(Some(value)),
+        Op::Upsert { value, .. } => Some(value),
+        Op::Remove { .. } | Op::Reopen | Op::Kill { .. } => None,
+    };
+    match found {
+        _ if found == after => Ok(true),
+        _ if found == before => Ok(false),
+        _ => Err(format!("{op}, cut off, has left {found:?} where {before:?} was")),
     }
 }

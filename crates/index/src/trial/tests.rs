@@ -24,6 +24,9 @@ enum Plant {
     Torn,
 }
 
+/// So much room is taken for a record that small tables are whole chunks.
+const RECORD_BYTES: u64 = 128;
+
 /// All records in one block, copied at each change.
 struct Copied<R> {
     pool: Arc<Pool<R>>,
@@ -53,7 +56,7 @@ impl<R: Region> Copied<R> {
         if self.plant == Plant::FreedEarly && old != 0 {
             self.pool.free(old);
         }
-        let new = self.pool.allocate(8 + 16 * records.len() as u64)?;
+        let new = self.pool.allocate(8 + RECORD_BYTES * records.len() as u64)?;
         let region = self.pool.region();
         region.store_u64(new, records.len() as u64, Release);
         for (number, (key, value)) in (0..).zip(&records) {
@@ -144,6 +147,13 @@ impl<R: Region> Persistent<R> for Copied<R> {
         }
         Ok(())
     }
+}
+
+/// Blocks that are a part of a chunk, one, and several, all of them soon given back.
+#[cfg(feature = "mutants")]
+pub(crate) fn blocks_of_all_sizes() -> Result<(), String> {
+    killed_anywhere::<Copied<RecordedRegion>>(&Plant::Nothing)?;
+    tried(Plant::Nothing).map(drop)
 }
 
 fn tried(plant: Plant) -> Result<Report, String> {

@@ -70,7 +70,10 @@ impl Changes {
     }
 }
 
-/// Does what was decided before a crash, and perhaps done in part.
+/// Does what was decided before a crash, and perhaps done in part. Nothing may change before it is
+/// certain that all of it will: the number must be durable, also where a process that was killed
+/// has not flushed it. Whoever found the block that it is in has seen to that; the words were
+/// durable before it was stored.
 pub(super) fn recover<R: Region>(pool: &Pool<R>, log: Log) -> Result<(), IndexError> {
     let region = pool.region();
     pool.check(log.words, LOG_BYTES)?;
@@ -81,10 +84,6 @@ pub(super) fn recover<R: Region>(pool: &Pool<R>, log: Log) -> Result<(), IndexEr
     if count > WORDS_MAX as u64 {
         return Err(IndexError::damaged(log.count, format!("a log of {count} words")));
     }
-    // A process that was killed leaves words that are seen, but not durable: nothing may change
-    // before it is certain that all of it will.
-    region.persist(log.words, LOG_BYTES as usize);
-    region.persist(log.count, 8);
     let mut changes = Changes::default();
     for number in 0..count {
         let at = region.load_u64(log.words + 16 * number, Relaxed);
