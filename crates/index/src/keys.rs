@@ -93,6 +93,12 @@ pub trait Keys<R: Region>: Send + Sync {
     /// If there is no room for a record.
     fn make(&self, pool: &Pool<R>, key: &Self::Key, value: u64) -> Result<u64, IndexError>;
 
+    /// The bytes of the record that [`make`](Keys::make) made; 0 if it makes none.
+    ///
+    /// # Errors
+    /// If there is no record where it leads.
+    fn bytes(&self, pool: &Pool<R>, payload: u64) -> Result<u64, IndexError>;
+
     /// Gives back what [`make`](Keys::make) took, once nobody looks at it.
     fn retire(&self, pool: &Pool<R>, payload: u64);
 
@@ -131,6 +137,12 @@ pub trait Keys<R: Region>: Send + Sync {
         low: u64,
         key: &Self::Key,
     ) -> Result<Ordering, IndexError>;
+
+    /// The bytes of a low's record; 0 if it has none.
+    ///
+    /// # Errors
+    /// If there is no record where it leads.
+    fn low_bytes(&self, pool: &Pool<R>, low: u64) -> Result<u64, IndexError>;
 
     /// The same low for somebody else, durable.
     ///
@@ -199,6 +211,11 @@ impl<R: Region> Keys<R> for Inline {
     }
 
     #[inline]
+    fn bytes(&self, _: &Pool<R>, _: u64) -> Result<u64, IndexError> {
+        Ok(0)
+    }
+
+    #[inline]
     fn retire(&self, _: &Pool<R>, _: u64) {}
 
     #[inline]
@@ -220,6 +237,11 @@ impl<R: Region> Keys<R> for Inline {
     #[inline]
     fn compare_low(&self, _: &Pool<R>, low: u64, key: &u64) -> Result<Ordering, IndexError> {
         Ok(low.cmp(key))
+    }
+
+    #[inline]
+    fn low_bytes(&self, _: &Pool<R>, _: u64) -> Result<u64, IndexError> {
+        Ok(0)
     }
 
     #[inline]

@@ -121,7 +121,9 @@ impl Latches {
 impl Drop for Latched<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.0.fetch_add(1, Release);
+        // Nobody else changes it while it is held.
+        let held = self.0.0.load(Relaxed);
+        self.0.0.store(held + 1, Release);
     }
 }
 

@@ -193,6 +193,14 @@ impl<R: Region> Pool<R> {
         })
     }
 
+    /// The bytes of the block that holds so many.
+    pub(crate) fn block_bytes(&self, bytes: u64) -> u64 {
+        match self.classes.holding(bytes).and_then(|class| self.classes.bytes(class)) {
+            Some(block) => block,
+            None => bytes.next_multiple_of(self.layout.chunk_bytes),
+        }
+    }
+
     /// Gives a block back that nobody else can be looking at. What led to it must be gone durably.
     ///
     /// # Panics

@@ -62,6 +62,7 @@ mod words;
 mod write;
 
 use node::{Contents, LINE_BYTES, Link, Node, State};
+use records::{Goal, Spot};
 
 use crate::keys::{Inline, Keys};
 use crate::latch::{Latched, Latches, Seen};
@@ -309,13 +310,12 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         self.latches.is_unchanged(node.at, seen) && !(state.is_leaving() && node.state().is_gone())
     }
 
-    /// Finds the node of a level in which a key is or would be; none if the tree is lower.
+    /// Finds the node of a level in which a goal is; none if the tree is lower.
     #[inline]
-    fn find(&self, key: u64, level: u32) -> Result<Option<Place<'_, R>>, IndexError> {
+    fn find(&self, goal: Goal<'_, K::Key>, level: u32) -> Result<Option<Place<'_, R>>, IndexError> {
         'root: loop {
             let mut node = self.root()?;
-            let mut expected = None;
-            let mut unknown = None;
+            let (mut expected, mut unknown) = (None, None);
             loop {
                 node.prefetch(self.shape.node_bytes);
                 let (seen, state) = self.look(node)?;
@@ -323,10 +323,11 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
                     entresol_base::thread::yield_now();
                     continue 'root;
                 }
-                let tail = state.tail();
-                let position = node.position(key, tail);
                 let link = node.link();
-                let child = if link.level() > level { node.child(key, position, state) } else { 0 };
+                let Some(spot) = self.spot(node, link, (seen, state), goal)? else { continue };
+                let Spot { position, found } = spot;
+                let child =
+                    if link.level() > level { self.child(node, state, spot, goal) } else { 0 };
                 if !self.is_true(node, seen, state) {
                     // The same again; whether it is gone is seen then.
                     continue;
@@ -337,17 +338,13 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
                     return Err(IndexError::damaged(node.at, what));
                 }
                 // Only a key above all that are here can be in a later node.
-                if position == tail
-                    && let Some(high) = self.high(node, link)?
-                    && key >= high
-                {
+                if position >= state.tail() && self.is_later(node, link, goal)? {
                     expected = Some(link.level());
                     node = self.node(link.next())?;
                     unknown = Some(node.at);
                     continue;
                 }
                 if link.level() == level {
-                    let found = None;
                     return Ok(Some(Place { node, seen, state, position, found, unknown }));
                 }
                 if link.level() < level {

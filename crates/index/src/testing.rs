@@ -180,6 +180,26 @@ pub(crate) fn check_reopening<I: Persistent<Direct> + Index<Key = u64>>(options:
     }
 }
 
+/// Statistics count the bytes of all blocks: nodes, records of keys, and what there is beside.
+pub(crate) fn check_bytes<I>(options: &I::Options)
+where
+    I: Persistent<Direct> + Index<Key = [u8]>,
+{
+    const KEYS: u64 = 3000;
+    let index = fresh::<I>(options);
+    for key in 0..KEYS {
+        let key = format!("{:0100}", key.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        assert!(index.insert(key.as_bytes(), 1).expect("room"));
+    }
+    let found = index.statistics().expect("no damage");
+    let mut blocks = 0;
+    index.blocks(&mut |_| blocks += 1).expect("no damage");
+    // A hundred bytes and a header, and the least and the most that lows and posts take.
+    let (known, others) = (256 * found.nodes + 128 * KEYS, blocks - found.nodes - KEYS);
+    assert!((known + 32 * others..=known + 1024 * others).contains(&found.bytes), "{found:?}");
+    assert!(others > found.nodes / 2, "{found:?}");
+}
+
 /// Opening a root that leads to something else is an error.
 pub(crate) fn check_refusal<I: Persistent<Direct>>(options: &I::Options) {
     let pool = pool(1 << 20);

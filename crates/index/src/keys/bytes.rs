@@ -93,6 +93,11 @@ fn record_len<R: Region>(pool: &Pool<R>, at: u64) -> Result<usize, IndexError> {
     Ok(len as usize)
 }
 
+/// The bytes of the block that a record lies in.
+fn record_bytes<R: Region>(pool: &Pool<R>, at: u64) -> Result<u64, IndexError> {
+    Ok(pool.block_bytes(HEADER_BYTES + record_len(pool, at)? as u64))
+}
+
 pub(super) fn read_record<'a, R: Region>(
     pool: &Pool<R>,
     at: u64,
@@ -134,6 +139,10 @@ pub(super) fn compare_low<R: Region>(
     key: &[u8],
 ) -> Result<Ordering, IndexError> {
     if low == 0 { Ok(Ordering::Less) } else { compare_record(pool, low, key) }
+}
+
+pub(super) fn low_record_bytes<R: Region>(pool: &Pool<R>, low: u64) -> Result<u64, IndexError> {
+    if low == 0 { Ok(0) } else { record_bytes(pool, low) }
 }
 
 pub(super) fn copy_low<R: Region>(pool: &Pool<R>, low: u64) -> Result<u64, IndexError> {
@@ -195,6 +204,10 @@ impl<R: Region> Keys<R> for Bytes {
         write_record(pool, key, value)
     }
 
+    fn bytes(&self, pool: &Pool<R>, payload: u64) -> Result<u64, IndexError> {
+        record_bytes(pool, payload)
+    }
+
     fn retire(&self, pool: &Pool<R>, payload: u64) {
         pool.retire(payload);
     }
@@ -223,6 +236,10 @@ impl<R: Region> Keys<R> for Bytes {
 
     fn compare_low(&self, pool: &Pool<R>, low: u64, key: &[u8]) -> Result<Ordering, IndexError> {
         compare_low(pool, low, key)
+    }
+
+    fn low_bytes(&self, pool: &Pool<R>, low: u64) -> Result<u64, IndexError> {
+        low_record_bytes(pool, low)
     }
 
     fn copy_low(&self, pool: &Pool<R>, low: u64) -> Result<u64, IndexError> {

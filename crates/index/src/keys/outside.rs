@@ -84,6 +84,11 @@ impl<R: Region, T: Records> Keys<R> for Outside<T> {
     }
 
     #[inline]
+    fn bytes(&self, _: &Pool<R>, _: u64) -> Result<u64, IndexError> {
+        Ok(0)
+    }
+
+    #[inline]
     fn retire(&self, _: &Pool<R>, _: u64) {}
 
     fn make_low(
@@ -110,6 +115,10 @@ impl<R: Region, T: Records> Keys<R> for Outside<T> {
 
     fn compare_low(&self, pool: &Pool<R>, low: u64, key: &[u8]) -> Result<Ordering, IndexError> {
         bytes::compare_low(pool, low, key)
+    }
+
+    fn low_bytes(&self, pool: &Pool<R>, low: u64) -> Result<u64, IndexError> {
+        bytes::low_record_bytes(pool, low)
     }
 
     fn copy_low(&self, pool: &Pool<R>, low: u64) -> Result<u64, IndexError> {

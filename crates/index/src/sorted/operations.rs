@@ -25,12 +25,13 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     /// The leaf for a goal.
     #[inline]
     pub(super) fn leaf(&self, goal: Goal<'_, K::Key>) -> Result<Place<'_, R>, IndexError> {
-        self.there(self.find_goal(goal, 0)?)
+        self.there(self.find(goal, 0)?)
     }
 
     /// The leaf for a key that is its word.
     pub(super) fn leaf_of(&self, word: u64) -> Result<Place<'_, R>, IndexError> {
-        self.there(self.find(word, 0)?)
+        let mut scratch = K::Scratch::default();
+        self.leaf(self.at_low(word, &mut scratch)?)
     }
 
     /// There is always a leaf.

@@ -47,44 +47,23 @@ impl<Q: ?Sized> Clone for Goal<'_, Q> {
 impl<Q: ?Sized> Copy for Goal<'_, Q> {}
 
 /// Where in a node a goal is.
-struct Spot {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Spot {
     /// All records before it are less, and none from it on.
-    position: usize,
-    /// The slot that has the key.
-    found: Option<usize>,
+    pub(super) position: usize,
+    /// The slot that has the key, where words do not tell.
+    pub(super) found: Option<usize>,
 }
 
 impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
-    /// Finds the node of a level in which a goal is; none if the tree is lower.
-    #[inline]
-    pub(super) fn find_goal(
-        &self,
-        goal: Goal<'_, K::Key>,
-        level: u32,
-    ) -> Result<Option<Place<'_, R>>, IndexError> {
-        if !K::WHOLE {
-            return self.find_by_records(goal, level);
-        }
-        let key = match goal {
-            Goal::Least => 0,
-            Goal::At(key) => K::word(key, 0),
-            Goal::Below(key) => K::word(key, 0).saturating_sub(1),
-            Goal::Last => u64::MAX,
-        };
-        self.find(key, level)
-    }
-
     /// Finds the node of a level in which a low is.
     pub(super) fn find_low(
         &self,
         low: u64,
         level: u32,
     ) -> Result<Option<Place<'_, R>>, IndexError> {
-        if K::WHOLE {
-            return self.find(low, level);
-        }
         let mut scratch = K::Scratch::default();
-        self.find_by_records(self.at_low(low, &mut scratch)?, level)
+        self.find(self.at_low(low, &mut scratch)?, level)
     }
 
     /// The slot of a low that was looked for.
@@ -121,57 +100,50 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         Ok(self.word(node, self.keys.low_key(&self.pool, low, &mut scratch)?))
     }
 
-    /// As [`find`](Tree::find).
-    fn find_by_records(
-        &self,
-        goal: Goal<'_, K::Key>,
-        level: u32,
-    ) -> Result<Option<Place<'_, R>>, IndexError> {
-        'root: loop {
-            let mut node = self.root()?;
-            let (mut expected, mut unknown) = (None, None);
-            loop {
-                node.prefetch(self.shape.node_bytes);
-                let (seen, state) = self.look(node)?;
-                if state.is_gone() {
-                    entresol_base::thread::yield_now();
-                    continue 'root;
-                }
-                let link = node.link();
-                let Some(spot) = self.spot(node, link, (seen, state), goal)? else { continue };
-                let child = match spot.found {
-                    Some(slot) => node.value(slot),
-                    None => match state.count_before(spot.position) {
-                        0 => node.leftmost(),
-                        _ => node.value(state.upto(spot.position).tail() - 1),
-                    },
-                };
-                if !self.is_true(node, seen, state) {
-                    continue;
-                }
-                if expected.is_some_and(|expected| expected != link.level()) {
-                    let what =
-                        format!("a node of level {} is not where it should be", link.level());
-                    return Err(IndexError::damaged(node.at, what));
-                }
-                if spot.position >= state.tail() && self.is_beyond(link, goal)? {
-                    self.has_next(node, link)?;
-                    expected = Some(link.level());
-                    node = self.node(link.next())?;
-                    unknown = Some(node.at);
-                    continue;
-                }
-                if link.level() == level {
-                    let Spot { position, found } = spot;
-                    return Ok(Some(Place { node, seen, state, position, found, unknown }));
-                }
-                if link.level() < level {
-                    return Ok(None);
-                }
-                node = self.node(child)?;
-                expected = Some(link.level() - 1);
-            }
+    /// The word of a goal, where words are whole keys.
+    #[inline]
+    fn whole(goal: Goal<'_, K::Key>) -> u64 {
+        match goal {
+            Goal::Least => 0,
+            Goal::At(key) => K::word(key, 0),
+            Goal::Below(key) => K::word(key, 0).saturating_sub(1),
+            Goal::Last => u64::MAX,
         }
+    }
+
+    /// The child in which a goal is, unless it is in a later node of this level.
+    #[inline]
+    pub(super) fn child(
+        &self,
+        node: Node<'_, R>,
+        state: State,
+        spot: Spot,
+        goal: Goal<'_, K::Key>,
+    ) -> u64 {
+        if K::WHOLE {
+            return node.child(Self::whole(goal), spot.position, state);
+        }
+        match spot.found {
+            Some(slot) => node.value(slot),
+            None => match state.count_before(spot.position) {
+                0 => node.leftmost(),
+                _ => node.value(state.upto(spot.position).tail() - 1),
+            },
+        }
+    }
+
+    /// Whether a goal that is behind all records of a node is in a later one.
+    #[inline]
+    pub(super) fn is_later(
+        &self,
+        node: Node<'_, R>,
+        link: Link,
+        goal: Goal<'_, K::Key>,
+    ) -> Result<bool, IndexError> {
+        if K::WHOLE {
+            return Ok(self.high(node, link)?.is_some_and(|high| Self::whole(goal) >= high));
+        }
+        Ok(self.is_beyond(link, goal)? && self.has_next(node, link)?)
     }
 
     /// Whether a goal is in the next node or behind it.
@@ -190,7 +162,22 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
 
     /// Where a goal is among the records of a node; none if somebody wrote meanwhile. No record is
     /// read that the node did not have.
-    fn spot(
+    #[inline]
+    pub(super) fn spot(
+        &self,
+        node: Node<'_, R>,
+        link: Link,
+        seen: (Seen, State),
+        goal: Goal<'_, K::Key>,
+    ) -> Result<Option<Spot>, IndexError> {
+        if K::WHOLE {
+            let position = node.position(Self::whole(goal), seen.1.tail());
+            return Ok(Some(Spot { position, found: None }));
+        }
+        self.spot_of_record(node, link, seen, goal)
+    }
+
+    fn spot_of_record(
         &self,
         node: Node<'_, R>,
         link: Link,

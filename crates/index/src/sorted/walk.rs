@@ -137,12 +137,17 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         };
         self.nodes(|node, link| {
             found.nodes += 1;
-            if link.level() == 0 {
-                found.keys += self.snapshot(node)?.map_or(0, |leaf| leaf.len as u64);
+            found.bytes += self.shape.node_bytes + self.keys.low_bytes(&self.pool, node.low())?;
+            if link.level() == 0
+                && let Some(leaf) = self.snapshot(node)?
+            {
+                found.keys += leaf.len as u64;
+                for &(_, payload) in leaf.records() {
+                    found.bytes += self.keys.bytes(&self.pool, payload)?;
+                }
             }
             Ok(())
         })?;
-        found.bytes = found.nodes * self.shape.node_bytes;
         Ok(found)
     }
 

@@ -75,7 +75,11 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         let (mut nodes, mut keys, mut bytes) = (0, 0, ANCHOR_BYTES);
         self.walk(&mut |view| {
             nodes += 1;
-            keys += view.leaf.live(self.fence(view.leaf.link(), view.high)?).count() as u64;
+            bytes += self.ground.keys.low_bytes(&self.ground.pool, view.leaf.low())?;
+            for (_, slot) in view.leaf.live(self.fence(view.leaf.link(), view.high)?) {
+                keys += 1;
+                bytes += self.ground.keys.bytes(&self.ground.pool, slot.payload)?;
+            }
             Ok(())
         })?;
         self.posts.blocks(&self.ground.pool, &mut |_| bytes += super::posts::BLOCK_BYTES)?;

@@ -198,3 +198,8 @@ fn damage_is_told() {
     }
     tree.statistics().expect("as before");
 }
+
+#[test]
+fn records_are_counted_among_the_bytes() {
+    testing::check_bytes::<Long>(&OdsOptions::default());
+}

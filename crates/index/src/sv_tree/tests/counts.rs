@@ -71,3 +71,8 @@ fn the_first_answer_needs_a_small_part_of_the_tree() {
     let again = region.observer().counts().loads - answered.loads;
     assert!(again <= 6, "{again} loads for the second answer");
 }
+
+#[test]
+fn records_are_counted_among_the_bytes() {
+    crate::testing::check_bytes::<SvTree<Direct, Bytes>>(&Bytes);
+}
