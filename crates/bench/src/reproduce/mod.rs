@@ -26,11 +26,14 @@ use crate::progress::Progress;
 pub struct Settings {
     /// Seed of everything that is drawn.
     pub seed: u64,
+    /// As many keys as the scenarios are made for, where fewer are taken otherwise so that a run
+    /// takes a minute.
+    pub full_scale: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { seed: 1 }
+        Settings { seed: 1, full_scale: false }
     }
 }
 

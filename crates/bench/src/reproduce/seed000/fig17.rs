@@ -19,16 +19,37 @@ use crate::index::{
 use crate::report::svg::{Axis, Line, Scale, lines};
 use crate::reproduce::{Check, Outcome, Settings};
 
-/// 10 M chosen, 1:20.
-const KEYS: u64 = 500_000;
-/// Room for them, the same however many there are.
-const POOL_BYTES: u64 = (128 << 20) + KEYS * 200;
 /// Of all threads.
 const READS: u64 = 32_000;
 /// Of all threads, updates and then inserts.
 const WRITES: u64 = 16_000;
-/// Keys of which two trees are opened again: 1 M and 10 M chosen, 1:20.
-const OPENED: [u64; 2] = [KEYS / 10, KEYS];
+/// How large everything is.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    keys: u64,
+    /// What the scenario's numbers are divided by.
+    one_to: u64,
+}
+
+impl Size {
+    /// 10 M chosen.
+    const FULL: u64 = 10_000_000;
+
+    fn of(settings: &Settings) -> Size {
+        let one_to = if settings.full_scale { 1 } else { 20 };
+        Size { keys: Size::FULL / one_to, one_to }
+    }
+
+    /// Room for all keys, the same however many there are.
+    fn pool_bytes(self) -> u64 {
+        (128 << 20) + self.keys * 200
+    }
+
+    /// Keys with which a tree is opened again: 1 M and 10 M chosen.
+    fn opened(self) -> [u64; 2] {
+        [self.keys / 10, self.keys]
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hybrid {
@@ -87,18 +108,19 @@ struct Rates {
     inserts: f64,
 }
 
-fn rates(hybrid: Hybrid, seed: u64) -> Result<Vec<Rates>, BenchError> {
+fn rates(hybrid: Hybrid, size: Size, seed: u64) -> Result<Vec<Rates>, BenchError> {
+    let keys = size.keys;
     in_world(seed, move |world| {
-        let lab = Lab::new(world, AEP, POOL_BYTES)?;
+        let lab = Lab::new(world, AEP, size.pool_bytes())?;
         let index = hybrid.open(world, lab.pool())?;
         let most = THREADS[THREADS.len() - 1];
-        let mut adding = lab.load(&index, (seed, most as usize), KEYS)?;
+        let mut adding = lab.load(&index, (seed, most as usize), keys)?;
         // The processor's cache holds what it will.
-        let mut first = vec![Worker::over(seed, KEYS, u64::from(most))];
+        let mut first = vec![Worker::over(seed, keys, u64::from(most))];
         lab.measure(&index, &mut first, Workload::Read, READS)?;
         let mut all = Vec::new();
         for threads in THREADS {
-            let any = |number| Worker::over(seed, KEYS, number);
+            let any = |number| Worker::over(seed, keys, number);
             let mut workers: Vec<Worker> = (0..u64::from(threads)).map(any).collect();
             let each = |operations| operations / u64::from(threads);
             let rate = |workers: &mut Vec<Worker>, workload, operations| {
@@ -128,9 +150,9 @@ struct Opening {
     range: Picos,
 }
 
-fn opening(hybrid: Hybrid, keys: u64, seed: u64) -> Result<Opening, BenchError> {
+fn opening(hybrid: Hybrid, size: Size, keys: u64, seed: u64) -> Result<Opening, BenchError> {
     in_world(seed, move |world| {
-        let lab = Lab::new(world, AEP, POOL_BYTES)?;
+        let lab = Lab::new(world, AEP, size.pool_bytes())?;
         let index = hybrid.open(world, lab.pool())?;
         lab.load(&index, (seed, 1), keys)?;
         drop(index);
@@ -156,12 +178,13 @@ fn opening(hybrid: Hybrid, keys: u64, seed: u64) -> Result<Opening, BenchError> 
 }
 
 pub(super) fn figure17(settings: &Settings) -> Outcome {
-    let seed = settings.seed;
+    let (seed, size) = (settings.seed, Size::of(settings));
+    let [few, many] = size.opened();
     let runs = || {
         let mut all = Vec::new();
         for hybrid in Hybrid::ALL {
-            let opened = [opening(hybrid, OPENED[0], seed)?, opening(hybrid, OPENED[1], seed)?];
-            all.push((hybrid, rates(hybrid, seed)?, opened));
+            let opened = [opening(hybrid, size, few, seed)?, opening(hybrid, size, many, seed)?];
+            all.push((hybrid, rates(hybrid, size, seed)?, opened));
         }
         Ok(all)
     };
@@ -181,18 +204,19 @@ pub(super) fn figure17(settings: &Settings) -> Outcome {
     checks.extend(of_openings(opened, plus));
     let scenario = vec![
         format!(
-            "{KEYS} uniform keys and values of 8 B (10 M chosen, 1:20) on model aep; uniform load. \
-             1 to 16 simulated threads; all together make {READS} reads, {WRITES} updates and \
-             {WRITES} inserts."
+            "{} uniform keys and values of 8 B (10 M chosen, 1:{}) on model aep; uniform load. 1 \
+             to 16 simulated threads; all together make {READS} reads, {WRITES} updates and \
+             {WRITES} inserts.",
+            size.keys, size.one_to
         ),
         "An operation takes 50 ns of processor and 40 ns for each line of DRAM that is touched: 2 \
          for a look-up in the table of +, 6 more for a change of sv-tree. The thread that updates \
          HybridIndex's tree in DRAM takes no time, so it is never what writers wait for."
             .to_owned(),
         format!(
-            "Full service: a point and a range are answered; after {} and {} keys (1 M and 10 M \
-             chosen, 1:20).",
-            OPENED[0], OPENED[1]
+            "Full service: a point and a range are answered; after {few} and {many} keys (1 M and \
+             10 M chosen, 1:{}).",
+            size.one_to
         ),
     ];
     let drawings = vec![

@@ -11,11 +11,27 @@ use crate::popularity::Popularity;
 use crate::report::svg::{Bar, bars};
 use crate::reproduce::{Check, Outcome, Settings};
 
-/// 50 M in the paper, 1:50.
-const KEYS: u64 = 1_000_000;
+/// In the paper.
+const KEYS_PUBLISHED: u64 = 50_000_000;
 const OPERATIONS: u64 = 20_000;
-/// Reads after which the cache holds what it will.
-const WARM: u64 = 600_000;
+
+/// How large everything is.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    keys: u64,
+    /// What the paper's numbers are divided by.
+    one_to: u64,
+    /// Reads after which the cache holds what it will.
+    warm: u64,
+}
+
+impl Size {
+    fn of(settings: &Settings) -> Size {
+        let one_to = if settings.full_scale { 10 } else { 50 };
+        let keys = KEYS_PUBLISHED / one_to;
+        Size { keys, one_to, warm: keys / 5 * 3 }
+    }
+}
 
 /// Nanoseconds without the cache, and with it.
 #[derive(Debug, Clone, Copy)]
@@ -45,9 +61,9 @@ struct Row {
     hit_ratio: f64,
 }
 
-fn row(name: IndexName, seed: u64) -> Result<Row, BenchError> {
+fn row(name: IndexName, size: Size, seed: u64) -> Result<Row, BenchError> {
     in_world(seed, move |world| {
-        let mut bench = Bench::new(world, name, KEYS, seed)?;
+        let mut bench = Bench::new(world, name, size.keys, seed)?;
         let laws = [Popularity::Uniform, ZIPF];
         let index = bench.bare();
         let (mut reads, mut updates) = ([0.0; 2], [0.0; 2]);
@@ -56,12 +72,12 @@ fn row(name: IndexName, seed: u64) -> Result<Row, BenchError> {
             updates[at] = bench.ns(&index, (Workload::Update, law), OPERATIONS)?;
         }
         let inserts = bench.ns(&index, (Workload::Insert, ZIPF), OPERATIONS)?;
-        let cached = cache(&bench.bare, KEYS / CACHED_ONE_IN, Probing::Serial, 0)?;
+        let cached = cache(&bench.bare, size.keys / CACHED_ONE_IN, Probing::Serial, 0)?;
         let index = Arc::clone(&cached) as AnyIndex;
         let (mut pairs, mut changed) = (Vec::new(), Vec::new());
         let mut hit_ratio = 0.0;
         for (at, law) in laws.into_iter().enumerate() {
-            bench.warm(&index, law, WARM)?;
+            bench.warm(&index, law, size.warm)?;
             let before = cached.counts();
             let ns = bench.ns(&index, (Workload::Read, law), OPERATIONS)?;
             let (after, hits) = (cached.counts(), cached.counts().hits - before.hits);
@@ -78,8 +94,9 @@ fn row(name: IndexName, seed: u64) -> Result<Row, BenchError> {
 }
 
 pub(super) fn figure19(settings: &Settings) -> Outcome {
+    let size = Size::of(settings);
     let rows: Result<Vec<Row>, BenchError> =
-        INDEXES.into_iter().map(|name| row(name, settings.seed)).collect();
+        INDEXES.into_iter().map(|name| row(name, size, settings.seed)).collect();
     let rows = match rows {
         Ok(rows) => rows,
         Err(error) => return Outcome::failed(error.to_string()),
@@ -100,9 +117,10 @@ pub(super) fn figure19(settings: &Settings) -> Outcome {
     checks.extend(across(&rows));
     let scenario = vec![
         format!(
-            "{KEYS} uniform keys of 8 B (the paper's 50 M, 1:50) on model aep, one thread; a cache \
-             in DRAM for one key in {CACHED_ONE_IN}, probed serially; Zipf 0.99. {OPERATIONS} \
-             operations are measured, behind {WARM} reads."
+            "{} uniform keys of 8 B (the paper's 50 M, 1:{}) on model aep, one thread; a cache in \
+             DRAM for one key in {CACHED_ONE_IN}, probed serially; Zipf 0.99. {OPERATIONS} \
+             operations are measured, behind {} reads.",
+            size.keys, size.one_to, size.warm
         ),
         TIMES.to_owned(),
     ];

@@ -147,7 +147,7 @@ mod tests {
 
     fn results(name: &str) -> String {
         let entry = ENTRIES.iter().find(|entry| entry.name == name).expect("an entry");
-        format!("{:?}", (entry.run)(&Settings { seed: 7 }))
+        format!("{:?}", (entry.run)(&Settings { seed: 7, ..Settings::default() }))
     }
 
     #[test]

@@ -65,7 +65,7 @@ mod tests {
 
     /// Everything that an outcome says, as one number.
     fn hash_of(entry: &Entry, seed: u64) -> u64 {
-        let outcome = (entry.run)(&Settings { seed });
+        let outcome = (entry.run)(&Settings { seed, ..Settings::default() });
         let text = format!("{:?}{:?}{:?}", outcome.checks, outcome.scenario, outcome.drawings);
         text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
