@@ -14,11 +14,12 @@ mod subjects;
 mod work;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use entresol_base::ByteSize;
 pub use entresol_index::Probing;
-use entresol_index::Statistics;
-use entresol_media::{MediumSpec, ModelName};
+use entresol_index::{Pool, PoolOptions, Statistics};
+use entresol_media::{Direct, MediumSpec, ModelName};
 use serde::Serialize;
 
 use crate::error::BenchError;
@@ -201,6 +202,7 @@ pub fn run_indexes(
     progress: &Progress,
 ) -> Result<IndexResults, BenchError> {
     check(options)?;
+    check_indexes(options)?;
     let mut indexes = Vec::new();
     for &index in &options.indexes {
         indexes.push(match &options.medium {
@@ -253,6 +255,11 @@ fn check(options: &IndexOptions) -> Result<(), BenchError> {
         "--threads goes from 1 to 1024".to_owned()
     } else if !(0.0..=1.0).contains(&options.cache_fraction) {
         "--cache-fraction goes from 0 to 1".to_owned()
+    } else if options.cache_fraction > 0.0 && options.cache_entries() == 0 {
+        let (fraction, keys) = (options.cache_fraction, options.keys);
+        format!("--cache-fraction {fraction} of {keys} keys is none: give more of either")
+    } else if options.keys.saturating_add(options.added_most()) > Keys::MOST {
+        format!("--keys, and --operations for each workload, must come to {} at most", Keys::MOST)
     } else if options.operations < options.threads as u64 {
         format!("--operations must be at least --threads ({})", options.threads)
     } else {
@@ -270,10 +277,32 @@ fn check(options: &IndexOptions) -> Result<(), BenchError> {
     Err(BenchError::Usage(problem))
 }
 
+/// Opens every index once, empty: what cannot be had is refused before anything is measured.
+fn check_indexes(options: &IndexOptions) -> Result<(), BenchError> {
+    for index in &options.indexes {
+        let region = Direct::anonymous(ByteSize::mib(8).0, false);
+        let region = Arc::new(region.map_err(|error| BenchError::Failed(error.to_string()))?);
+        let pool = Pool::create(region, PoolOptions::default()).map_err(failed)?;
+        index.open(&Arc::new(pool), options.node_bytes)?;
+    }
+    Ok(())
+}
+
+impl IndexOptions {
+    /// How many keys the cache holds.
+    fn cache_entries(&self) -> usize {
+        (self.keys as f64 * self.cache_fraction) as usize
+    }
+
+    /// More keys are never added by the workloads.
+    fn added_most(&self) -> u64 {
+        (self.workloads.len() as u64).saturating_mul(self.operations)
+    }
+}
+
 /// The bytes of a region that surely holds the index at its largest.
 fn region_bytes(options: &IndexOptions) -> u64 {
-    let inserted = options.workloads.len() as u64 * options.operations;
-    ByteSize::mib(64).0 + (options.keys + inserted) * 160
+    ByteSize::mib(64).0 + (options.keys + options.added_most()) * 160
 }
 
 #[cfg(test)]

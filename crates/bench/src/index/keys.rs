@@ -7,6 +7,9 @@ pub struct Keys {
 }
 
 impl Keys {
+    /// So many numbers have values that say whose they are.
+    pub const MOST: u64 = NUMBER_MASK;
+
     /// The keys of this seed.
     #[must_use]
     pub fn new(seed: u64) -> Keys {

@@ -190,7 +190,7 @@ impl Subject {
             Some(world) => Charged::over(world, index, DramLines::of(name)),
             None => index,
         };
-        let entries = (options.keys as f64 * options.cache_fraction) as usize;
+        let entries = options.cache_entries();
         if entries == 0 {
             return Ok(Subject { index, cache: None });
         }
@@ -215,7 +215,10 @@ pub(crate) fn hit_ratio(before: CacheCounts, after: CacheCounts) -> Option<f64> 
 
 /// What an index says went wrong.
 pub(crate) fn failed(error: IndexError) -> BenchError {
-    BenchError::Failed(error.to_string())
+    match error {
+        IndexError::Options { .. } => BenchError::Usage(error.to_string()),
+        _ => BenchError::Failed(error.to_string()),
+    }
 }
 
 impl fmt::Display for IndexName {

@@ -43,7 +43,13 @@ fn what_cannot_be_measured_is_refused() {
         assert!(error.is_usage() && error.to_string().contains(why), "{error}");
     };
     refused(IndexOptions { keys: 0, ..options() }, "--keys");
+    refused(IndexOptions { keys: 1 << 60, ..options() }, "must come to");
     refused(IndexOptions { cache_fraction: 2.0, ..options() }, "--cache-fraction");
+    refused(IndexOptions { cache_fraction: 1e-5, ..options() }, "of 3000 keys is none");
+    refused(IndexOptions { node_bytes: Some(512), ..options() }, "leave --node-bytes out");
+    let indexes = vec![IndexName::Ods];
+    let odd = IndexOptions { node_bytes: Some(100), indexes, ..options() };
+    refused(odd, "a multiple of 64 from 128 to 512");
     let workloads = vec![Workload::Delete];
     refused(IndexOptions { operations: 4_000, workloads, ..options() }, "are to be removed");
     let medium = MediumSpec::Model(ModelName::Qlc5210);
