@@ -185,7 +185,9 @@ impl Qos {
     fn judge(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) {
         let slacks = Slacks::of(tick, &self.windows, hands.throttles);
         // Not before: a step that helps does not show yet that the target can be kept.
-        slacks.kept().for_each(|tenant| drop(self.hopeless.remove(&tenant)));
+        for tenant in slacks.kept() {
+            self.hopeless.remove(&tenant);
+        }
         if self.take_back(tick, hands, &slacks) {
             return;
         }
