@@ -79,53 +79,42 @@ impl Kvdb {
     }
 }
 
-/// What one freeze or merge has moved and not paid for yet.
+/// What one freeze or merge pays for what it moves.
 pub(crate) struct Bill<'a> {
     inner: &'a Inner,
     is_urgent: fn(&Inner) -> bool,
     /// What was paid for.
     read: u64,
     written: u64,
-    /// What was moved.
-    to_read: u64,
-    to_write: u64,
 }
 
 impl<'a> Bill<'a> {
     pub(crate) fn new(inner: &'a Inner, is_urgent: fn(&Inner) -> bool) -> Bill<'a> {
-        Bill { inner, is_urgent, read: 0, written: 0, to_read: 0, to_write: 0 }
+        Bill { inner, is_urgent, read: 0, written: 0 }
     }
 
-    /// So many bytes have been read in all; pays once they are many.
-    pub(crate) fn read_up_to(&mut self, bytes: u64) {
-        if bytes >= self.read + PIECE_BYTES {
-            let more = bytes - std::mem::replace(&mut self.read, bytes);
+    /// So many bytes have been read and written in all; pays once they are many.
+    pub(crate) fn moved(&mut self, read: u64, written: u64) {
+        self.pay_up_to(read, written, PIECE_BYTES);
+    }
+
+    /// Pays what is left: so many bytes have been read and written in all.
+    pub(crate) fn settle(mut self, read: u64, written: u64) {
+        self.pay_up_to(read, written, 1);
+    }
+
+    fn pay_up_to(&mut self, read: u64, written: u64, least: u64) {
+        if read >= self.read + least {
+            let more = read - std::mem::replace(&mut self.read, read);
             self.pay(Access::Read, more);
         }
-        self.to_read = self.to_read.max(bytes);
-    }
-
-    /// So many bytes have been written in all; pays once they are many.
-    pub(crate) fn written_up_to(&mut self, bytes: u64) {
-        if bytes >= self.written + PIECE_BYTES {
-            let more = bytes - std::mem::replace(&mut self.written, bytes);
+        if written >= self.written + least {
+            let more = written - std::mem::replace(&mut self.written, written);
             self.pay(Access::Write, more);
         }
-        self.to_write = self.to_write.max(bytes);
     }
 
-    /// Pays what is left.
-    pub(crate) fn settle(mut self) {
-        let read = self.to_read.saturating_sub(self.read);
-        let written = self.to_write.saturating_sub(self.written);
-        for (access, bytes) in [(Access::Read, read), (Access::Write, written)] {
-            if bytes > 0 {
-                self.pay(access, bytes);
-            }
-        }
-    }
-
-    fn pay(&mut self, access: Access, bytes: u64) {
+    fn pay(&self, access: Access, bytes: u64) {
         let inner = self.inner;
         {
             let mut held = inner.background.handle.lock();

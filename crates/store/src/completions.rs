@@ -102,7 +102,10 @@ struct Shared {
     options: CompletionOptions,
     wake: Box<dyn Fn() + Send + Sync>,
     queues: Mutex<Queues>,
-    changed: Condvar,
+    /// There is something to read, or room for what is read.
+    may_read: Condvar,
+    /// There is something to write.
+    may_write: Condvar,
 }
 
 #[derive(Default)]
@@ -155,7 +158,8 @@ impl Kvdb {
             options,
             wake: Box::new(wake),
             queues: Mutex::default(),
-            changed: Condvar::default(),
+            may_read: Condvar::default(),
+            may_write: Condvar::default(),
         });
         let mut completions = Completions { shared, threads: Vec::new() };
         let mut begin = |run: fn(&Shared)| -> Result<(), StoreError> {
@@ -197,7 +201,7 @@ impl Completions {
         self.shared.admit(&mut queues, key.len() as u64)?;
         queues.reads.push_back(Read { token, kvs: kvs.clone(), key: key.to_vec() });
         drop(queues);
-        self.shared.changed.notify_all();
+        self.shared.may_read.notify_one();
         Ok(Attempt::Pending)
     }
 
@@ -232,7 +236,7 @@ impl Completions {
         self.shared.admit(&mut queues, write.batch.bytes())?;
         queues.writes.push_back(write);
         drop(queues);
-        self.shared.changed.notify_all();
+        self.shared.may_write.notify_one();
         Ok(Attempt::Pending)
     }
 
@@ -244,7 +248,7 @@ impl Completions {
         queues.bytes -= done.iter().map(Completion::bytes).sum::<u64>();
         drop(queues);
         // Readers may have waited for room for what they are going to read.
-        self.shared.changed.notify_all();
+        self.shared.may_read.notify_all();
         done
     }
 
@@ -258,7 +262,8 @@ impl Completions {
 impl Drop for Completions {
     fn drop(&mut self) {
         self.shared.queues.lock().is_over = true;
-        self.shared.changed.notify_all();
+        self.shared.may_read.notify_all();
+        self.shared.may_write.notify_all();
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so.
             let _ = thread.join();
@@ -295,21 +300,15 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until `ready` says so; `false` if it is over.
-    fn wait_for(&self, queues: &mut Guard<'_>, ready: impl Fn(&Queues) -> bool) -> bool {
-        while !queues.is_over && !ready(queues) {
-            self.changed.wait(queues);
-        }
-        !queues.is_over
-    }
-
     fn read_all(&self) {
         loop {
             let mut queues = self.queues.lock();
             let has_room = |queues: &Queues| {
                 queues.done.is_empty() || queues.bytes <= self.options.pending_bytes_max
             };
-            if !self.wait_for(&mut queues, |it| !it.reads.is_empty() && has_room(it)) {
+            let waits = |it: &mut Queues| !it.is_over && (it.reads.is_empty() || !has_room(it));
+            self.may_read.wait_while(&mut queues, waits);
+            if queues.is_over {
                 return;
             }
             let Some(Read { token, kvs, key }) = queues.reads.pop_front() else { continue };
@@ -322,7 +321,8 @@ impl Shared {
     fn write_all(&self) {
         loop {
             let mut queues = self.queues.lock();
-            if !self.wait_for(&mut queues, |it| !it.writes.is_empty()) {
+            self.may_write.wait_while(&mut queues, |it| !it.is_over && it.writes.is_empty());
+            if queues.is_over {
                 return;
             }
             let writes = std::mem::take(&mut queues.writes);
@@ -367,5 +367,3 @@ impl Shared {
         }
     }
 }
-
-type Guard<'a> = entresol_base::sync::MutexGuard<'a, Queues>;

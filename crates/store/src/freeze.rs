@@ -82,15 +82,14 @@ fn freeze_kvs(
         let gone = prefixes.as_ref().and_then(|it| it.covering(&key, Sequence::MAX));
         if gone.is_none_or(|gone| gone <= found.sequence) {
             push(&mut writer, generation, &key, found, inline_bytes, &mut bytes)?;
-            bill.written_up_to(writer.bytes());
+            bill.moved(0, writer.bytes());
         }
         std::mem::swap(&mut key, &mut before);
     }
     writer.finish()?;
     let run = Frozen::open(&inner.directory, number, &inner.pages)?;
     inner.counters.freeze.fetch_add(run.run.summary().file_bytes, Relaxed);
-    bill.written_up_to(run.run.summary().file_bytes);
-    bill.settle();
+    bill.settle(0, run.run.summary().file_bytes);
     Ok(Some(run))
 }
 

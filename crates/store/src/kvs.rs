@@ -190,7 +190,7 @@ impl Kvs {
         let (view, at) = snapshot.parts();
         let entries = &self.inner.entries;
         let found = match entries.find(&entries.name(self.id, key), at, &mut value) {
-            Some(cached) => !cached.expiry.is_over(self.inner.now()),
+            Some(cached) => !self.inner.has_ended(cached.expiry),
             None => self.inner.get(view, self.id, key, at, &mut value)?.is_some(),
         };
         Ok(found.then_some(value))
@@ -266,11 +266,15 @@ impl Inner {
         out: &mut Vec<u8>,
     ) -> Result<Option<Version>, StoreError> {
         let found = view.find(kvs, key, at, out)?;
-        let is_there = |version: &Version| {
-            let is_over = version.expiry != Expiry::NEVER && version.expiry.is_over(self.now());
-            version.value != Held::Gone && !is_over
-        };
+        let is_there =
+            |version: &Version| version.value != Held::Gone && !self.has_ended(version.expiry);
         Ok(found.filter(is_there))
+    }
+
+    /// Whether the time of something is over. What has none does not ask for the time.
+    #[inline]
+    pub(crate) fn has_ended(&self, expiry: Expiry) -> bool {
+        expiry != Expiry::NEVER && expiry.is_over(self.now())
     }
 
     /// Appends the value that a key has now to `out`; answers the number of its write.
@@ -285,7 +289,7 @@ impl Inner {
     ) -> Result<Option<Sequence>, StoreError> {
         let (name, before) = (self.entries.name(kvs, key), out.len());
         if let Some(Cached { sequence, expiry }) = self.entries.find(&name, Sequence::MAX, out) {
-            if expiry != Expiry::NEVER && expiry.is_over(self.now()) {
+            if self.has_ended(expiry) {
                 out.truncate(before);
                 return Ok(None);
             }
@@ -328,7 +332,7 @@ impl Inner {
                 }
             }
         };
-        let is_there = |(_, expiry): &(Sequence, Expiry)| !expiry.is_over(self.now());
+        let is_there = |(_, expiry): &(Sequence, Expiry)| !self.has_ended(*expiry);
         Ok(Some(found.filter(is_there).map(|(sequence, _)| sequence)))
     }
 

@@ -228,14 +228,14 @@ fn merge(
             return Ok(false);
         }
         if is_time {
-            bill.read_up_to(read * taken / keys.max(1) + values.bytes());
-            bill.written_up_to(writer.bytes() + values.bytes());
+            let moved = values.bytes();
+            bill.moved(read * taken / keys.max(1) + moved, writer.bytes() + moved);
         }
         taken += 1;
         let Version { sequence, expiry, value } = version;
         let value = match value {
             _ if is_gone && has_oldest => continue,
-            _ if is_gone || expiry.is_over(inner.now()) => Value::Gone,
+            _ if is_gone || inner.has_ended(expiry) => Value::Gone,
             Held::Gone => Value::Gone,
             Held::Here => Value::Inline(merged.value()),
             Held::Apart(place) if plan.moved.contains(&place.segment) => {
@@ -256,9 +256,7 @@ fn merge(
     writer.finish()?;
     inner.directory.sync()?;
     let run = Frozen::open(&inner.directory, number, &inner.pages)?;
-    bill.read_up_to(read + moved);
-    bill.written_up_to(run.run.summary().file_bytes + moved);
-    bill.settle();
+    bill.settle(read + moved, run.run.summary().file_bytes + moved);
     inner.counters.merge_read.fetch_add(read + moved, Relaxed);
     inner.counters.moved.fetch_add(moved, Relaxed);
     inner.counters.merge.fetch_add(run.run.summary().file_bytes, Relaxed);

@@ -2,13 +2,16 @@
 
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 
+mod common;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::in_world;
 use entresol_base::thread;
-use entresol_base::world::{World, WorldOptions};
+use entresol_base::world::World;
 use entresol_media::account::{BURST_NS, Limit};
-use entresol_media::disk::{Disk, DiskOptions};
+use entresol_media::disk::Disk;
 use entresol_media::{Account, CostTable};
 use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions};
 
@@ -16,16 +19,6 @@ const KEYS: u32 = 20_000;
 const VALUE: [u8; 100] = [7; 100];
 /// Of the medium's time.
 const SHARE: f64 = 0.01;
-
-fn in_world(run: impl FnOnce(World, Disk) + 'static) {
-    let world = World::new(WorldOptions::seeded(1));
-    let within = world.clone();
-    let ran = world.run(move || {
-        let disk = Disk::new(&within, DiskOptions::default()).expect("a disk");
-        run(within, disk)
-    });
-    ran.expect("the world comes to its end");
-}
 
 /// A store whose background work has so much of the medium's time, and its `Kvs`.
 fn store(world: &World, disk: &Disk, waiting: u32, limit: Limit) -> (Kvdb, Kvs, Arc<Account>) {

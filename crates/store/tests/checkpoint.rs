@@ -7,9 +7,9 @@ mod common;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use common::{Place, all};
+use common::{Place, all, in_world};
 use entresol_base::rng::Rng;
-use entresol_base::world::{World, WorldOptions};
+use entresol_base::world::World;
 use entresol_media::crash::Power;
 use entresol_media::disk::{Calls, Disk, DiskOptions, Effect, Failure, fail_every_call};
 use entresol_store::{Kvdb, KvdbOptions, KvsOptions, StoreError, check};
@@ -123,11 +123,7 @@ fn check_copy(world: &World, copy: &Disk) -> Result<bool, String> {
 
 #[test]
 fn a_crash_in_the_midst_leaves_no_store_or_all_of_it() {
-    let world = World::new(WorldOptions::seeded(1));
-    let within = world.clone();
-    let ran = world.run(move || {
-        let world = within;
-        let from = Disk::new(&world, DiskOptions::default()).expect("a disk");
+    in_world(|world, from| {
         let store = filled(&world, &from);
         let power = Power::new();
         let options = DiskOptions { power: power.clone(), ..DiskOptions::default() };
@@ -150,16 +146,11 @@ fn a_crash_in_the_midst_leaves_no_store_or_all_of_it() {
         look(&to);
         assert!(whole == 20 && none >= 40, "{whole} whole, {none} none");
     });
-    ran.expect("the world comes to its end");
 }
 
 #[test]
 fn a_call_that_fails_leaves_no_store_or_all_of_it() {
-    let world = World::new(WorldOptions::seeded(1));
-    let within = world.clone();
-    let ran = world.run(move || {
-        let world = within;
-        let from = Disk::new(&world, DiskOptions::default()).expect("a disk");
+    let ran = in_world(|world, from| {
         let store = filled(&world, &from);
         fail_every_call(Calls::ALL, Effect::Fail(Failure::Io), |plan| {
             let to = Disk::new(&world, DiskOptions::default()).expect("a disk");
@@ -174,5 +165,5 @@ fn a_call_that_fails_leaves_no_store_or_all_of_it() {
             Ok(struck)
         })
     });
-    assert!(ran.expect("the world comes to its end").expect("all or nothing") > 8);
+    assert!(ran.expect("all or nothing") > 8);
 }

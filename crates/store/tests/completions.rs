@@ -2,13 +2,16 @@
 
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use common::in_world;
 use entresol_base::thread;
-use entresol_base::world::{World, WorldOptions};
+use entresol_base::world::World;
 use entresol_media::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
@@ -16,16 +19,6 @@ use entresol_store::{
     Attempt, Batch, Completion, CompletionOptions, Completions, Kvdb, KvdbOptions, Kvs, KvsOptions,
     Outcome, StoreError,
 };
-
-fn in_world(run: impl FnOnce(World, Disk) + 'static) {
-    let world = World::new(WorldOptions::seeded(1));
-    let within = world.clone();
-    let ran = world.run(move || {
-        let disk = Disk::new(&within, DiskOptions::default()).expect("a disk");
-        run(within, disk)
-    });
-    ran.expect("the world comes to its end");
-}
 
 fn options() -> KvdbOptions {
     KvdbOptions {

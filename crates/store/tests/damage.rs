@@ -2,10 +2,13 @@
 
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use entresol_base::world::{World, WorldOptions};
+use common::in_world;
+use entresol_base::world::World;
 use entresol_media::disk::{Disk, DiskOptions};
 use entresol_store::{
     CheckReport, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, SalvageReport, StoreError,
@@ -32,14 +35,10 @@ fn options() -> KvdbOptions {
 
 /// Runs something in a world, with the disk of a closed store and what that holds.
 fn with_store(run: impl FnOnce(World, Disk, State) + 'static) {
-    let world = World::new(WorldOptions::seeded(1));
-    let within = world.clone();
-    let ran = world.run(move || {
-        let disk = Disk::new(&within, DiskOptions::default()).expect("a disk");
+    in_world(move |within, disk| {
         let state = fill(&within, &disk);
         run(within, disk, state);
     });
-    ran.expect("the world comes to its end");
 }
 
 /// Values beside their keys and apart, in runs, in a moved segment and in the log; keys that are
@@ -335,12 +334,8 @@ fn a_missing_segment_and_a_missing_run_are_told() {
 
 #[test]
 fn a_directory_without_a_store_is_told() {
-    let world = World::new(WorldOptions::seeded(1));
-    let within = world.clone();
-    let ran = world.run(move || {
-        let disk = Disk::new(&within, DiskOptions::default()).expect("a disk");
+    in_world(|_, disk| {
         let none = check(&disk.root(), &mut |_| {});
         assert!(matches!(none, Err(StoreError::NoStore { .. })), "{none:?}");
     });
-    ran.expect("the world comes to its end");
 }

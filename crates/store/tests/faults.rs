@@ -2,10 +2,13 @@
 
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use entresol_base::world::{World, WorldOptions};
+use common::in_world;
+use entresol_base::world::World;
 use entresol_media::disk::{Calls, Disk, DiskOptions, Effect, Failure, FaultPlan, fail_every_call};
 use entresol_store::{Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError};
 
@@ -19,17 +22,6 @@ fn options() -> KvdbOptions {
         reserve_bytes: 1536 << 10,
         ..KvdbOptions::default()
     }
-}
-
-/// Runs something in a world, with an empty disk.
-fn in_world<T: 'static>(run: impl FnOnce(World, Disk) -> T + 'static) -> T {
-    let world = World::new(WorldOptions::seeded(1));
-    let within = world.clone();
-    let ran = world.run(move || {
-        let disk = Disk::new(&within, DiskOptions::default()).expect("a disk");
-        run(within, disk)
-    });
-    ran.expect("the world comes to its end")
 }
 
 fn create(world: &World, disk: &Disk) -> Kvdb {

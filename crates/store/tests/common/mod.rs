@@ -4,9 +4,22 @@
 
 use std::sync::Arc;
 
+use entresol_base::world::{World, WorldOptions};
 use entresol_base::{ManualClock, Seconds};
+use entresol_media::disk::{Disk, DiskOptions};
 use entresol_media::{Directory, LocalDirectory};
 use entresol_store::{CursorOptions, Kvdb, KvdbOptions, Kvs};
+
+/// Runs something in a world, with an empty disk.
+pub(crate) fn in_world<T: 'static>(run: impl FnOnce(World, Disk) -> T + 'static) -> T {
+    let world = World::new(WorldOptions::seeded(1));
+    let within = world.clone();
+    let ran = world.run(move || {
+        let disk = Disk::new(&within, DiskOptions::default()).expect("a disk");
+        run(within, disk)
+    });
+    ran.expect("the world comes to its end")
+}
 
 pub(crate) type Pair = (Vec<u8>, Vec<u8>);
 
