@@ -271,8 +271,11 @@ impl Qos {
         }
         let candidates = self.candidates(tick, slacks, victim);
         match candidates.as_slice() {
-            [] if self.is_helpless(victim) => self.give_up(tick, hands, victim),
-            [] => {}
+            [] => {
+                if self.is_helpless(victim) {
+                    self.give_up(tick, hands, victim);
+                }
+            }
             [only] if !self.is_adaptive() => self.slow(tick, hands, slacks, (*only, victim)),
             several => {
                 let offers = several.iter().filter_map(|tenant| self.offer(*tenant)).collect();

@@ -49,15 +49,9 @@ pub(super) fn checks(device: &Device) -> Vec<Check> {
     let believed = "pauses believed as in the paper";
     // The loops that race whenever the device is quiet do ask for something, in pauses or not. What
     // the others are guaranteed is what they have beside a tenant that owns up to all its loops.
-    let kept = |who: &str, ratio: f64| Check {
-        tolerance: "at least 0.95".to_owned(),
-        pass: ratio >= 0.95,
-        ..Check::at_most(
-            format!("racing in pauses: requests in 30 s over the guarantee, of {who}, ours"),
-            "",
-            0.95,
-            ratio,
-        )
+    let kept = |who: &str, ratio| {
+        let over = "racing in pauses: requests in 30 s over the guarantee, of";
+        super::kept(format!("{over} {who}, ours"), ratio)
     };
     let more = "its loops are more whenever the device is quiet";
     vec![
