@@ -261,7 +261,13 @@ impl World {
                 self.model.clear();
             }
             Op::Wait { seconds } => self.clock.advance(Duration::from_secs(seconds.into())),
-            Op::Maintain => while self.cache.maintain(now) {},
+            Op::Maintain => {
+                // What is still on its way to a file cannot be merged, however slow the disk is.
+                while self.cache.statistics().segments_writing > 0 {
+                    std::thread::yield_now();
+                }
+                while self.cache.maintain(now) {}
+            }
         }
     }
 
