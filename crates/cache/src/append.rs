@@ -7,7 +7,6 @@
 use std::sync::atomic::Ordering;
 
 use entresol_base::Seconds;
-use entresol_media::account::WholeBytes;
 use entresol_media::{Access, AccountHandle};
 
 use crate::cache::Shared;
@@ -492,10 +491,9 @@ impl Shared {
                 if !second.is_empty() {
                     file.write_buffered(segment, offset + first.len() as u64, second);
                 }
-                // The segment will be written as a whole; whoever fills it pays as it fills, so
-                // that a limit holds up the writer and not, much later, somebody else.
-                let whole = WholeBytes(self.segment_bytes as usize);
-                account.charge_part(Access::Write, first.len() + second.len(), whole);
+                // The segment will be written once it is full; whoever fills it pays as it fills,
+                // so that a limit holds up the writer and not, much later, somebody else.
+                account.charge_part(Access::Write, first.len() + second.len(), file.piece());
             }
         }
     }

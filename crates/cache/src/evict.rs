@@ -8,7 +8,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use entresol_base::Seconds;
-use entresol_media::{Access, AccountHandle, IoBuffer};
+use entresol_media::{Access, AccountHandle};
 
 use crate::append::{Open, PAGE, Shard};
 use crate::cache::Shared;
@@ -302,9 +302,10 @@ impl Shared {
     }
 
     /// The values of a segment on a block file; elsewhere they are at hand.
-    fn read_values(&self, id: u32, account: &mut AccountHandle) -> Option<IoBuffer> {
+    fn read_values(&self, id: u32, account: &mut AccountHandle) -> Option<Vec<u8>> {
         let Values::File(file) = &self.values else { return None };
-        account.charge(Access::Read, self.segment_bytes as usize);
+        let whole = self.segment_bytes as usize;
+        account.charge_part(Access::Read, whole, file.piece());
         file.read_segment(self.medium_base_of(id)).ok()
     }
 

@@ -1,6 +1,9 @@
-//! Values on a block file: segments are filled in write buffers in DRAM, written whole by one
-//! thread, and read back a value at a time. As fatcache and memcached's extstore do, recent values
-//! are answered from the buffers.
+//! Values on a block file: segments are filled in write buffers in DRAM, written by one thread, and
+//! read back a value at a time. As fatcache and memcached's extstore do, recent values are answered
+//! from the buffers.
+//!
+//! A segment is written and read in pieces, one after the other: another tenant's read of the same
+//! drive waits behind a piece, not behind a segment.
 //!
 //! A segment's values are in a buffer from its opening until it is written. A reader copies from
 //! the buffer and then looks whether it still belongs to the segment; only then is a buffer that
@@ -27,6 +30,10 @@ use crate::statistics::count_shared;
 
 /// How long the writer sleeps when nobody wakes it.
 const IDLE: Duration = Duration::from_millis(100);
+
+/// What one request for a part of a segment moves at most: enough for a drive's full bandwidth, and
+/// half a millisecond of a SATA link.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// The block file, the write buffers and their writer.
 pub(crate) struct FileValues {
@@ -97,13 +104,24 @@ impl FileValues {
     }
 
     /// Reads a whole segment.
-    pub(crate) fn read_segment(&self, at: u64) -> std::io::Result<IoBuffer> {
-        let mut buffer = IoBuffer::new(self.segment_bytes as usize);
-        let read = self.file.read_at(at, &mut buffer)?;
-        if read < buffer.len() {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
+    pub(crate) fn read_segment(&self, at: u64) -> std::io::Result<Vec<u8>> {
+        let mut segment = vec![0; self.segment_bytes as usize];
+        let mut buffer = IoBuffer::new(self.piece().0);
+        let mut at = at;
+        for piece in segment.chunks_mut(PIECE_BYTES) {
+            buffer.set_len(piece.len());
+            if self.file.read_at(at, &mut buffer)? < piece.len() {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            piece.copy_from_slice(&buffer);
+            at += piece.len() as u64;
         }
-        Ok(buffer)
+        Ok(segment)
+    }
+
+    /// What a request for a part of a segment moves.
+    pub(crate) fn piece(&self) -> WholeBytes {
+        WholeBytes(PIECE_BYTES.min(self.segment_bytes as usize))
     }
 
     /// A buffer for a segment that is being opened.
@@ -203,7 +221,7 @@ impl FileValues {
 
 /// The writer's life: it ends with the cache.
 fn write_segments(shared: &Weak<Shared>) {
-    let mut staging: Option<IoBuffer> = None;
+    let mut piece: Option<IoBuffer> = None;
     loop {
         let Some(shared) = shared.upgrade() else { return };
         let crate::values::Values::File(file) = &shared.values else { return };
@@ -212,35 +230,48 @@ fn write_segments(shared: &Weak<Shared>) {
             Some(None) => continue,
             None => return,
         };
-        let staging = staging.get_or_insert_with(|| IoBuffer::new(shared.segment_bytes as usize));
-        write_segment(&shared, file, id, staging);
+        let piece = piece.get_or_insert_with(|| IoBuffer::new(file.piece().0));
+        write_segment(&shared, file, id, piece);
         file.writing.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-fn write_segment(shared: &Shared, file: &FileValues, id: u32, staging: &mut IoBuffer) {
+fn write_segment(shared: &Shared, file: &FileValues, id: u32, piece: &mut IoBuffer) {
     let segment = shared.segments.get(id);
     let buffer = segment.buffer.load(Ordering::Acquire);
     let closing = Closing::of(shared, id);
     let value_used = closing.value_used as usize;
-    file.buffers.read(file.buffer_at(buffer, 0), &mut staging[..value_used]);
-    staging[value_used..].fill(0);
-    if shared.restart.is_some() {
-        let records_at = closing.records_at() as usize;
-        staging[records_at..records_at + closing.records.len()].copy_from_slice(&closing.records);
-        let block_at = closing.block_at(shared.segment_bytes) as usize;
-        staging[block_at..].copy_from_slice(&closing.block());
-    }
-    let written = file.file.write_at(shared.medium_base_of(id), staging);
-    // The values were charged when they were put into the buffer; what is left is the rest.
     let whole = shared.segment_bytes as usize;
+    let base = shared.medium_base_of(id);
+    let written = (0..whole).step_by(PIECE_BYTES).try_for_each(|start| {
+        piece.set_len(PIECE_BYTES.min(whole - start));
+        let values = value_used.saturating_sub(start).min(piece.len());
+        file.buffers.read(file.buffer_at(buffer, start as u64), &mut piece[..values]);
+        piece[values..].fill(0);
+        if shared.restart.is_some() {
+            put(piece, start, closing.records_at() as usize, &closing.records);
+            let block_at = closing.block_at(shared.segment_bytes) as usize;
+            put(piece, start, block_at, &closing.block());
+        }
+        file.file.write_at(base + start as u64, piece)
+    });
+    // The values were charged when they were put into the buffer; what is left is the rest.
     let mut account = shared.account.handle();
-    account.charge_part(Access::Write, whole - value_used, WholeBytes(whole));
+    account.charge_part(Access::Write, whole - value_used, file.piece());
     if written.is_ok() {
         file.give_back_buffer(segment);
         shared.make_evictable(id);
     } else {
         count_shared(&shared.counters.write_errors, 1);
         shared.abandon(id);
+    }
+}
+
+/// Copies as much of what lies at `at` of a segment as falls into its piece from `start` on.
+fn put(piece: &mut [u8], start: usize, at: usize, bytes: &[u8]) {
+    let from = at.max(start);
+    let to = (at + bytes.len()).min(start + piece.len());
+    if from < to {
+        piece[from - start..to - start].copy_from_slice(&bytes[from - at..to - at]);
     }
 }

@@ -152,14 +152,14 @@ fn a_clean_stop_brings_everything_back() {
 }
 
 #[test]
-fn many_small_items_in_few_segments_all_come_back() {
+fn many_items_in_segments_of_several_pieces_all_come_back() {
     const ITEMS: u32 = 100_000;
     for medium in MEDIA {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
         let now = clock.seconds();
         let large = |dir| Config {
-            segment_bytes: Some(ByteSize::mib(2)),
+            segment_bytes: Some(ByteSize::kib(700)),
             dram_bytes: ByteSize::mib(64),
             medium_bytes: ByteSize::mib(64),
             ..config(medium, dir)
@@ -167,7 +167,8 @@ fn many_small_items_in_few_segments_all_come_back() {
         let cache = Cache::open(large(dir.path()), clock.clone()).unwrap();
         let mut worker = cache.worker();
         for key in 0..ITEMS {
-            store(&cache, &mut worker, format!("key{key}").as_bytes(), now, &Store::set(b"v"));
+            let value = value_of(key, 1);
+            store(&cache, &mut worker, format!("key{key}").as_bytes(), now, &Store::set(&value));
         }
         drop(worker);
         cache.close().unwrap();
@@ -177,7 +178,8 @@ fn many_small_items_in_few_segments_all_come_back() {
         let mut worker = cache.worker();
         for key in 0..ITEMS {
             let found = get(&cache, &mut worker, format!("key{key}").as_bytes(), now);
-            assert!(found.is_some(), "{medium} {key}");
+            let value = found.map(|(_, value)| value);
+            assert_eq!(value, Some(value_of(key, 1)), "{medium} {key}");
         }
     }
 }
