@@ -170,7 +170,9 @@ pub fn current() -> Thread {
     })
 }
 
-/// The number of the calling thread.
+/// The number of the calling thread. Threads of the system are counted from 0 as they ask for the
+/// first time, and no two have the same.
+#[inline]
 #[must_use]
 pub fn current_id() -> ThreadId {
     match Schedule::current() {
@@ -179,14 +181,20 @@ pub fn current_id() -> ThreadId {
     }
 }
 
+#[inline]
 fn system_id() -> ThreadId {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
     thread_local! {
         static ID: Cell<Option<u32>> = const { Cell::new(None) };
     }
-    let id = ID.get().unwrap_or_else(|| NEXT.fetch_add(1, Relaxed));
+    let id = ID.get().unwrap_or_else(next_id);
     ID.set(Some(id));
     ThreadId(id)
+}
+
+#[cold]
+fn next_id() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Relaxed)
 }
 
 /// Waits for so long, in virtual time inside a world.

@@ -13,10 +13,11 @@
 //! - Disks that fail on purpose, in virtual time: [`disk`].
 //! - Devices that are not here: [`model`].
 //! - Measuring: [`probe`].
-//! - [`machine`]: memory, limits, names.
+//! - [`machine`]: memory, limits, names. A fence for all threads at once: [`Barrier`].
 #![deny(unsafe_code)]
 
 pub mod account;
+mod barrier;
 pub mod block;
 pub mod cost;
 pub mod crash;
@@ -36,6 +37,7 @@ pub mod region;
 mod streaming;
 
 pub use account::{Account, AccountHandle, Admission, Limit, Usage};
+pub use barrier::Barrier;
 pub use block::{
     Alignment, Backend, BackendChoice, BlockFile, BlockOptions, IoBuffer, IoCompletion, IoQueue,
     IoRequest, open_block_file,

@@ -65,7 +65,12 @@ impl Schedule {
     /// The one whose thread is running, if any is.
     #[inline]
     pub(crate) fn current() -> Option<Rc<Schedule>> {
-        if INSIDE.get() { CURRENT.with_borrow(Clone::clone) } else { None }
+        if INSIDE.get() { Schedule::inside() } else { None }
+    }
+
+    #[cold]
+    fn inside() -> Option<Rc<Schedule>> {
+        CURRENT.with_borrow(Clone::clone)
     }
 
     /// The world that runs.
