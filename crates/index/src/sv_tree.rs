@@ -333,7 +333,8 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             && let Some((number, slot)) = looked.found
             && self.ground.keys.compare(&self.ground.pool, slot, key)?.is_ne()
         {
-            looked = leaf::look::<R, LINES>(self.region(), at, word, number + 1);
+            let behind = leaf::look::<R, LINES>(self.region(), at, word, number + 1);
+            looked = Looked { free: looked.free.or(behind.free), ..behind };
         }
         Ok(looked)
     }

@@ -50,5 +50,5 @@ pub use model::ModelName;
 pub use observe::{Counters, Counts, Observed, Observer};
 pub use placement::FileError;
 pub use region::{
-    Direct, FlushKind, Line, PmemMode, Region, RegionError, RegionKind, RegionOptions,
+    Direct, FlushKind, FoundPair, Line, PmemMode, Region, RegionError, RegionKind, RegionOptions,
 };

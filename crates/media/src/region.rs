@@ -90,6 +90,15 @@ pub struct PmemMode {
     pub assume_dax: bool,
 }
 
+/// What [`Region::find_pair`] found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FoundPair {
+    /// The number of the first pair, and its second word.
+    pub found: Option<(usize, u64)>,
+    /// The first pair whose second word is 0; perhaps none if it is behind the one that was found.
+    pub zero: Option<usize>,
+}
+
 /// Byte-addressable memory shared by threads, and how its bytes are made durable.
 ///
 /// A word is stored whole or, after a crash, not at all; a longer write may survive in any of its
@@ -123,6 +132,27 @@ pub trait Region: Send + Sync {
     /// Loads the cache line at `offset`, a multiple of 64, as eight relaxed words.
     #[track_caller]
     fn load_line(&self, offset: u64) -> [u64; 8];
+
+    /// Looks at the pairs of words in the lines at `offset`, a multiple of 64, four in each, from
+    /// the pair `from` on, for one with `first` as its first word and another second word than 0.
+    #[track_caller]
+    fn find_pair<const LINES: usize>(&self, offset: u64, from: usize, first: u64) -> FoundPair {
+        let mut looked = FoundPair::default();
+        for line in 0..LINES {
+            let words = self.load_line(offset + 64 * line as u64);
+            for (pair, &[its_first, second]) in words.as_chunks::<2>().0.iter().enumerate() {
+                let number = 4 * line + pair;
+                if number < from {
+                } else if second == 0 {
+                    looked.zero.get_or_insert(number);
+                } else if its_first == first {
+                    looked.found = Some((number, second));
+                    return looked;
+                }
+            }
+        }
+        looked
+    }
 
     /// Copies the bytes at `offset` out.
     #[track_caller]

@@ -127,7 +127,7 @@ fn build<R: Region, K: Keys<R>>(
                 image.insert(index, ground.low_word(low, image.skip)?, low, leaf);
             }
             let at = nodes.take(free);
-            nodes.store(at, &image);
+            nodes.at(at).store(&image);
             above.push(Post { low, leaf: at });
         }
         if let [root] = above[..] {
@@ -169,7 +169,7 @@ impl<K> Guide<K> {
     /// How many levels it has.
     pub(super) fn height(&self) -> u32 {
         let _held = self.writer.lock();
-        self.nodes.level(self.root.load(Relaxed)) as u32 + 1
+        self.nodes.at(self.root.load(Relaxed)).meta().level as u32 + 1
     }
 
     /// Where to begin to look for a key, or for the last leaf. The caller has pinned the pool.
@@ -207,40 +207,39 @@ impl<K> Guide<K> {
         R: Region,
         K: Keys<R>,
     {
-        let mut node = self.root.load(Acquire);
-        let Some(mut version) = self.nodes.begin_read(node) else { return Ok(None) };
-        if self.root.load(Relaxed) != node {
+        let root = self.root.load(Acquire);
+        let mut node = self.nodes.at(root);
+        let Some(mut version) = node.begin_read() else { return Ok(None) };
+        if self.root.load(Relaxed) != root {
             return Ok(None);
         }
         loop {
-            let meta = self.nodes.meta(node);
+            let meta = node.meta();
             let found = match key {
-                Some(key) => self.nodes.search(ground, node, meta, key, side),
+                Some(key) => node.search(ground, meta, key, side),
                 None => Ok(meta.count.saturating_sub(1)),
             };
-            let is_whole = self.nodes.is_unchanged(node, version);
-            let index = match found {
-                Ok(index) if is_whole => index,
-                Err(error) if is_whole => return Err(error),
-                _ => return Ok(None),
-            };
-            let child = self.nodes.child(node, index);
             if meta.level == 0 {
-                let is_last = index + 1 >= meta.count;
-                let next = if is_last { 0 } else { self.nodes.child(node, index + 1) };
-                let high = if is_last { 0 } else { self.nodes.low(node, index + 1) };
-                let spot = Spot { leaf: child, next, high };
-                return Ok(self.nodes.is_unchanged(node, version).then_some(spot));
+                let spot = found.map(|index| {
+                    let is_last = index + 1 >= meta.count;
+                    let next = if is_last { 0 } else { node.child(index + 1) };
+                    let high = if is_last { 0 } else { node.low(index + 1) };
+                    Spot { leaf: node.child(index), next, high }
+                });
+                return if node.is_unchanged(version) { spot.map(Some) } else { Ok(None) };
             }
-            if !self.nodes.is_unchanged(node, version) {
+            let child = found.map(|index| node.child(index));
+            if !node.is_unchanged(version) {
                 return Ok(None);
             }
+            let child = child?;
             self.nodes.prefetch(child);
-            let Some(below) = self.nodes.begin_read(child) else { return Ok(None) };
-            if !self.nodes.is_unchanged(node, version) {
+            let below = self.nodes.at(child);
+            let Some(version_below) = below.begin_read() else { return Ok(None) };
+            if !node.is_unchanged(version) {
                 return Ok(None);
             }
-            (node, version) = (child, below);
+            (node, version) = (below, version_below);
         }
     }
 
@@ -253,17 +252,18 @@ impl<K> Guide<K> {
         let mut path = Path { steps: [Step::default(); LEVELS], len: 0 };
         let (mut node, mut low, mut high) = (self.root.load(Relaxed), 0, 0);
         while path.len < LEVELS {
-            let meta = self.nodes.meta(node);
-            let index = self.nodes.search(ground, node, meta, key, Side::At)?;
+            let here = self.nodes.at(node);
+            let meta = here.meta();
+            let index = here.search(ground, meta, key, Side::At)?;
             if index > 0 {
-                low = self.nodes.low(node, index);
+                low = here.low(index);
             }
             if index + 1 < meta.count {
-                high = self.nodes.low(node, index + 1);
+                high = here.low(index + 1);
             }
             path.steps[path.len] = Step { node, index, low, high };
             path.len += 1;
-            node = self.nodes.child(node, index);
+            node = here.child(index);
             if meta.level == 0 {
                 break;
             }
@@ -287,7 +287,7 @@ impl<K> Guide<K> {
         let mut free = self.writer.lock();
         let path = self.path(ground, key)?;
         let last = path.last();
-        let is_there = self.nodes.child(last.node, last.index) == leaf;
+        let is_there = self.nodes.at(last.node).child(last.index) == leaf;
         if is_there || !self.nodes.has_room(&free, path.len + 1) {
             return Ok(false);
         }
@@ -309,13 +309,13 @@ impl<K> Guide<K> {
         K: Keys<R>,
     {
         let Step { node, index, .. } = path.steps[level];
-        let mut image = self.nodes.load(node);
-        let word = ground.low_word(low, image.skip)?;
-        image.insert(index + 1, word, low, child);
-        if image.count <= CAPACITY {
-            self.nodes.store(node, &image);
+        let node = self.nodes.at(node);
+        let word = ground.low_word(low, node.meta().skip)?;
+        if node.insert(index + 1, word, low, child) {
             return Ok(false);
         }
+        let mut image = node.load();
+        image.insert(index + 1, word, low, child);
         // What is added behind everything is often added in order: leave full nodes behind.
         let is_last = index + 2 == image.count;
         let mut right = image.split_off(if is_last { CAPACITY } else { CAPACITY / 2 });
@@ -323,20 +323,20 @@ impl<K> Guide<K> {
         self.narrow(ground, &mut image, from, bound)?;
         self.narrow(ground, &mut right, bound, to)?;
         let at = self.nodes.take(free);
-        self.nodes.store(at, &right);
+        self.nodes.at(at).store(&right);
         if level > 0 {
             // Until the entry is there, readers come to the leaf before.
-            self.nodes.store(node, &image);
+            node.store(&image);
             self.insert_at(ground, free, path, level - 1, bound, at)?;
             return Ok(true);
         }
         let mut root = Image::new(image.level + 1, 0);
-        root.insert(0, 0, 0, node);
+        root.insert(0, 0, 0, path.steps[level].node);
         root.insert(1, ground.low_word(bound, 0)?, bound, at);
         let root_at = self.nodes.take(free);
-        self.nodes.store(root_at, &root);
+        self.nodes.at(root_at).store(&root);
         self.root.store(root_at, Release);
-        self.nodes.store(node, &image);
+        node.store(&image);
         Ok(true)
     }
 
@@ -385,10 +385,11 @@ impl<K> Guide<K> {
             }
             None => (self.first_node(), 0),
         };
-        let mut image = self.nodes.load(node);
+        let node = self.nodes.at(node);
+        let mut image = node.load();
         if image.children[index] == old {
             image.children[index] = new;
-            self.nodes.store(node, &image);
+            node.store(&image);
         }
         Ok(())
     }
@@ -396,8 +397,8 @@ impl<K> Guide<K> {
     /// The node at the bottom that has the first leaf.
     fn first_node(&self) -> u64 {
         let mut node = self.root.load(Relaxed);
-        while self.nodes.level(node) > 0 {
-            node = self.nodes.child(node, 0);
+        while self.nodes.at(node).meta().level > 0 {
+            node = self.nodes.at(node).child(0);
         }
         node
     }
@@ -416,7 +417,7 @@ impl<K> Guide<K> {
         let mut free = self.writer.lock();
         let path = self.path(ground, key)?;
         let last = path.last();
-        if self.nodes.child(last.node, last.index) != leaf {
+        if self.nodes.at(last.node).child(last.index) != leaf {
             return Ok(());
         }
         self.remove_at(ground, &mut free, &path, path.len - 1)?;
@@ -438,10 +439,10 @@ impl<K> Guide<K> {
         K: Keys<R>,
     {
         let Step { node, index, .. } = path.steps[level];
-        let mut image = self.nodes.load(node);
+        let mut image = self.nodes.at(node).load();
         if image.count == 1 && level > 0 {
             self.remove_at(ground, free, path, level - 1)?;
-            self.nodes.store(node, &Image::new(0, 0));
+            self.nodes.at(node).store(&Image::new(0, 0));
             free.nodes.push(node);
             return Ok(());
         }
@@ -449,7 +450,7 @@ impl<K> Guide<K> {
             self.raise(ground, path, level - 1, image.lows[1])?;
         }
         image.remove(index);
-        self.nodes.store(node, &image);
+        self.nodes.at(node).store(&image);
         Ok(())
     }
 
@@ -469,10 +470,11 @@ impl<K> Guide<K> {
         if index == 0 && level > 0 {
             self.raise(ground, path, level - 1, low)?;
         }
-        let mut image = self.nodes.load(node);
+        let node = self.nodes.at(node);
+        let mut image = node.load();
         image.words[index] = ground.low_word(low, image.skip)?;
         image.lows[index] = low;
-        self.nodes.store(node, &image);
+        node.store(&image);
         Ok(())
     }
 
@@ -484,13 +486,13 @@ impl<K> Guide<K> {
     {
         let (mut node, mut low, mut high) = (self.root.load(Relaxed), 0, 0);
         loop {
-            let mut image = self.nodes.load(node);
+            let here = self.nodes.at(node);
+            let mut image = here.load();
             if image.skip > ground.common(low, high)? {
                 self.narrow(ground, &mut image, low, high)?;
-                self.nodes.store(node, &image);
+                here.store(&image);
             }
-            let meta = self.nodes.meta(node);
-            let index = self.nodes.search(ground, node, meta, key, Side::At)?;
+            let index = here.search(ground, here.meta(), key, Side::At)?;
             if index > 0 {
                 low = image.lows[index];
             }

@@ -3,7 +3,7 @@
 //! The first word leads to the next leaf, and has how many bytes of keys are left out of the words;
 //! the second is the leaf's low. Slots of word and payload follow, in no order.
 
-use entresol_media::Region;
+use entresol_media::{FoundPair, Region};
 
 use crate::keys::Slot;
 
@@ -78,9 +78,9 @@ impl<const LINES: usize> Leaf<LINES> {
     /// Writes it and begins to make it durable.
     #[track_caller]
     pub(super) fn write<R: Region>(&self, region: &R) {
-        let bytes: Vec<u8> =
-            self.lines.as_flattened().iter().flat_map(|word| word.to_le_bytes()).collect();
-        region.write(self.at, &bytes);
+        let bytes = self.lines.map(|line| line.map(u64::to_le_bytes));
+        let bytes = bytes.as_flattened().as_flattened();
+        region.write(self.at, bytes);
         region.flush(self.at, bytes.len());
     }
 
@@ -136,11 +136,11 @@ impl<const LINES: usize> Leaf<LINES> {
 pub(super) struct Looked {
     /// The first slot with a word, from one on, that is not free.
     pub(super) found: Option<(usize, Slot)>,
-    /// A slot before it that is free.
+    /// A slot from there on that is free; perhaps none if it is behind the one that was found.
     pub(super) free: Option<usize>,
 }
 
-/// Looks for a word in the slots from `first` on of the leaf at `at`, line by line.
+/// Looks for a word in the slots from `first` on of the leaf at `at`.
 #[inline(always)]
 pub(super) fn look<R: Region, const LINES: usize>(
     region: &R,
@@ -148,19 +148,10 @@ pub(super) fn look<R: Region, const LINES: usize>(
     word: u64,
     first: usize,
 ) -> Looked {
-    let mut looked = Looked::default();
-    for line in 0..LINES {
-        let words = region.load_line(at + 64 * line as u64);
-        for (pair, &[its_word, payload]) in words.as_chunks::<2>().0.iter().enumerate() {
-            // The header is where a slot would be.
-            let Some(number) = (4 * line + pair).checked_sub(1) else { continue };
-            if payload == 0 {
-                looked.free.get_or_insert(number);
-            } else if its_word == word && number >= first {
-                looked.found = Some((number, Slot { word, payload }));
-                return looked;
-            }
-        }
+    // The header is where a slot would be.
+    let FoundPair { found, zero } = region.find_pair::<LINES>(at, first + 1, word);
+    Looked {
+        found: found.map(|(pair, payload)| (pair - 1, Slot { word, payload })),
+        free: zero.map(|pair| pair - 1),
     }
-    looked
 }

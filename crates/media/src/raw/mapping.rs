@@ -46,6 +46,15 @@ impl Line {
         // SAFETY: both are valid and, being lines, aligned to 64 bytes.
         unsafe { racy::match_tags(first, second, tag) }
     }
+
+    /// Which of the line's four pairs of words have `first` as their first word, and which have 0
+    /// as their second, each read once, relaxed: bits `4 * pair` and `4 * pair + 2`.
+    #[inline(always)]
+    #[must_use]
+    pub fn match_pairs(&self, first: u64) -> u32 {
+        // SAFETY: a line is valid and aligned to 64 bytes.
+        unsafe { racy::match_pairs(ptr::from_ref(self).cast(), first) }
+    }
 }
 
 /// A range of mapped memory, at least a page long, unmapped on drop.
@@ -164,6 +173,29 @@ impl Mapping {
     #[inline(always)]
     pub(crate) fn line(&self, offset: u64) -> &Line {
         let at = self.aligned_pointer(offset, LINE_BYTES).cast::<Line>();
+        // SAFETY: as in `atomic_u8`; aligned since base and offset are.
+        unsafe { &*at }
+    }
+
+    /// The cache lines at `offset`, a multiple of 64.
+    #[inline(always)]
+    pub(crate) fn lines<const N: usize>(&self, offset: u64) -> &[Line; N] {
+        let len = N * LINE_BYTES;
+        if !offset.is_multiple_of(LINE_BYTES as u64) {
+            out_of_bounds(offset, len, self.len);
+        }
+        let at = self.pointer(offset, len).cast::<[Line; N]>();
+        // SAFETY: as in `atomic_u8`; aligned since base and offset are.
+        unsafe { &*at }
+    }
+
+    /// So many eight-byte words at `offset`.
+    #[inline(always)]
+    pub(crate) fn words<const N: usize>(&self, offset: u64) -> &[AtomicU64; N] {
+        if !offset.is_multiple_of(8) {
+            out_of_bounds(offset, 8 * N, self.len);
+        }
+        let at = self.pointer(offset, 8 * N).cast::<[AtomicU64; N]>();
         // SAFETY: as in `atomic_u8`; aligned since base and offset are.
         unsafe { &*at }
     }

@@ -19,9 +19,9 @@ mod portable;
 mod x86;
 
 #[cfg(any(not(target_arch = "x86_64"), miri))]
-pub(crate) use portable::{copy, copy_overlapping, equal, match_tags};
+pub(crate) use portable::{copy, copy_overlapping, equal, match_pairs, match_tags};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) use x86::{copy, copy_overlapping, equal, match_tags};
+pub(crate) use x86::{copy, copy_overlapping, equal, match_pairs, match_tags};
 
 #[cfg(all(test, target_arch = "x86_64", not(miri)))]
 mod tests {
@@ -29,6 +29,7 @@ mod tests {
 
     type Copy = unsafe fn(*const u8, *mut u8, usize);
     type MatchTags = unsafe fn(*const u8, *const u8, u16) -> u32;
+    type MatchPairs = unsafe fn(*const u8, u64) -> u32;
 
     fn pattern(len: usize) -> Vec<u8> {
         (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
@@ -117,6 +118,27 @@ mod tests {
                     // SAFETY: both are aligned lines that nobody else knows.
                     let mask = unsafe { match_tags(first, second, tag) };
                     assert_eq!(mask, 1 << at | 1 << (15 - at), "tag {tag:#x}, word {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_are_found_by_whole_words() {
+        #[repr(align(64))]
+        struct Line([u64; 8]);
+        let words = [0, 1, u64::MAX, 1 << 31, 1 << 32, 0xFFFF_FFFF, !0xFFFF_FFFF, 0x8000_8000];
+        for first in words {
+            for pair in 0..4 {
+                for near in words {
+                    let mut line = Line([!first, 7, !first, 7, !first, 7, !first, 7]);
+                    (line.0[2 * pair], line.0[2 * pair + 1]) = (near, near);
+                    let expected = u32::from(near == first) | u32::from(near == 0) << 2;
+                    for match_pairs in [x86::match_pairs as MatchPairs, portable::match_pairs] {
+                        // SAFETY: an aligned line that nobody else knows.
+                        let mask = unsafe { match_pairs(line.0.as_ptr().cast(), first) };
+                        assert_eq!(mask, expected << (4 * pair), "{near:#x} for {first:#x}");
+                    }
                 }
             }
         }

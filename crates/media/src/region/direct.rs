@@ -3,17 +3,23 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::mm::Advice;
 
-use super::{FlushKind, PmemMode, Region, RegionError, RegionKind, RegionOptions};
+use super::{FlushKind, FoundPair, PmemMode, Region, RegionError, RegionKind, RegionOptions};
 use crate::placement::{self, FileError, PAGE_BYTES, Placement, Prepared};
 pub use crate::raw::mapping::Line;
 use crate::raw::mapping::Mapping;
 use crate::raw::persist::{LineFlush, fence};
+
+/// So many lines are looked at for a pair at once: their bits fill a word.
+const PART_LINES: usize = 4;
+
+/// The first bit of each pair's four.
+const FIRST_BITS: u64 = 0x1111_1111_1111_1111;
 
 /// Byte-addressable memory shared by threads.
 #[derive(Debug)]
@@ -239,6 +245,13 @@ impl Direct {
         self.mapping.line(offset)
     }
 
+    /// So many words at `offset`, a multiple of 8.
+    #[inline]
+    #[must_use]
+    pub fn words<const N: usize>(&self, offset: u64) -> &[AtomicU64; N] {
+        self.mapping.words(offset)
+    }
+
     /// Loads the cache line at `offset`, a multiple of 64, as eight relaxed words.
     #[inline]
     #[must_use]
@@ -442,6 +455,34 @@ impl Region for Direct {
     #[inline]
     fn load_line(&self, offset: u64) -> [u64; 8] {
         Direct::load_line(self, offset)
+    }
+
+    #[inline]
+    fn find_pair<const LINES: usize>(&self, offset: u64, from: usize, first: u64) -> FoundPair {
+        let lines = self.mapping.lines::<LINES>(offset);
+        let mut looked = FoundPair::default();
+        // Of four lines, as many as a node mostly has, it is known where the pair is before any
+        // branch depends on it: the processor does not go astray while they are on their way.
+        for (part, four) in lines.chunks(PART_LINES).enumerate() {
+            let matches = four.iter().zip(0..).fold(0, |matches, (line, number): (_, u32)| {
+                matches | u64::from(line.match_pairs(first)) << (16 * number)
+            });
+            let before = part * PART_LINES * 4;
+            let looked_at =
+                FIRST_BITS & u64::MAX.unbounded_shl(4 * from.saturating_sub(before) as u32);
+            let zeroes = matches >> 2 & looked_at;
+            let same = matches & looked_at & !zeroes;
+            if looked.zero.is_none() && zeroes != 0 {
+                looked.zero = Some(before + zeroes.trailing_zeros() as usize / 4);
+            }
+            if same != 0 {
+                let pair = same.trailing_zeros() as usize / 4;
+                let second = &four[pair / 4 % four.len()].words()[pair % 4 * 2 + 1];
+                looked.found = Some((before + pair, second.load(Ordering::Relaxed)));
+                break;
+            }
+        }
+        looked
     }
 
     #[inline]

@@ -3,9 +3,8 @@
 //! The version, then count, level and skip in one word, then 30 words, so that a search looks at
 //! four lines at once; then the children, then the lows. Words that are not used are the greatest.
 
-use std::hint::select_unpredictable;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::fence;
+use std::sync::atomic::{AtomicU64, fence};
 
 use entresol_media::{Direct, Region};
 
@@ -17,14 +16,17 @@ use crate::sv_tree::Ground;
 /// The most entries that a node has.
 pub(super) const CAPACITY: usize = 30;
 
-const META_AT: u64 = 8;
-const WORDS_AT: u64 = 16;
-const CHILDREN_AT: u64 = 256;
-const LOWS_AT: u64 = 512;
+const META_AT: usize = 1;
+const WORDS_AT: usize = 2;
+const CHILDREN_AT: usize = 32;
+/// The words of a node, but for the lows behind them.
+const NODE_WORDS: usize = 64;
+const LOWS_BYTES: u64 = 256;
 
 /// The bytes of a node.
 pub(super) fn bytes(whole: bool) -> u64 {
-    if whole { LOWS_AT } else { LOWS_AT + 256 }
+    let bytes = 8 * NODE_WORDS as u64;
+    if whole { bytes } else { bytes + LOWS_BYTES }
 }
 
 /// The second word of a node.
@@ -110,27 +112,45 @@ impl NodeKind {
         })
     }
 
+    /// The node at an offset.
     #[inline]
-    fn word(&self, at: u64) -> u64 {
-        self.memory.load_u64(at, Relaxed)
+    pub(super) fn at(&self, at: u64) -> Node<'_> {
+        Node { kind: self, at, words: self.memory.words(at) }
     }
 
+    #[inline]
+    pub(super) fn prefetch(&self, node: u64) {
+        for word in (0..NODE_WORDS as u64).step_by(8) {
+            self.memory.prefetch(node + 8 * word);
+        }
+    }
+}
+
+/// A node where it lies.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Node<'a> {
+    kind: &'a NodeKind,
+    at: u64,
+    words: &'a [AtomicU64; NODE_WORDS],
+}
+
+impl Node<'_> {
     /// The version, unless the node is being changed.
     #[inline]
-    pub(super) fn begin_read(&self, node: u64) -> Option<u64> {
-        let version = self.memory.load_u64(node, Acquire);
+    pub(super) fn begin_read(self) -> Option<u64> {
+        let version = self.words[0].load(Acquire);
         version.is_multiple_of(2).then_some(version)
     }
 
     #[inline]
-    pub(super) fn is_unchanged(&self, node: u64, version: u64) -> bool {
+    pub(super) fn is_unchanged(self, version: u64) -> bool {
         fence(Acquire);
-        self.word(node) == version
+        self.words[0].load(Relaxed) == version
     }
 
     #[inline]
-    pub(super) fn meta(&self, node: u64) -> Meta {
-        let meta = self.word(node + META_AT);
+    pub(super) fn meta(self) -> Meta {
+        let meta = self.words[META_AT].load(Relaxed);
         Meta {
             count: (meta as u8 as usize).min(CAPACITY),
             level: (meta >> 8) as u8 as usize,
@@ -138,67 +158,66 @@ impl NodeKind {
         }
     }
 
-    pub(super) fn level(&self, node: u64) -> usize {
-        self.meta(node).level
+    /// The word of an entry; there are [`CAPACITY`].
+    #[inline]
+    fn word(self, entry: usize) -> u64 {
+        self.words[(WORDS_AT + entry) % NODE_WORDS].load(Relaxed)
     }
 
     #[inline]
-    pub(super) fn child(&self, node: u64, index: usize) -> u64 {
-        self.word(node + CHILDREN_AT + 8 * index as u64)
+    pub(super) fn child(self, entry: usize) -> u64 {
+        self.words[(CHILDREN_AT + entry) % NODE_WORDS].load(Relaxed)
     }
 
     #[inline]
-    pub(super) fn low(&self, node: u64, index: usize) -> u64 {
-        let lows = if self.whole { WORDS_AT } else { LOWS_AT };
-        self.word(node + lows + 8 * index as u64)
-    }
-
-    #[inline]
-    pub(super) fn prefetch(&self, node: u64) {
-        for line in 0..LOWS_AT / 64 {
-            self.memory.prefetch(node + 64 * line);
+    pub(super) fn low(self, entry: usize) -> u64 {
+        match self.kind.whole {
+            true => self.word(entry),
+            false => self.kind.memory.load_u64(self.low_at(entry), Relaxed),
         }
+    }
+
+    #[inline]
+    fn low_at(self, entry: usize) -> u64 {
+        self.at + 8 * (NODE_WORDS + entry) as u64
     }
 
     /// The entry that a key belongs to: the last one at or below it, or below it.
     #[inline]
     pub(super) fn search<R: Region, K: Keys<R>>(
-        &self,
+        self,
         ground: &Ground<R, K>,
-        node: u64,
         meta: Meta,
         key: &K::Key,
         side: Side,
     ) -> Result<usize, IndexError> {
         let word = K::word(key, meta.skip);
-        let below = || self.count(node, |it| it < word);
-        let up_to = || self.count(node, |it| it <= word).min(meta.count);
+        let below = || self.count(|it| it < word);
+        let up_to = || self.count(|it| it <= word).min(meta.count);
         let entries = match side {
-            _ if !K::WHOLE => self.settle(ground, node, below()..up_to(), key, side)?,
+            _ if !K::WHOLE => self.settle(ground, below()..up_to(), key, side)?,
             Side::At => up_to(),
             Side::Below => below(),
         };
         Ok(entries.saturating_sub(1))
     }
 
-    /// How many words are such, which are the first ones. The range is halved without a branch, so
-    /// that no guess goes wrong; the lines are on their way already.
+    /// How many words are such, which are the first ones: whole groups by their last words, then in
+    /// one group. No word waits for another one of its round, and there is no branch, so that no
+    /// guess goes wrong; the lines are on their way already.
     #[inline(always)]
-    fn count(&self, node: u64, is_such: impl Fn(u64) -> bool) -> usize {
-        const { assert!(CAPACITY == 15 + 8 + 4 + 2 + 1) };
-        let mut found = 0;
-        for step in [15, 8, 4, 2, 1] {
-            let last = self.word(node + WORDS_AT + 8 * (found + step - 1));
-            found = select_unpredictable(is_such(last), found + step, found);
-        }
-        found as usize
+    fn count(self, is_such: impl Fn(u64) -> bool) -> usize {
+        const GROUP: usize = 5;
+        const { assert!(CAPACITY.is_multiple_of(GROUP)) };
+        let lasts = (1..CAPACITY / GROUP).map(|group| self.word(group * GROUP - 1));
+        let first = GROUP * lasts.map(|it| usize::from(is_such(it))).sum::<usize>();
+        first + (first..first + GROUP).map(|it| usize::from(is_such(self.word(it)))).sum::<usize>()
     }
 
     /// How many entries are at or below a key, or below it, those in the range having equal words.
     fn settle<R: Region, K: Keys<R>>(
-        &self,
+        self,
         ground: &Ground<R, K>,
-        node: u64,
         equal: std::ops::Range<usize>,
         key: &K::Key,
         side: Side,
@@ -206,7 +225,7 @@ impl NodeKind {
         let (mut first, mut end) = (equal.start, equal.end);
         while first < end {
             let middle = first.midpoint(end);
-            let order = ground.compare_low(self.low(node, middle), key)?;
+            let order = ground.compare_low(self.low(middle), key)?;
             if order.is_lt() || order.is_eq() && side == Side::At {
                 first = middle + 1;
             } else {
@@ -217,32 +236,62 @@ impl NodeKind {
     }
 
     /// A node as it is, for who alone changes it.
-    pub(super) fn load(&self, node: u64) -> Image {
-        let Meta { count, level, skip } = self.meta(node);
+    pub(super) fn load(self) -> Image {
+        let Meta { count, level, skip } = self.meta();
         let mut image = Image::new(level, skip);
+        image.count = count;
         for entry in 0..count {
-            let word = self.word(node + WORDS_AT + 8 * entry as u64);
-            image.insert(entry, word, self.low(node, entry), self.child(node, entry));
+            image.words[entry] = self.word(entry);
+            image.lows[entry] = self.low(entry);
+            image.children[entry] = self.child(entry);
         }
         image
     }
 
     /// Changes a node.
-    pub(super) fn store(&self, node: u64, image: &Image) {
-        let put = |at: u64, value: u64| self.memory.store_u64(node + at, value, Relaxed);
-        let version = self.word(node);
-        put(0, version + 1);
-        fence(Release);
-        let Image { level, skip, count, .. } = *image;
-        put(META_AT, count as u64 | (level as u64) << 8 | (skip as u64) << 16);
-        for (number, entry) in (0..CAPACITY).enumerate() {
-            let at = 8 * number as u64;
-            put(WORDS_AT + at, image.words[entry]);
-            put(CHILDREN_AT + at, image.children[entry]);
-            if !self.whole {
-                put(LOWS_AT + at, image.lows[entry]);
+    pub(super) fn store(self, image: &Image) {
+        self.change(|| {
+            self.put_meta(Meta { count: image.count, level: image.level, skip: image.skip });
+            for entry in 0..CAPACITY {
+                self.put(entry, image.words[entry], image.lows[entry], image.children[entry]);
             }
+        });
+    }
+
+    /// Adds an entry if there is room, where it belongs, without a copy of the node.
+    pub(super) fn insert(self, index: usize, word: u64, low: u64, child: u64) -> bool {
+        let meta = self.meta();
+        if meta.count == CAPACITY {
+            return false;
         }
-        self.memory.store_u64(node, version + 2, Release);
+        self.change(|| {
+            for entry in (index..meta.count).rev() {
+                self.put(entry + 1, self.word(entry), self.low(entry), self.child(entry));
+            }
+            self.put(index, word, low, child);
+            self.put_meta(Meta { count: meta.count + 1, ..meta });
+        });
+        true
+    }
+
+    fn change(self, stores: impl FnOnce()) {
+        let version = self.words[0].load(Relaxed);
+        self.words[0].store(version + 1, Relaxed);
+        fence(Release);
+        stores();
+        self.words[0].store(version + 2, Release);
+    }
+
+    fn put_meta(self, Meta { count, level, skip }: Meta) {
+        let meta = count as u64 | (level as u64) << 8 | (skip as u64) << 16;
+        self.words[META_AT].store(meta, Relaxed);
+    }
+
+    fn put(self, entry: usize, word: u64, low: u64, child: u64) {
+        self.words[(WORDS_AT + entry) % NODE_WORDS].store(word, Relaxed);
+        self.words[(CHILDREN_AT + entry) % NODE_WORDS].store(child, Relaxed);
+        if !self.kind.whole {
+            self.kind.memory.store_u64(self.low_at(entry), low, Relaxed);
+        }
     }
 }

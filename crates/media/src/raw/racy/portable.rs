@@ -84,3 +84,21 @@ pub(crate) unsafe fn match_tags(first: *const u8, second: *const u8, tag: u16) -
     }
     mask
 }
+
+/// Which of a cache line's four pairs of words have `first` as their first word, and which have 0
+/// as their second: bits `4 * pair` and `4 * pair + 2`.
+///
+/// # Safety
+/// As for [`match_tags`], for one line.
+pub(crate) unsafe fn match_pairs(line: *const u8, first: u64) -> u32 {
+    let mut mask = 0;
+    for word in 0..8 {
+        // SAFETY: the word lies inside of the line.
+        let at = unsafe { line.add(word * 8) };
+        // SAFETY: valid and aligned by the caller's promise.
+        let value = unsafe { AtomicU64::from_ptr(at.cast_mut().cast()) };
+        let wanted = if word % 2 == 0 { first } else { 0 };
+        mask |= u32::from(value.load(Ordering::Relaxed) == wanted) << (2 * word);
+    }
+    mask
+}

@@ -271,6 +271,34 @@ pub(crate) unsafe fn match_tags(first: *const u8, second: *const u8, tag: u16) -
     mask
 }
 
+/// Which of a cache line's four pairs of words have `first` as their first word, and which have 0
+/// as their second: bits `4 * pair` and `4 * pair + 2`.
+///
+/// # Safety
+/// As for [`match_tags`], for one line.
+#[inline(always)]
+pub(crate) unsafe fn match_pairs(line: *const u8, first: u64) -> u32 {
+    let mask: u32;
+    // SAFETY: all loads are of aligned 16 bytes inside of the line.
+    unsafe {
+        asm!(
+            // Halves of words are compared; packing leaves two equal bytes of each word's halves.
+            "movq {pair}, {first}",
+            "movaps {a}, [{line}]", "movaps {b}, [{line} + 16]",
+            "movaps {c}, [{line} + 32]", "movaps {d}, [{line} + 48]",
+            "pcmpeqd {a}, {pair}", "pcmpeqd {b}, {pair}",
+            "pcmpeqd {c}, {pair}", "pcmpeqd {d}, {pair}",
+            "packssdw {a}, {b}", "packssdw {c}, {d}",
+            "packsswb {a}, {c}", "pmovmskb {mask:e}, {a}",
+            line = in(reg) line, first = in(reg) first, pair = out(xmm_reg) _,
+            a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+            mask = lateout(reg) mask,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    mask & mask >> 1 & 0x5555
+}
+
 /// Whether the bytes at `at` are `bytes`.
 ///
 /// # Safety
