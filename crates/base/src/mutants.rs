@@ -58,7 +58,7 @@ pub fn left_out() -> bool {
 }
 
 #[cfg(feature = "mutants")]
-pub use armed::{Trial, removed, try_all, try_those};
+pub use armed::{Part, Trial, removed, try_all, try_parts, try_those};
 
 #[cfg(feature = "mutants")]
 mod armed {
@@ -129,6 +129,39 @@ mod armed {
         Ok(trials.collect())
     }
 
+    /// A part of a suite: what it is called, and what runs it.
+    pub type Part<'a> = (String, Box<dyn Fn() -> Result<(), String> + 'a>);
+
+    /// [`try_those`] of a suite in parts, the cheapest first: without a site only those parts are
+    /// run that reach it, and none behind the first that notices.
+    ///
+    /// # Errors
+    /// What a part says when nothing is left out.
+    pub fn try_parts(
+        is_chosen: impl Fn(&Site) -> bool,
+        parts: &[Part<'_>],
+    ) -> Result<Vec<Trial>, String> {
+        let mut sites: BTreeMap<Site, (u64, Vec<usize>)> = BTreeMap::new();
+        for (number, (name, part)) in parts.iter().enumerate() {
+            let (whole, reached) = run(None, &mut || part());
+            whole.map_err(|what| format!("{name}: {what}"))?;
+            for (site, times) in reached.into_iter().filter(|(site, _)| is_chosen(site)) {
+                let (sum, of_parts) = sites.entry(site).or_default();
+                *sum += times;
+                of_parts.push(number);
+            }
+        }
+        let trials = sites.into_iter().map(|(site, (reached, of_parts))| {
+            let noticed = of_parts.into_iter().find_map(|number| {
+                let (name, part) = &parts[number];
+                let (without, _) = run(Some(site), &mut || part());
+                without.err().map(|what| format!("{name}: {what}"))
+            });
+            Trial { site, reached, noticed }
+        });
+        Ok(trials.collect())
+    }
+
     fn run(
         left_out: Option<Site>,
         suite: &mut impl FnMut() -> Result<(), String>,
@@ -170,5 +203,29 @@ mod tests {
             Ok(())
         });
         assert!(panics.expect("passes as it is")[0].noticed.is_some());
+    }
+
+    #[test]
+    fn a_site_is_tried_on_the_parts_that_reach_it_until_one_notices() {
+        let (good, bad) = (crc32c(b"abc"), crc32c(b"abd"));
+        let runs = std::cell::Cell::new([0; 3]);
+        let count = |part: usize| -> Result<(), String> {
+            let mut counts = runs.get();
+            counts[part] += 1;
+            runs.set(counts);
+            Ok(())
+        };
+        let is_right = |crc: u32| matches(crc, b"abc");
+        let require = |holds: bool| if holds { Ok(()) } else { Err("damage".to_owned()) };
+        let parts: [Part<'_>; 3] = [
+            ("none".to_owned(), Box::new(|| count(0))),
+            ("first".to_owned(), Box::new(|| require(!is_right(bad)).and_then(|()| count(1)))),
+            ("second".to_owned(), Box::new(|| require(is_right(good)).and_then(|()| count(2)))),
+        ];
+        let trials = try_parts(|_| true, &parts).expect("passes as it is");
+        assert_eq!((trials.len(), trials[0].reached), (1, 2));
+        assert_eq!(trials[0].noticed.as_deref(), Some("first: damage"));
+        // Who does not reach it, or comes later, is not run again.
+        assert_eq!(runs.get(), [1, 1, 1]);
     }
 }

@@ -10,7 +10,7 @@ use entresol_base::thread;
 
 use crate::StoreError;
 use crate::background::Bill;
-use crate::entry::{Entry, KvsId, RunNumber, SegmentNumber, Sequence, Value};
+use crate::entry::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
 use crate::kvdb::Inner;
 use crate::log::segment;
 use crate::manifest::Manifest;
@@ -108,6 +108,7 @@ fn push(
     bytes: &mut Vec<u8>,
 ) -> Result<(), StoreError> {
     let Found { sequence, expiry, value } = found;
+    let expiry = if left_out() { Expiry::NEVER } else { expiry };
     let Some(place) = value else {
         return writer.push(&Entry { key, sequence, expiry, value: Value::Gone });
     };
@@ -149,21 +150,20 @@ fn install(
         match next.kvs_mut(kvs) {
             Some(state) => state.runs.insert(0, number.0),
             // It was dropped meanwhile.
-            None => strays.push(number),
+            None => strays.push(run::file_name(number)),
         }
     }
     if !left_out() {
         next.segments.extend(kept.iter().map(|segment| segment.number().0));
     }
-    next.log.frozen = last.0 - u64::from(left_out());
+    next.log.frozen = last.0 - u64::from(left_out()) + u64::from(left_out());
     next.log.durable = durable.0;
-    next.log.first_segment = first_segment_behind(&view, generation);
-    let remove_dead = || {
-        let mut names = dead.iter().map(|segment| segment::file_name(segment.number()));
-        names.try_for_each(|name| inner.directory.remove(&name))
-    };
+    if !left_out() {
+        next.log.first_segment = first_segment_behind(&view, generation);
+    }
+    let dead: Vec<String> = dead.iter().map(|it| segment::file_name(it.number())).collect();
     if left_out() {
-        remove_dead()?;
+        inner.remove(&dead)?;
     }
     inner.save(manifest, next)?;
     inner.current.change(|view| {
@@ -178,10 +178,8 @@ fn install(
         let all = Arc::make_mut(&mut view.segments);
         all.extend(kept.iter().map(|segment| (segment.number(), segment.clone())));
     });
-    remove_dead()?;
-    strays.into_iter().try_for_each(|run: RunNumber| {
-        inner.directory.remove(&run::file_name(run)).map_err(StoreError::from)
-    })
+    inner.remove(&dead)?;
+    inner.remove(&strays)
 }
 
 /// The first segment of the generation that follows.

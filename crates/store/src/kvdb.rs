@@ -283,9 +283,9 @@ impl Kvdb {
         inner.current.change(|view| {
             view.runs.remove(&KvsId(dropped.id));
         });
-        for run in dropped.runs {
-            inner.directory.remove(&run::file_name(RunNumber(run)))?;
-        }
+        let files: Vec<String> =
+            dropped.runs.iter().map(|run| run::file_name(RunNumber(*run))).collect();
+        inner.remove(&files)?;
         inner.drop_dead_segments(manifest)
     }
 
@@ -464,7 +464,7 @@ impl Opening {
             directory,
             options,
             clock,
-            seconds: AtomicU32::new(manifest.seconds),
+            seconds: AtomicU32::new(if left_out() { 0 } else { manifest.seconds }),
             log,
             last_recovered: last,
             current,
@@ -689,7 +689,9 @@ impl Inner {
         match next.save(&*self.directory) {
             Ok(bytes) => {
                 self.counters.manifest.fetch_add(bytes, Relaxed);
-                *held = next;
+                if !left_out() {
+                    *held = next;
+                }
                 Ok(())
             }
             Err(error) => {
@@ -726,12 +728,10 @@ impl Inner {
         }
         let mut next = manifest.clone();
         next.segments = kept;
-        let remove_dead = || {
-            let mut names = dead.iter().map(|number| segment::file_name(SegmentNumber(*number)));
-            names.try_for_each(|name| self.directory.remove(&name))
-        };
+        let dead_files: Vec<String> =
+            dead.iter().map(|number| segment::file_name(SegmentNumber(*number))).collect();
         if left_out() {
-            remove_dead()?;
+            self.remove(&dead_files)?;
         }
         self.save(manifest, next)?;
         self.current.change(|view| {
@@ -742,7 +742,15 @@ impl Inner {
                 }
             }
         });
-        Ok(remove_dead()?)
+        self.remove(&dead_files)
+    }
+
+    /// Removes files that the manifest does not name, or no more.
+    ///
+    /// # Errors
+    /// If the disk fails; the next opening removes them.
+    pub(crate) fn remove(&self, names: &[String]) -> Result<(), StoreError> {
+        Ok(names.iter().try_for_each(|name| self.directory.remove(name))?)
     }
 }
 

@@ -298,9 +298,9 @@ fn install(
     let number = run.number();
     let Some(state) = next.kvs_mut(kvs) else {
         // It was dropped meanwhile.
-        inner.directory.remove(&run::file_name(number))?;
-        let names = segments.iter().map(|segment| segment::file_name(segment.number()));
-        return names.into_iter().try_for_each(|name| Ok(inner.directory.remove(&name)?));
+        let values = segments.iter().map(|segment| segment::file_name(segment.number()));
+        let strays: Vec<String> = values.chain([run::file_name(number)]).collect();
+        return inner.remove(&strays);
     };
     let Some(place) = state.runs.iter().position(|run| dead.contains(run)) else { return Ok(()) };
     state.runs.retain(|run| !dead.contains(run));
@@ -308,12 +308,9 @@ fn install(
     if !left_out() {
         next.segments.extend(segments.iter().map(|segment| segment.number().0));
     }
-    let remove_dead = || {
-        let mut names = dead.iter().map(|run| run::file_name(RunNumber(*run)));
-        names.try_for_each(|name| inner.directory.remove(&name))
-    };
+    let dead_files: Vec<String> = old.iter().map(|run| run::file_name(run.number())).collect();
     if left_out() {
-        remove_dead()?;
+        inner.remove(&dead_files)?;
     }
     inner.save(manifest, next)?;
     inner.current.change(|view| {
@@ -323,6 +320,6 @@ fn install(
         let all = Arc::make_mut(&mut view.segments);
         all.extend(segments.into_iter().map(|segment| (segment.number(), segment)));
     });
-    remove_dead()?;
+    inner.remove(&dead_files)?;
     inner.drop_dead_segments(manifest)
 }

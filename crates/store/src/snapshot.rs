@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use entresol_base::mutants::left_out;
+use entresol_base::thread;
 
 use crate::entry::Sequence;
 use crate::kvdb::Inner;
@@ -22,6 +23,7 @@ impl Snapshot {
         loop {
             // What is frozen keeps the newest versions only: the number must be as old as the view.
             let view = inner.current.get();
+            thread::step();
             let at = inner.published();
             if Arc::ptr_eq(&view, &inner.current.get()) || left_out() {
                 return Snapshot { view, at };

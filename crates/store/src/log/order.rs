@@ -60,7 +60,7 @@ impl Order {
         state.early.push((first, position));
         let next = |state: &State| {
             let next = Sequence(state.position.last.0 + 1);
-            state.early.iter().position(|(first, _)| *first == next)
+            state.early.iter().position(|(first, _)| *first == next || left_out())
         };
         while let Some(place) = next(state) {
             state.position = state.early.swap_remove(place).1;

@@ -16,6 +16,7 @@
 //! the record's offset, eight bytes each: a record that stands where it was not written to is none.
 
 use entresol_base::checksum;
+use entresol_base::mutants::left_out;
 
 use crate::entry::{Expiry, KvsId, SegmentNumber, Sequence};
 
@@ -129,9 +130,14 @@ impl<'a> Draft<'a> {
         out.extend_from_slice(self.key);
         out.extend_from_slice(expiry);
         out.extend_from_slice(self.value);
-        let crc = checksum::crc32c_append(sum(address), &out[begin + 4..]);
+        let crc = checksum::crc32c_append(sum(address), covered(&out[begin..]));
         out[begin..begin + 4].copy_from_slice(&crc.to_le_bytes());
     }
+}
+
+/// What of a record its checksum covers.
+fn covered(record: &[u8]) -> &[u8] {
+    &record[4..if left_out() { HEADER_BYTES } else { record.len() }]
 }
 
 /// The checksum of an address, behind which that of a record goes on.
@@ -199,7 +205,7 @@ impl<'a> Record<'a> {
             return None;
         }
         let crc = u32::from_le_bytes([first[0], first[1], first[2], first[3]]);
-        if !checksum::matches_behind(sum(address), crc, &bytes[4..]) {
+        if !checksum::matches_behind(sum(address), crc, covered(bytes)) {
             return None;
         }
         let (key, value) = rest.split_at_checked(header.key_bytes as usize)?;

@@ -95,7 +95,7 @@ pub(crate) fn recover(
     reader.close_generation();
     if !read_only {
         if !left_out() {
-            remove(directory, rest.iter().copied())?;
+            remove(directory, rest)?;
         }
         // What a process that died had written but not synced counts from now on.
         let segments = reader.closed.iter().flat_map(|(closed, _)| closed.segments().iter());
@@ -108,20 +108,12 @@ pub(crate) fn recover(
     Ok(Recovered { generations: reader.closed, last: reader.last, next_segment })
 }
 
-/// Removes segments behind the log's end, durably, so that none is ever taken for a part of it.
-fn remove(
-    directory: &Arc<dyn Directory>,
-    numbers: impl Iterator<Item = SegmentNumber>,
-) -> Result<(), StoreError> {
-    let mut any = false;
-    for number in numbers {
-        directory.remove(&segment::file_name(number))?;
-        any = true;
-    }
-    if any {
-        directory.sync()?;
-    }
-    Ok(())
+/// Removes segments behind the log's end, so that none is ever taken for a part of it. That is
+/// durable before anything is written, since the log's next segment gets a durable name first; if a
+/// crash comes before, they are met again, and end the log where it ends now.
+fn remove(directory: &Arc<dyn Directory>, numbers: &[SegmentNumber]) -> Result<(), StoreError> {
+    let mut names = numbers.iter().map(|number| segment::file_name(*number));
+    Ok(names.try_for_each(|name| directory.remove(&name))?)
 }
 
 impl Reader<'_> {

@@ -1,37 +1,53 @@
 //! Scenes: short histories that reach what those of seeds reach rarely. Each says what is wrong.
+//! The cheap ones come first.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_base::{Clock, Nanos, Seconds};
-use entresol_media::MapOptions;
-use entresol_media::crash::Power;
 use entresol_media::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 
 use super::options;
 use crate::{
-    CursorOptions, Kvdb, Kvs, KvsOptions, Sequence, StoreError, TransactionOptions, check,
+    Batch, CursorOptions, Kvdb, Kvs, KvsOptions, Sequence, StoreError, TransactionOptions, check,
 };
+
+mod crashed;
+#[cfg(feature = "mutants")]
+mod mutants;
+mod together;
+
+/// A scene that takes more steps than this waits for ever.
+const STEPS_MAX: u64 = 5_000_000;
 
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 9] = [
-    ("keys that are gone stay gone in merges of some runs", partial_merges),
-    ("a conflict is found behind merges", conflicts_behind_merges),
-    ("of writers of one key each knows what he overwrites", writers_of_one_key),
+pub(crate) const ALL: [(&str, Scene); 19] = [
+    ("what is read is what was written last", reads_follow_writes),
     ("a failed sync is the last word", failed_sync),
-    ("what a killed process left is made durable", left_by_the_dead),
+    ("what a killed process left is made durable", crashed::left_by_the_dead),
     ("time that is set back brings nothing back", time_set_back),
+    ("a conflict is found behind merges", conflicts_behind_merges),
+    ("what merging has moved is durable", crashed::moved_values),
     ("damage is told", damage),
-    ("a checkpoint is whole or none", checkpoint),
-    ("a batch is seen whole", batches_seen_whole),
+    ("a batch is seen whole", together::batches_seen_whole),
+    ("a snapshot has all up to its number", together::snapshots),
+    ("what another has synced is durable", together::syncs),
+    ("of writers of one key each knows what he overwrites", together::writers_of_one_key),
+    ("keys that are gone stay gone in merges of some runs", partial_merges),
+    ("a checkpoint is whole or none", crashed::checkpoint),
+    ("crashes behind an opening", crashed::reopened),
+    ("crashes while the log goes from segment to segment", crashed::segments),
+    ("crashes of a freeze", crashed::frozen),
+    ("crashes of a merge", crashed::merged),
+    ("crashes of a merge that moves values", crashed::moved),
+    ("crashes where several write", crashed::several),
 ];
 
 type Told = Result<(), String>;
@@ -46,7 +62,11 @@ fn require(holds: bool, what: impl Into<String>) -> Told {
 
 /// Runs a scene in a world, with an empty disk.
 fn in_world(preemption: Preemption, scene: impl FnOnce(&World, &Disk) -> Told + 'static) -> Told {
-    let world = World::new(WorldOptions { preemption, ..WorldOptions::seeded(1) });
+    let world = World::new(WorldOptions {
+        preemption,
+        steps_max: Some(STEPS_MAX),
+        ..WorldOptions::seeded(1)
+    });
     let within = world.clone();
     let ran = world.run(move || {
         let disk = Disk::new(&within, DiskOptions::default()).map_err(text)?;
@@ -95,6 +115,43 @@ fn runs(store: &Kvdb) -> Result<u64, String> {
 
 fn key(number: u32) -> Vec<u8> {
     format!("key{number:04}").into_bytes()
+}
+
+/// What is read between writes, and so cached, is never older than they are.
+fn reads_follow_writes() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        let key = b"key";
+        let is_there = |value: Option<&[u8]>| -> Told {
+            for _ in 0..3 {
+                let found = kvs.get(key).map_err(text)?;
+                require(found.as_deref() == value, format!("{found:?} is found, not {value:?}"))?;
+            }
+            Ok(())
+        };
+        for round in 0..4_u8 {
+            kvs.put(key, &[round; 10]).map_err(text)?;
+            is_there(Some(&[round; 10]))?;
+            let mut batch = Batch::new();
+            batch.put(&kvs, key, &[round; 20]).map_err(text)?;
+            store.write(&batch).map_err(text)?;
+            is_there(Some(&[round; 20]))?;
+            let begun = store.transaction(TransactionOptions::default());
+            let mut transaction = begun.map_err(text)?;
+            transaction.put(&kvs, key, &[round; 3000]).map_err(text)?;
+            transaction.commit().map_err(text)?;
+            is_there(Some(&[round; 3000]))?;
+            kvs.delete_prefix(b"ke").map_err(text)?;
+            is_there(None)?;
+            kvs.put(key, &[round; 30]).map_err(text)?;
+            is_there(Some(&[round; 30]))?;
+            kvs.delete(key).map_err(text)?;
+            is_there(None)?;
+            freeze(&store)?;
+            is_there(None)?;
+        }
+        Ok(())
+    })
 }
 
 /// Four small runs over a large one are merged by themselves: what they say to be gone must stay
@@ -168,85 +225,6 @@ fn conflicts_behind_merges() -> Told {
     })
 }
 
-/// Three threads count in one key, by compare-and-set and by transactions, while a fourth one
-/// writes another key that is compared and set as well.
-fn writers_of_one_key() -> Told {
-    const EACH: u64 = 25;
-    in_world(Preemption::OneIn(4), |world, disk| {
-        let (store, kvs) = create(world, disk)?;
-        let store = Arc::new(store);
-        kvs.put(b"sum", b"0").map_err(text)?;
-        let links: Arc<Mutex<Links>> = Arc::default();
-        let number = |bytes: &[u8]| String::from_utf8_lossy(bytes).parse::<u64>().map_err(text);
-        let threads = (0..4_u8).map(|thread| {
-            let (store, kvs, links) = (store.clone(), kvs.clone(), links.clone());
-            thread::spawn("counter", move || -> Told {
-                let mut done = 0;
-                while done < EACH {
-                    let counted = match thread {
-                        0 | 1 => {
-                            let found = kvs.get_with_token(b"sum").map_err(text)?;
-                            let (value, token) = found.ok_or("the sum is gone")?;
-                            let next = (number(&value)? + 1).to_string();
-                            kvs.compare_and_set(b"sum", Some(token), next.as_bytes())
-                        }
-                        2 => {
-                            let begun = store.transaction(TransactionOptions::default());
-                            let mut transaction = begun.map_err(text)?;
-                            let value = transaction.get(&kvs, b"sum").map_err(text)?;
-                            let value = value.ok_or("the sum is gone")?;
-                            let next = (number(&value)? + 1).to_string();
-                            transaction.put(&kvs, b"sum", next.as_bytes()).map_err(text)?;
-                            transaction.commit()
-                        }
-                        _ => put_and_set(&kvs, &links),
-                    };
-                    match counted {
-                        Ok(_) => done += 1,
-                        Err(StoreError::Conflict) => {}
-                        Err(error) => return Err(error.to_string()),
-                    }
-                }
-                Ok(())
-            })
-        });
-        let setter = {
-            let (kvs, links) = (kvs.clone(), links.clone());
-            thread::spawn("setter", move || -> Told {
-                for _ in 0..EACH {
-                    let put = kvs.put(b"chain", b"put").map_err(text)?;
-                    links.lock().unwrap_or_else(PoisonError::into_inner).push((None, put));
-                }
-                Ok(())
-            })
-        };
-        let threads: Vec<_> = threads.chain([setter]).collect();
-        for thread in threads {
-            thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))?;
-        }
-        let sum = kvs.get(b"sum").map_err(text)?.unwrap_or_default();
-        require(number(&sum)? == 3 * EACH, format!("{} of {} counted", number(&sum)?, 3 * EACH))?;
-        let links = links.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_between = |from: Sequence, to: Sequence| {
-            links.iter().any(|(_, other)| *other > from && *other < to)
-        };
-        let unseen = links.iter().find(|(known, set)| known.is_some_and(|it| is_between(it, *set)));
-        require(unseen.is_none(), format!("{unseen:?}: a write between was overwritten unseen"))
-    })
-}
-
-/// Which write of a key knew that it overwrote which one.
-type Links = Vec<(Option<Sequence>, Sequence)>;
-
-/// Sets a key that others put, if it is as it was found; notes what was overwritten by what.
-fn put_and_set(kvs: &Kvs, links: &Mutex<Links>) -> Result<Sequence, StoreError> {
-    let known = kvs.get_with_token(b"chain")?.map(|(_, token)| token);
-    let set = kvs.compare_and_set(b"chain", known, b"set")?;
-    let known = known.unwrap_or_default();
-    links.lock().unwrap_or_else(PoisonError::into_inner).push((Some(known), set));
-    Ok(set)
-}
-
 /// After a sync that failed nothing is acknowledged.
 fn failed_sync() -> Told {
     in_world(Preemption::Never, |world, disk| {
@@ -263,32 +241,6 @@ fn failed_sync() -> Told {
         require(after.is_err(), "a write is acknowledged after a sync that failed")?;
         require(store.sync().is_err(), "a sync is acknowledged after one that failed")?;
         require(kvs.get(b"key").is_ok(), "what is there can be read no more")
-    })
-}
-
-/// A process dies and leaves what is written and not synced. The next one finds it; once that has
-/// synced, a power cut must not undo it.
-fn left_by_the_dead() -> Told {
-    in_world(Preemption::Never, |world, disk| {
-        let (_store, kvs) = create(world, disk)?;
-        for number in 0..40 {
-            kvs.put(&key(number), &vec![number as u8; 20 * number as usize]).map_err(text)?;
-        }
-        let expected = all(&kvs)?;
-        let nothing = vec![0; disk.units().len()];
-        let left = disk.image(&nothing);
-        let seen = disk.contents();
-        for (name, bytes) in seen.iter().filter(|(name, _)| name.ends_with(".segment")) {
-            let file = left.root().map_file(name, &MapOptions::default()).map_err(text)?;
-            file.write(0, bytes);
-        }
-        require(seen == left.contents(), "the dead process has left something else")?;
-        let (store, kvs) = open(world, &left)?;
-        require(all(&kvs)? == expected, "the next process finds something else")?;
-        store.sync().map_err(text)?;
-        let cut = left.image(&vec![0; left.units().len()]);
-        let (_again, kvs) = open(world, &cut)?;
-        require(all(&kvs)? == expected, "a power cut undoes what was synced")
     })
 }
 
@@ -320,8 +272,14 @@ fn time_set_back() -> Told {
         clock.1.store(1005, Relaxed);
         require(!is_there(&kvs)?, "it is back")?;
         store.close().map_err(text)?;
-        let store = Kvdb::open(disk.root(), options(), clock).map_err(text)?;
-        require(!is_there(&store.kvs("one").map_err(text)?)?, "it is back after an opening")
+        let store = Kvdb::open(disk.root(), options(), clock.clone()).map_err(text)?;
+        let kvs = store.kvs("one").map_err(text)?;
+        require(!is_there(&kvs)?, "it is back after an opening")?;
+        kvs.put_for(b"key", b"value", Some(Duration::from_secs(10))).map_err(text)?;
+        freeze(&store)?;
+        require(is_there(&kvs)?, "it went when it was frozen")?;
+        clock.1.store(1020, Relaxed);
+        require(!is_there(&kvs)?, "it has not ended in a run")
     })
 }
 
@@ -374,80 +332,6 @@ fn is_told_or_harmless(world: &World, disk: &Disk, expected: &Pairs) -> Told {
             _ => return Err("it is shown otherwise than it was written".to_owned()),
         }
     }
-}
-
-/// A crash while a checkpoint is made leaves no store or all of it; when it is made, all of it.
-fn checkpoint() -> Told {
-    in_world(Preemption::Never, |world, disk| {
-        let (store, kvs) = create(world, disk)?;
-        for number in 0..30 {
-            kvs.put(&key(number), &vec![3; number as usize * 30]).map_err(text)?;
-        }
-        let expected = all(&kvs)?;
-        let power = Power::new();
-        let to = DiskOptions { power: power.clone(), ..DiskOptions::default() };
-        let to = Disk::new(world, to).map_err(text)?;
-        let mut rng = Rng::named(5, "images");
-        let mut is_whole = |to: &Disk| -> Result<bool, String> {
-            let clock = Arc::new(world.clone());
-            let copy = to.random_image(&mut rng);
-            match Kvdb::open(copy.root(), options(), clock) {
-                Err(StoreError::NoStore { .. }) => Ok(false),
-                Err(error) => Err(error.to_string()),
-                Ok(store) => {
-                    let found = all(&store.kvs("one").map_err(text)?)?;
-                    require(found == expected, "the copy has something else").map(|()| true)
-                }
-            }
-        };
-        let mut wrong = Ok(());
-        let made = store.checkpoint(&to.root(), &mut |_| {
-            wrong = std::mem::replace(&mut wrong, Ok(())).and_then(|()| is_whole(&to).map(drop));
-            std::ops::ControlFlow::Continue(())
-        });
-        made.map_err(text)?;
-        wrong?;
-        for _ in 0..30 {
-            require(is_whole(&to)?, "a copy that was said to be made is none")?;
-        }
-        Ok(())
-    })
-}
-
-/// A thread writes two keys at once, always the same value; others must never see two values,
-/// also while what was written is frozen and merged.
-fn batches_seen_whole() -> Told {
-    in_world(Preemption::OneIn(6), |world, disk| {
-        let (store, kvs) = create(world, disk)?;
-        let store = Arc::new(store);
-        let written = Arc::new(AtomicU64::new(0));
-        let writer = {
-            let (store, kvs, written) = (store.clone(), kvs.clone(), written.clone());
-            thread::spawn("writer", move || -> Told {
-                for number in 0..60_u8 {
-                    let mut batch = crate::Batch::new();
-                    for key in [b"a", b"b"] {
-                        batch.put(&kvs, key, &[number; 2000]).map_err(text)?;
-                    }
-                    store.write(&batch).map_err(text)?;
-                    written.store(number.into(), Relaxed);
-                }
-                Ok(())
-            })
-        };
-        while !writer.is_finished() {
-            let least = written.load(Relaxed);
-            let snapshot = store.snapshot().map_err(text)?;
-            let seen = [b"a", b"b"].map(|key| kvs.get_at(&snapshot, key));
-            let [a, b] = seen;
-            let (a, b) = (a.map_err(text)?, b.map_err(text)?);
-            require(a == b, "a batch is seen in part")?;
-            let number = a.and_then(|value| value.first().copied()).map_or(0, u64::from);
-            require(number >= least, "what was acknowledged is not seen")?;
-            thread::yield_now();
-        }
-        writer.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))
-    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,227 @@
+//! Scenes with crashes: at every moment the disk is opened in all states that a power cut may leave
+//! of it, or many of them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use entresol_base::world::{Preemption, World};
+use entresol_media::MapOptions;
+use entresol_media::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subject};
+use entresol_media::disk::{Disk, DiskOptions};
+
+use super::super::{Change, NAMES, Op, To, Trial, options};
+use super::{Pairs, Told, all, create, in_world, key, open, require, text};
+use crate::{Kvdb, StoreError};
+
+/// So many states are opened at each moment.
+const IMAGES_MAX: u32 = 48;
+
+/// A process dies and leaves what is written and not synced. The next one finds it; once that has
+/// synced, a power cut must not undo it, nor what is written then.
+pub(super) fn left_by_the_dead() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (_store, kvs) = create(world, disk)?;
+        for number in 0..40 {
+            kvs.put(&key(number), &vec![number as u8; 20 * number as usize]).map_err(text)?;
+        }
+        let expected = all(&kvs)?;
+        let left = disk.image(&vec![0; disk.units().len()]);
+        let seen = disk.contents();
+        for (name, bytes) in seen.iter().filter(|(name, _)| name.ends_with(".segment")) {
+            let file = left.root().map_file(name, &MapOptions::default()).map_err(text)?;
+            file.write(0, bytes);
+        }
+        require(seen == left.contents(), "the dead process has left something else")?;
+        let (store, kvs) = open(world, &left)?;
+        require(all(&kvs)? == expected, "the next process finds something else")?;
+        store.sync().map_err(text)?;
+        is_kept(world, &left, &expected)?;
+        kvs.put(&key(99), b"of the next process").map_err(text)?;
+        store.sync().map_err(text)?;
+        is_kept(world, &left, &all(&kvs)?)
+    })
+}
+
+/// Whether a power cut that leaves what is durable, and nothing else, leaves all of this.
+fn is_kept(world: &World, disk: &Disk, expected: &Pairs) -> Told {
+    let cut = disk.image(&vec![0; disk.units().len()]);
+    let (_store, kvs) = open(world, &cut)?;
+    require(all(&kvs)? == *expected, "a power cut undoes what was synced")
+}
+
+/// Values that merging has moved out of segments that were mostly dead survive a power cut.
+pub(super) fn moved_values() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        for round in 1..4_u8 {
+            for number in 0..12 {
+                if round == 1 || number % 4 > 0 {
+                    kvs.put(&key(number), &[round; 3000]).map_err(text)?;
+                }
+            }
+            store.compact().map_err(text)?;
+        }
+        let moved = store.statistics().map_err(text)?.media[0].written.moved_bytes;
+        require(moved > 0, "nothing was moved")?;
+        store.sync().map_err(text)?;
+        is_kept(world, disk, &all(&kvs)?)
+    })
+}
+
+/// Something is written, and a store closed and opened again.
+pub(super) fn reopened() -> Told {
+    let write = |number: u8| put(0, number, number, 40 * usize::from(number));
+    crashes(
+        Trial { nested_one_in: 8, ..trial() },
+        &[
+            write(1),
+            Op::Reopen,
+            write(2),
+            Op::Sync,
+            write(3),
+            Op::Sleep(40),
+            Op::Reopen,
+            write(4),
+            Op::Sync,
+        ],
+    )
+}
+
+/// More is written than a segment, and than a generation, has room for; in groups as well.
+pub(super) fn segments() -> Told {
+    let group = (0..3).map(|number| change(1, number, 7, 4000)).collect();
+    let mut ops: Vec<Op> = (0..5).map(|number| put(0, number, number, 5000)).collect();
+    ops.extend([Op::Sync, Op::Write(group), put(0, 1, 8, 9000), Op::Sync]);
+    ops.extend((0..5).flat_map(|number| [put(0, number, 10 + number, 9000), Op::Sync]));
+    crashes(Trial { images_max: 12, ..trial() }, &ops)
+}
+
+/// What was written is frozen, values beside their keys and apart from them.
+pub(super) fn frozen() -> Told {
+    crashes(
+        trial(),
+        &[
+            put(0, 1, 1, 50),
+            put(0, 2, 1, 900),
+            put(1, 3, 1, 10),
+            Op::Sync,
+            Op::Compact,
+            gone(0, 2, To::Gone),
+            put(1, 1, 2, 2000),
+            Op::Sync,
+            Op::Compact,
+            put(0, 4, 3, 20),
+            Op::Sync,
+        ],
+    )
+}
+
+/// Runs are merged: keys are overwritten, deleted by themselves and by their beginnings.
+pub(super) fn merged() -> Told {
+    let write = |round: u8| (0..4).map(move |number| put(0, number, round, 60));
+    let mut ops: Vec<Op> = write(1).chain([put(0, 11, 1, 10), Op::Compact]).collect();
+    ops.extend([gone(0, 1, To::Gone), gone(0, 11, To::PrefixGone), Op::Sync, Op::Compact]);
+    ops.extend(write(2).chain([Op::Sync, Op::Compact, put(0, 5, 3, 5), Op::Sync]));
+    crashes(trial(), &ops)
+}
+
+/// Values are moved out of segments that are mostly dead, and these removed.
+pub(super) fn moved() -> Told {
+    let write = |round: u8, numbers: std::ops::Range<u8>| {
+        numbers.map(move |number| put(0, number, round, 1000))
+    };
+    let mut ops: Vec<Op> = write(1, 0..4).chain([Op::Sync, Op::Compact]).collect();
+    ops.extend(write(2, 1..4).chain([Op::Sync, Op::Compact, put(0, 5, 3, 700), Op::Sync]));
+    crashes(trial(), &ops)
+}
+
+/// Three threads write at once, and are interrupted anywhere.
+pub(super) fn several() -> Told {
+    for seed in [5, 10, 16, 17] {
+        let trial = Trial { seed, writers: 3, nested_one_in: 0, images_max: 2 };
+        crashes(trial, &trial.history(40))?;
+    }
+    Ok(())
+}
+
+/// One thread, never interrupted.
+fn trial() -> Trial {
+    Trial { seed: 0, writers: 1, nested_one_in: 0, images_max: IMAGES_MAX }
+}
+
+fn crashes(trial: Trial, ops: &[Op]) -> Told {
+    trial.run(ops)?.failure.map_or(Ok(()), |failure| Err(failure.to_string()))
+}
+
+fn change(kvs: usize, number: u8, filled_with: u8, bytes: usize) -> Change {
+    let key = super::super::carry_out::key(super::super::FIRST_WRITER, number.into());
+    Change { kvs, key, to: To::Value(vec![filled_with; bytes]) }
+}
+
+fn put(kvs: usize, number: u8, filled_with: u8, bytes: usize) -> Op {
+    Op::Write(vec![change(kvs, number, filled_with, bytes)])
+}
+
+/// A key goes, or all that begin as it does.
+fn gone(kvs: usize, number: u8, to: To) -> Op {
+    let mut change = Change { to, ..change(kvs, number, 0, 0) };
+    if change.to == To::PrefixGone {
+        change.key.pop();
+    }
+    Op::Write(vec![change])
+}
+
+/// A checkpoint, at any time.
+struct Copied {
+    expected: Pairs,
+    /// Whether it was said to be made.
+    is_made: AtomicBool,
+}
+
+impl Subject for Copied {
+    type Opened = bool;
+
+    fn recover(&self, crash: &Crash<'_>) -> Result<bool, String> {
+        let disk = crash.images.first().and_then(|image| image.downcast_ref::<Disk>());
+        let disk = disk.ok_or("the medium is no disk")?;
+        let world = World::current().ok_or("there is no world")?;
+        let store = match Kvdb::open(disk.root(), options(), Arc::new(world)) {
+            Ok(store) => store,
+            Err(StoreError::NoStore { .. }) => return Ok(false),
+            Err(error) => return Err(error.to_string()),
+        };
+        let found = all(&store.kvs(NAMES[0]).map_err(text)?)?;
+        require(found == self.expected, "the copy has something else").map(|()| true)
+    }
+
+    fn check(&self, is_store: bool, _crash: &Crash<'_>) -> Told {
+        let may_lack = !self.is_made.load(Relaxed);
+        require(is_store || may_lack, "a copy that was said to be made is none")
+    }
+}
+
+/// A crash while a checkpoint is made leaves no store or all of it; when it is made, all of it.
+pub(super) fn checkpoint() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        for number in 0..8 {
+            kvs.put(&key(number), &vec![3; number as usize * 100]).map_err(text)?;
+        }
+        let copied = Copied { expected: all(&kvs)?, is_made: AtomicBool::new(false) };
+        let copied = Arc::new(copied);
+        let power = Power::new();
+        let to = DiskOptions { power: power.clone(), ..DiskOptions::default() };
+        let to = Disk::new(world, to).map_err(text)?;
+        let nested = Nested { one_in: 0, ..Nested::default() };
+        let explore = ExploreOptions { nested, ..ExploreOptions::default() };
+        let explorer = Explorer::new(copied.clone(), explore);
+        explorer.watch(&power);
+        let made = store.checkpoint(&to.root(), &mut |_| ControlFlow::Continue(()));
+        copied.is_made.store(true, Relaxed);
+        made.map_err(text)?;
+        let report = explorer.finish(&power);
+        require(report.images > 50, format!("only {} images", report.images))?;
+        report.failure.map_or(Ok(()), |failure| Err(failure.to_string()))
+    })
+}

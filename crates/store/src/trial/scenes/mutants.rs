@@ -1,0 +1,45 @@
+//! Every step of the store that can be left out, or taken wrongly, is: the scenes and histories
+//! must notice each.
+
+use entresol_base::mutants::{Part, Site, try_parts};
+
+use super::super::Trial;
+use super::ALL;
+
+/// Histories that come when no scene has noticed anything.
+const HISTORIES: u64 = 6;
+/// The least that are tried.
+const SITES_MIN: usize = 50;
+
+fn parts() -> Vec<Part<'static>> {
+    let scenes = ALL
+        .into_iter()
+        .map(|(name, scene)| -> Part<'static> { (name.to_owned(), Box::new(scene)) });
+    let histories = (0..HISTORIES).map(|seed| -> Part<'static> {
+        let history = move || {
+            let trial = Trial { nested_one_in: 24, images_max: 3, ..Trial::of(seed) };
+            let report = trial.run(&trial.history(24))?;
+            report.failure.map_or(Ok(()), |failure| Err(failure.to_string()))
+        };
+        (format!("history {seed}"), Box::new(history))
+    });
+    scenes.chain(histories).collect()
+}
+
+#[test]
+fn every_site_of_the_store_is_noticed() {
+    // Runs have a suite of their own.
+    let is_ours = |site: &Site| {
+        let file = site.place.file();
+        file.contains("store/src") && !file.contains("src/run/")
+    };
+    let trials = try_parts(is_ours, &parts()).expect("passes as it is");
+    for trial in &trials {
+        let noticed = trial.noticed.as_deref().and_then(|what| what.lines().next());
+        println!("{}: {}", trial.site, noticed.unwrap_or("not noticed"));
+    }
+    let missed = trials.iter().filter(|trial| trial.noticed.is_none());
+    let missed: Vec<String> = missed.map(|trial| trial.site.to_string()).collect();
+    assert!(missed.is_empty(), "of {} sites not {missed:#?}", trials.len());
+    assert!(trials.len() >= SITES_MIN, "only {} sites", trials.len());
+}

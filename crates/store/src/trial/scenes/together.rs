@@ -1,0 +1,193 @@
+//! Scenes of several threads that use one store at once.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use entresol_base::thread::{self, JoinHandle};
+use entresol_base::world::Preemption;
+
+use super::{Told, create, in_world, key, open, require, text};
+use crate::{Batch, Kvs, Sequence, StoreError, TransactionOptions};
+
+fn ended(thread: JoinHandle<Told>) -> Told {
+    thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))
+}
+
+/// Three threads count in one key, by compare-and-set and by transactions, while a fourth one
+/// writes another key that is compared and set as well.
+pub(super) fn writers_of_one_key() -> Told {
+    const EACH: u64 = 25;
+    in_world(Preemption::OneIn(4), |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        let store = Arc::new(store);
+        kvs.put(b"sum", b"0").map_err(text)?;
+        let links: Arc<Mutex<Links>> = Arc::default();
+        let number = |bytes: &[u8]| String::from_utf8_lossy(bytes).parse::<u64>().map_err(text);
+        let threads = (0..4_u8).map(|thread| {
+            let (store, kvs, links) = (store.clone(), kvs.clone(), links.clone());
+            thread::spawn("counter", move || -> Told {
+                let mut done = 0;
+                while done < EACH {
+                    let counted = match thread {
+                        0 | 1 => {
+                            let found = kvs.get_with_token(b"sum").map_err(text)?;
+                            let (value, token) = found.ok_or("the sum is gone")?;
+                            let next = (number(&value)? + 1).to_string();
+                            kvs.compare_and_set(b"sum", Some(token), next.as_bytes())
+                        }
+                        2 => {
+                            let begun = store.transaction(TransactionOptions::default());
+                            let mut transaction = begun.map_err(text)?;
+                            let value = transaction.get(&kvs, b"sum").map_err(text)?;
+                            let value = value.ok_or("the sum is gone")?;
+                            let next = (number(&value)? + 1).to_string();
+                            transaction.put(&kvs, b"sum", next.as_bytes()).map_err(text)?;
+                            transaction.commit()
+                        }
+                        _ => put_and_set(&kvs, &links),
+                    };
+                    match counted {
+                        Ok(_) => done += 1,
+                        Err(StoreError::Conflict) => {}
+                        Err(error) => return Err(error.to_string()),
+                    }
+                }
+                Ok(())
+            })
+        });
+        let setter = {
+            let (kvs, links) = (kvs.clone(), links.clone());
+            thread::spawn("setter", move || -> Told {
+                for _ in 0..EACH {
+                    let put = kvs.put(b"chain", b"put").map_err(text)?;
+                    links.lock().unwrap_or_else(PoisonError::into_inner).push((None, put));
+                }
+                Ok(())
+            })
+        };
+        let threads: Vec<_> = threads.chain([setter]).collect();
+        threads.into_iter().try_for_each(ended)?;
+        let sum = kvs.get(b"sum").map_err(text)?.unwrap_or_default();
+        require(number(&sum)? == 3 * EACH, format!("{} of {} counted", number(&sum)?, 3 * EACH))?;
+        let links = links.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_between = |from: Sequence, to: Sequence| {
+            links.iter().any(|(_, other)| *other > from && *other < to)
+        };
+        let unseen = links.iter().find(|(known, set)| known.is_some_and(|it| is_between(it, *set)));
+        require(unseen.is_none(), format!("{unseen:?}: a write between was overwritten unseen"))
+    })
+}
+
+/// Which write of a key knew that it overwrote which one.
+type Links = Vec<(Option<Sequence>, Sequence)>;
+
+/// Sets a key that others put, if it is as it was found; notes what was overwritten by what.
+fn put_and_set(kvs: &Kvs, links: &Mutex<Links>) -> Result<Sequence, StoreError> {
+    let known = kvs.get_with_token(b"chain")?.map(|(_, token)| token);
+    let set = kvs.compare_and_set(b"chain", known, b"set")?;
+    let known = known.unwrap_or_default();
+    links.lock().unwrap_or_else(PoisonError::into_inner).push((Some(known), set));
+    Ok(set)
+}
+
+/// A thread writes two keys at once, always the same value; others must never see two values,
+/// also while what was written is frozen and merged.
+pub(super) fn batches_seen_whole() -> Told {
+    in_world(Preemption::OneIn(6), |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        let store = Arc::new(store);
+        let written = Arc::new(AtomicU64::new(0));
+        let writer = {
+            let (store, kvs, written) = (store.clone(), kvs.clone(), written.clone());
+            thread::spawn("writer", move || -> Told {
+                for number in 0..60_u8 {
+                    let mut batch = Batch::new();
+                    for key in [b"a", b"b"] {
+                        batch.put(&kvs, key, &[number; 2000]).map_err(text)?;
+                    }
+                    store.write(&batch).map_err(text)?;
+                    written.store(number.into(), Relaxed);
+                }
+                Ok(())
+            })
+        };
+        while !writer.is_finished() {
+            let least = written.load(Relaxed);
+            let snapshot = store.snapshot().map_err(text)?;
+            let seen = [b"a", b"b"].map(|key| kvs.get_at(&snapshot, key));
+            let [a, b] = seen;
+            let (a, b) = (a.map_err(text)?, b.map_err(text)?);
+            require(a == b, "a batch is seen in part")?;
+            let number = a.and_then(|value| value.first().copied()).map_or(0, u64::from);
+            require(number >= least, "what was acknowledged is not seen")?;
+            thread::yield_now();
+        }
+        ended(writer)
+    })
+}
+
+/// A thread puts a key so that every second time a generation is closed. A snapshot must have what
+/// was put up to its number, whatever happens while it is taken.
+pub(super) fn snapshots() -> Told {
+    in_world(Preemption::OneIn(3), |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let writer = {
+            let (kvs, is_over) = (kvs.clone(), is_over.clone());
+            thread::spawn("writer", move || {
+                let put = |number: u8| kvs.put(b"key", &[number; 9000]).map_err(text);
+                let puts: Result<Vec<Sequence>, String> = (0..120).map(put).collect();
+                is_over.store(true, Relaxed);
+                puts
+            })
+        };
+        let mut seen = Vec::new();
+        while !is_over.load(Relaxed) {
+            let snapshot = store.snapshot().map_err(text)?;
+            let value = kvs.get_at(&snapshot, b"key").map_err(text)?;
+            seen.push((snapshot.sequence(), value.and_then(|value| value.first().copied())));
+            thread::yield_now();
+        }
+        let puts = writer.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))?;
+        for (at, value) in seen {
+            let last = puts.iter().rposition(|put| *put <= at).map(|last| last as u8);
+            require(value == last, format!("{at:?} shows {value:?}, put was {last:?}"))?;
+        }
+        Ok(())
+    })
+}
+
+/// A thread puts keys and syncs while another one syncs all the time. Whoever of them does it: what
+/// was put survives a power cut.
+pub(super) fn syncs() -> Told {
+    in_world(Preemption::OneIn(3), |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        let store = Arc::new(store);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let other = {
+            let (store, is_over) = (store.clone(), is_over.clone());
+            thread::spawn("syncing", move || -> Told {
+                while !is_over.load(Relaxed) {
+                    store.sync().map_err(text)?;
+                    thread::yield_now();
+                }
+                Ok(())
+            })
+        };
+        let is_kept = |number: u32| -> Told {
+            for _ in 0..4 {
+                kvs.put(&key(number), b"value").map_err(text)?;
+            }
+            kvs.put(b"last", &number.to_le_bytes()).map_err(text)?;
+            store.sync().map_err(text)?;
+            let cut = disk.image(&vec![0; disk.units().len()]);
+            let (_store, kvs) = open(world, &cut)?;
+            let found = kvs.get(b"last").map_err(text)?;
+            let is_it = found.as_deref() == Some(&number.to_le_bytes()[..]);
+            require(is_it, format!("what was put the {number}th time was synced, and is gone"))
+        };
+        let kept = (0..30).try_for_each(is_kept);
+        is_over.store(true, Relaxed);
+        ended(other).and(kept)
+    })
+}
