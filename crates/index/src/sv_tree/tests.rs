@@ -13,6 +13,7 @@ mod counts;
 mod crashes;
 mod damage;
 mod model;
+mod posts;
 mod threads;
 
 /// What is in a tree, forwards; backwards it must be the same.
