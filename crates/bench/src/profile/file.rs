@@ -28,7 +28,8 @@ const PAGE_BYTES: usize = 4096;
 /// The share of reads among mixed requests (004, figures 5 to 8).
 const MIXED_READS: f64 = 0.7;
 
-/// A closed loop: so many requests are always in flight.
+/// A closed loop: so many requests are always in flight. It is judged on its own: what an earlier
+/// load left to do is done before reads, and writes count from when they wait for one another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Closed {
     /// The share of reads; the rest are writes.
@@ -36,6 +37,14 @@ pub(super) struct Closed {
     pub(super) order: Order,
     pub(super) bytes: usize,
     pub(super) depth: usize,
+}
+
+impl Closed {
+    /// Whether a write buffer is filled before anything counts: as long as it has room, writes are
+    /// as fast as it, and not as what lies behind it.
+    fn fills_buffers(&self) -> bool {
+        self.reads < 1.0 && self.depth > 1
+    }
 }
 
 /// Requests that fall due at random moments, whatever became of earlier ones: random ones of 4 KiB.
@@ -133,10 +142,11 @@ fn finished(
     progress.advance(1);
     let [machine, date] = subject.origin();
     let method = format!(
-        "{}; random requests, {} in flight; sizes in between cost what the next multiple of {} \
-         bytes costs; beyond 4 KiB a line to what 1 MiB costs",
+        "{}; random requests, {} in flight, {} of 1 MiB; sizes in between cost what the next \
+         multiple of {} bytes costs; beyond 4 KiB a line to what 1 MiB costs",
         if options.full { "full" } else { "quick" },
         figures::COST_DEPTH,
+        figures::COST_DEPTH_LARGE,
         subject.sector_bytes(),
     );
     let origin = Origin { medium: medium.to_string(), machine, date, method };

@@ -1,7 +1,15 @@
 //! Profiles of a medium that answers by a formula: what is measured arrives where it belongs.
 #![expect(clippy::disallowed_methods, reason = "tests put files in the way")]
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use entresol_base::Picos;
+use entresol_media::Account;
 use entresol_media::cost::{Access, CostTable};
+use entresol_media::model::ModelName;
+use entresol_media::model::block::BlockModel;
 use entresol_media::probe::{Order, StoreMethod, Task, Touch};
 
 use super::costs::{self, Origin};
@@ -220,6 +228,56 @@ fn a_models_costs_are_those_of_a_busy_device() {
     for (bytes, units) in [(64, 1.0), (128, 1.0), (192, 2.0), (256, 1.0)] {
         let ratio = costs.cost_ns(Access::Read, bytes) / (units * unit_ns);
         assert!((0.95..1.05).contains(&ratio), "{bytes} B: {ratio}");
+    }
+}
+
+/// What an account shows of a tenant that is alone on a drive and keeps `depth` requests under way.
+fn use_alone(name: ModelName, costs: &Arc<CostTable>, reads_percent: u64, bytes: u32) -> f64 {
+    let mut drive = BlockModel::of(name).expect("a drive");
+    let account = Account::new("drive", Arc::clone(costs));
+    let mut handle = account.handle();
+    let mut rng = fastrand::Rng::with_seed(5);
+    let depth = if bytes > 4096 { 64 } else { 256 };
+    let mut under_way: BinaryHeap<Reverse<u64>> = (0..depth).map(|_| Reverse(0)).collect();
+    // What it did before shall not matter: it wrote for a while, and then waited for a moment.
+    for number in 0..2_000 {
+        drive.submit(Picos(number), Access::Write, number << 20, 65_536);
+    }
+    let moment = 30_000_000_000_000;
+    let (mut counted_from, mut now) = ((0, 0), 0);
+    let requests = 40_000_u64.min((8 << 30) / u64::from(bytes));
+    for number in 0..requests {
+        now = under_way.pop().expect("one").0;
+        if number == requests / 2 {
+            counted_from = (now, account.used_ns());
+        }
+        let access = if rng.u64(0..100) < reads_percent { Access::Read } else { Access::Write };
+        let offset = rng.u64(0..1 << 24) * 4096;
+        let done = drive.submit(Picos(moment + now), access, offset, bytes);
+        handle.charge(access, bytes as usize);
+        under_way.push(Reverse(done.0 - moment));
+    }
+    let (from, used) = counted_from;
+    (account.used_ns() - used) as f64 * 1000.0 / (now - from) as f64
+}
+
+#[test]
+fn a_tenant_alone_at_full_speed_uses_all_of_a_drive() {
+    for name in ModelName::ALL.into_iter().filter(|name| !name.is_memory()) {
+        let profile = profile(&options(&format!("model:{name}")), &Progress::hidden());
+        let costs = Arc::new(profile.expect("measures").media[0].costs.clone());
+        for (bytes, most) in [(512, 1.03), (4096, 1.03), (8192, 1.35), (1 << 20, 1.03)] {
+            for percent in [100, 0] {
+                let used = use_alone(name, &costs, percent, bytes);
+                // The table has measured sizes exactly, and between 4 KiB and 1 MiB a line.
+                let right = (0.97..most).contains(&used);
+                assert!(right, "{name}, {bytes} B, {percent}% reads: {used:.3} of the drive");
+            }
+            // Reads and writes are held up in different places of a drive, so that it does more of
+            // both together, or less where a program is in the way of a read.
+            let mixed = use_alone(name, &costs, 50, bytes);
+            assert!((0.75..1.5).contains(&mixed), "{name}, {bytes} B, half reads: {mixed:.3}");
+        }
     }
 }
 

@@ -8,8 +8,13 @@ use crate::profile::costs;
 use crate::profile::figure::{Figure, Quantity};
 use crate::profile::plan::{Cell, Plan, empty};
 
-/// Requests in flight where a medium shall be busy.
-pub(super) const COST_DEPTH: usize = 32;
+/// Requests in flight where sizes are compared.
+const SIZES_DEPTH: usize = 32;
+/// Requests in flight for the costs: more than any drive here needs to be wholly busy (the largest
+/// has 144 dies, and their sheets' figures are of 128 to 256).
+pub(super) const COST_DEPTH: usize = 256;
+/// The same for requests of 1 MiB, of which few are enough.
+pub(super) const COST_DEPTH_LARGE: usize = 32;
 const DEPTHS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const OVER_DEPTH: &str = "iops_over_depth";
 const MIXED: &str = "70% reads";
@@ -88,7 +93,7 @@ fn throughput(plan: &mut FilePlan, sizes: &[usize], full: bool) {
     let step = if full { 1 } else { 2 };
     for (label, reads, order) in KINDS {
         for &bytes in sizes.iter().rev().step_by(step) {
-            let load = Closed { reads, order, bytes, depth: COST_DEPTH };
+            let load = Closed { reads, order, bytes, depth: SIZES_DEPTH };
             let x = bytes as f64;
             let goals = vec![
                 plan.goal(operations, label, x, Take::Operations),
@@ -123,15 +128,22 @@ pub(super) fn most_mixed(figures: &[Figure]) -> f64 {
 }
 
 fn most(plan: &mut FilePlan, sector: usize) {
+    let about = format!(
+        "{COST_DEPTH} requests in flight, {COST_DEPTH_LARGE} of 1 MiB; reads meet a medium at \
+         rest, writes one whose buffers are full; sizes are multiples of the disk's sector. (002: \
+         figure 3)"
+    );
     let figure = plan.figure(empty(
         costs::FIGURE,
         "Most random requests per second",
-        "32 requests in flight; sizes are multiples of the disk's sector. (002: figure 3)",
+        &about,
         (Quantity::SIZE, Quantity::OPERATIONS),
     ));
-    for bytes in (sector..=PAGE_BYTES).step_by(sector).chain([LARGE_BYTES]) {
-        for (label, reads) in [(costs::READS, 1.0), (costs::WRITES, 0.0)] {
-            let load = Closed { reads, order: Order::Random, bytes, depth: COST_DEPTH };
+    // All reads first: a medium has to come to rest once only.
+    for (label, reads) in [(costs::READS, 1.0), (costs::WRITES, 0.0)] {
+        for bytes in (sector..=PAGE_BYTES).step_by(sector).chain([LARGE_BYTES]) {
+            let depth = if bytes == LARGE_BYTES { COST_DEPTH_LARGE } else { COST_DEPTH };
+            let load = Closed { reads, order: Order::Random, bytes, depth };
             plan.cell(figure, label, bytes as f64, load, Take::Operations);
         }
     }

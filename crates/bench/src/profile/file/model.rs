@@ -19,16 +19,20 @@ use crate::profile::{Fact, ProfileOptions};
 /// What requests touch.
 const DRIVE_BYTES: u64 = 64 << 30;
 /// A closed loop takes at least so long, in virtual time,
-const SAMPLE: Picos = Picos(20_000_000_000);
+const SAMPLE: Picos = Picos(100_000_000_000);
 /// and so many requests,
 const REQUESTS_MIN: u64 = 400;
 /// and no more than so many.
 const REQUESTS_MAX: u64 = 20_000;
+/// Before a loop with writes counts, so many times the drive's buffer is written.
+const FILLINGS: u64 = 2;
 
 /// A model being measured.
 pub(super) struct ModelFile {
     name: ModelName,
-    model: BlockModel,
+    idle: BlockModel,
+    /// The drive of the open loops and its time: each load finds what the one before left.
+    open: BlockModel,
     now: Picos,
     rng: Rng,
 }
@@ -38,7 +42,24 @@ impl ModelFile {
         let model = BlockModel::of(name).ok_or_else(|| {
             BenchError::Usage(format!("model:{name} is no model of a drive in this version"))
         })?;
-        Ok(ModelFile { name, model, now: Picos(0), rng: Rng::with_seed(options.seed) })
+        let (open, rng) = (model.clone(), Rng::with_seed(options.seed));
+        Ok(ModelFile { name, idle: model, open, now: Picos(0), rng })
+    }
+}
+
+impl ModelFile {
+    /// How many requests of a load it takes until the drive's buffer is full, if it ever is.
+    fn requests_to_fill(&self, load: &Closed) -> u64 {
+        let drive = self.idle.parameters();
+        let piece = match load.order {
+            Order::Random => (load.bytes as u64).next_multiple_of(drive.mapping_bytes),
+            _ => load.bytes as u64,
+        };
+        let writes = FILLINGS * drive.buffer_bytes / piece.max(1);
+        match load.fills_buffers() {
+            true => ((writes as f64 / (1.0 - load.reads)) as u64).min(REQUESTS_MAX),
+            false => 0,
+        }
     }
 }
 
@@ -52,30 +73,35 @@ impl FileSubject for ModelFile {
     }
 
     fn closed(&mut self, load: &Closed) -> Result<Outcome, BenchError> {
+        // Another drive for each load: what the last one left in its buffers is not this one's.
+        let mut drive = self.idle.clone();
+        let mut to_fill = self.requests_to_fill(load);
         let seed = self.rng.u64(..);
         let mut positions = Positions::new(0..DRIVE_BYTES, load.order, load.bytes, seed);
-        let start = self.now;
         let mut flights: BinaryHeap<Reverse<(Picos, Picos)>> = BinaryHeap::new();
         let mut times = Histogram::new();
-        let (mut submitted, mut requests, mut last) = (0_u64, 0_u64, start);
-        let mut now = start;
+        let (mut submitted, mut requests) = (0_u64, 0_u64);
+        let (mut now, mut start) = (Picos(0), Picos(0));
         loop {
             let more = submitted < REQUESTS_MIN || (now.0 - start.0) < SAMPLE.0;
             while flights.len() < load.depth && more && submitted < REQUESTS_MAX {
                 let access = draw_access(&mut self.rng, load.reads);
                 let offset = positions.next_offset() / 512 * 512;
-                let done = self.model.submit(now, access, offset, load.bytes as u32);
+                let done = drive.submit(now, access, offset, load.bytes as u32);
                 flights.push(Reverse((done, now)));
                 submitted += 1;
             }
             let Some(Reverse((done, began))) = flights.pop() else { break };
             now = now.max(done);
-            last = last.max(done);
+            if to_fill > 0 {
+                to_fill -= 1;
+                (submitted, start) = (0, now);
+                continue;
+            }
             times.record(duration(began, done));
             requests += 1;
         }
-        self.now = last;
-        let elapsed_ns = (last.0 - start.0) as f64 / 1000.0;
+        let elapsed_ns = (now.0 - start.0) as f64 / 1000.0;
         Ok(Outcome { requests, due: requests, elapsed_ns, times, late: 0.0 })
     }
 
@@ -90,7 +116,7 @@ impl FileSubject for ModelFile {
             let at = Picos(start.0 + due.0 * 1000);
             let access = draw_access(&mut self.rng, load.reads);
             let offset = positions.next_offset();
-            let done = self.model.submit(at, access, offset, super::PAGE_BYTES as u32);
+            let done = self.open.submit(at, access, offset, super::PAGE_BYTES as u32);
             times.record(duration(at, done));
             last = last.max(done);
             requests += 1;

@@ -34,6 +34,8 @@ const OPEN_DEPTH: usize = 256;
 /// Waiting is left to the kernel where the next request is due later than this; its timers are
 /// about 60 us late.
 const SLEEP_MIN: Duration = Duration::from_micros(200);
+/// What was written is in a drive's buffers for some time yet; before reads it is given so long.
+const REST: Duration = Duration::from_millis(250);
 /// A request is late by the generator's fault beyond this.
 const LATE: Duration = Duration::from_micros(50);
 
@@ -43,6 +45,8 @@ pub(super) struct RealFile {
     model: Option<ModelName>,
     made: Option<PathBuf>,
     time: Duration,
+    /// Whether anything was written since the file was last at rest.
+    has_written: bool,
     rng: Rng,
     clock: SystemClock,
 }
@@ -77,6 +81,7 @@ impl RealFile {
             model,
             made,
             time: Duration::from_millis(if options.full { 250 } else { 25 }),
+            has_written: true,
             rng: Rng::with_seed(options.seed),
             clock: SystemClock::new(),
         };
@@ -111,17 +116,35 @@ impl RealFile {
         Arc::clone(&self.file).queue(depth).map_err(failed(self.file.path()))
     }
 
+    /// Lets the drive do what it has been given.
+    fn come_to_rest(&mut self) -> std::io::Result<()> {
+        if std::mem::take(&mut self.has_written) {
+            self.file.sync()?;
+            self.clock_sleep(REST);
+        }
+        Ok(())
+    }
+
     fn run_closed(&mut self, load: &Closed, queue: &mut dyn IoQueue) -> std::io::Result<Outcome> {
+        if load.reads >= 1.0 {
+            self.come_to_rest()?;
+        } else {
+            self.has_written = true;
+        }
         let mut positions = self.positions(load.order, load.bytes);
         let mut began = vec![Nanos(0); load.depth];
         let mut spare: Vec<(u64, IoBuffer)> =
             (0..load.depth as u64).map(|token| (token, queue.buffer(load.bytes))).collect();
         let mut done: Vec<IoCompletion> = Vec::new();
         let mut outcome = Outcome::default();
-        let start = self.clock.now();
-        let end = start.after(self.time);
-        let mut now = start;
+        let mut now = self.clock.now();
+        let filled_at = if load.fills_buffers() { now.after(self.time) } else { now };
+        let (mut start, mut end) = (None, filled_at.after(self.time));
         loop {
+            if start.is_none() && now >= filled_at {
+                (start, end) = (Some(now), now.after(self.time));
+                outcome = Outcome::default();
+            }
             if now < end {
                 for (token, buffer) in spare.drain(..) {
                     let access = draw_access(&mut self.rng, load.reads);
@@ -143,11 +166,13 @@ impl RealFile {
                 spare.push((completion.token, completion.buffer));
             }
         }
+        let start = start.unwrap_or(filled_at);
         outcome.elapsed_ns = self.clock.now().since(start).as_nanos() as f64;
         Ok(outcome)
     }
 
     fn run_open(&mut self, load: &Open, queue: &mut dyn IoQueue) -> std::io::Result<Outcome> {
+        self.has_written |= load.reads < 1.0;
         let mut positions = self.positions(Order::Random, PAGE_BYTES);
         let mut due_of = vec![Nanos(0); OPEN_DEPTH];
         let mut spare: Vec<(u64, IoBuffer)> =
@@ -229,6 +254,7 @@ impl RealFile {
         completion: &'static str,
         queue: &mut dyn IoQueue,
     ) -> std::io::Result<TimeSplit> {
+        self.come_to_rest()?;
         let disk = FileDisk::of(self.file.path());
         let before = disk.as_ref().and_then(FileDisk::reads);
         let mut positions = self.positions(Order::Random, PAGE_BYTES);
