@@ -154,6 +154,24 @@ pub trait Region: Send + Sync {
         looked
     }
 
+    /// Loads the pair of words at `offset`, a multiple of 8.
+    #[track_caller]
+    fn load_pair(&self, offset: u64) -> [u64; 2] {
+        [0, 8].map(|at| self.load_u64(offset + at, Ordering::Relaxed))
+    }
+
+    /// Stores another pair of words at `offset`, a multiple of 8: the second word is made `none`
+    /// first, unless it is that or 0, so that nobody sees it with another first word.
+    #[track_caller]
+    fn replace_pair(&self, offset: u64, none: u64, pair: [u64; 2]) {
+        let before = self.load_u64(offset + 8, Ordering::Relaxed);
+        if before != 0 && before != none {
+            self.store_u64(offset + 8, none, Ordering::Release);
+        }
+        self.store_u64(offset, pair[0], Ordering::Release);
+        self.store_u64(offset + 8, pair[1], Ordering::Release);
+    }
+
     /// Copies the bytes at `offset` out.
     #[track_caller]
     fn read(&self, offset: u64, out: &mut [u8]);

@@ -254,7 +254,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         let (tail, mut bits) = (state.tail(), state.bits());
         let mut lines = Lines::new(self.region());
         for (slot, &(key, value)) in (tail..).zip(records) {
-            lines.put(node, slot, key, value);
+            lines.put(node, slot, [key, value]);
             bits |= 1 << slot;
         }
         for slot in tail + records.len()..self.shape.records {

@@ -202,6 +202,12 @@ impl<'a, R: Region> Node<'a, R> {
         matches!(self.value(slot), 0 | HOLE)
     }
 
+    /// The key and the value of a slot.
+    #[inline]
+    pub(super) fn record(self, slot: usize) -> [u64; 2] {
+        self.region.load_pair(self.key_at(slot))
+    }
+
     #[inline]
     pub(super) fn key_at(self, slot: usize) -> u64 {
         self.at + SLOTS + SLOT_BYTES * slot as u64

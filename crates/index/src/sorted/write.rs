@@ -36,10 +36,9 @@ impl<'a, R: Region> Lines<'a, R> {
 
     /// Puts a record into a slot: no record, then no record of another key, then this one.
     #[inline]
-    pub(super) fn put(&mut self, node: Node<'_, R>, slot: usize, key: u64, value: u64) {
-        self.clear(node, slot);
-        self.region.store_u64(node.key_at(slot), key, Release);
-        self.region.store_u64(node.value_at(slot), value, Release);
+    pub(super) fn put(&mut self, node: Node<'_, R>, slot: usize, [key, value]: [u64; 2]) {
+        self.enter(node.value_at(slot));
+        self.region.replace_pair(node.key_at(slot), HOLE, [key, value]);
     }
 
     /// Makes a slot a hole, if it is none.
@@ -73,7 +72,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         let mut lines = Lines::new(self.region());
         // The hole just before the position is right of all lesser records as well.
         if position > 0 && !state.has(position - 1) {
-            lines.put(node, position - 1, key, value);
+            lines.put(node, position - 1, [key, value]);
             lines.finish();
             node.set_state(state.with_bits(state.bits() | 1 << (position - 1)));
             return true;
@@ -83,9 +82,9 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             return false;
         }
         for slot in (position..hole).rev() {
-            lines.put(node, slot + 1, node.key(slot), node.value(slot));
+            lines.put(node, slot + 1, node.record(slot));
         }
-        lines.put(node, position, key, value);
+        lines.put(node, position, [key, value]);
         lines.finish();
         node.set_state(state.with_bits(state.bits() | 1 << hole));
         true
@@ -105,7 +104,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         if !S::IN_PLACE {
             last = state.tail() - 1;
             for slot in slot..last {
-                lines.put(node, slot, node.key(slot + 1), node.value(slot + 1));
+                lines.put(node, slot, node.record(slot + 1));
             }
         }
         lines.clear(node, last);
@@ -119,7 +118,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         let (count, tail) = (state.count(), state.tail());
         let from = (0..tail).filter(|&slot| state.has(slot));
         for (slot, from) in from.enumerate().filter(|(slot, from)| slot != from) {
-            lines.put(node, slot, node.key(from), node.value(from));
+            lines.put(node, slot, node.record(from));
         }
         (count..tail).for_each(|slot| lines.clear(node, slot));
         lines.finish();

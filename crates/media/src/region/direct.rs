@@ -332,6 +332,7 @@ impl Direct {
 
     /// Begins to make `len` bytes at `offset` durable. On an ordinary mapped file it waits for the
     /// disk; whether that worked, [`Direct::sync_failure`] says.
+    #[inline]
     pub fn flush(&self, offset: u64, len: usize) {
         match self.kind {
             RegionKind::Anonymous => {}
@@ -351,6 +352,7 @@ impl Direct {
     }
 
     /// Makes `len` bytes at `offset` durable.
+    #[inline]
     pub fn persist(&self, offset: u64, len: usize) {
         self.flush(offset, len);
         self.drain();
@@ -483,6 +485,22 @@ impl Region for Direct {
             }
         }
         looked
+    }
+
+    #[inline]
+    fn load_pair(&self, offset: u64) -> [u64; 2] {
+        self.words::<2>(offset).each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn replace_pair(&self, offset: u64, none: u64, pair: [u64; 2]) {
+        let words = self.words::<2>(offset);
+        let before = words[1].load(Ordering::Relaxed);
+        if before != 0 && before != none {
+            words[1].store(none, Ordering::Release);
+        }
+        words[0].store(pair[0], Ordering::Release);
+        words[1].store(pair[1], Ordering::Release);
     }
 
     #[inline]

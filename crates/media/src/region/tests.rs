@@ -1,6 +1,7 @@
 //! Regions of every kind: bounds, words, copies, races, flushing, and coming back.
 
 use super::*;
+use crate::{Counters, Observed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -223,4 +224,64 @@ fn a_mapped_file_survives_a_process_that_dies_without_a_word() {
     region.fetch_or_u64(512, 1 << 40, Ordering::Relaxed);
     let file = crate::files::read(&path).expect("reads");
     assert_eq!(file[512..520], (1_u64 << 40).to_le_bytes());
+}
+
+/// What is found among pairs, by looking at them one by one.
+fn found_slowly(words: &[u64], from: usize, first: u64) -> FoundPair {
+    let pairs = words.as_chunks::<2>().0.iter().enumerate().skip(from);
+    let found = pairs.clone().find(|(_, pair)| pair[0] == first && pair[1] != 0);
+    let zero = pairs.clone().find(|(_, pair)| pair[1] == 0).map(|(number, _)| number);
+    FoundPair { found: found.map(|(number, pair)| (number, pair[1])), zero }
+}
+
+fn check_pairs<const LINES: usize>(region: &Direct, rng: &mut u64) {
+    let observed = Observed::new(4096, Counters::default()).expect("memory");
+    let mut draw = |below: u64| {
+        *rng = rng.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        (*rng >> 33) % below
+    };
+    for _ in 0..2000 {
+        let kinds = 1 + draw(12);
+        let words: Vec<u64> = (0..8 * LINES).map(|_| draw(kinds)).collect();
+        for (number, &word) in words.iter().enumerate() {
+            region.store_u64(8 * number as u64, word, Ordering::Relaxed);
+            Region::store_u64(&observed, 8 * number as u64, word, Ordering::Relaxed);
+        }
+        let (from, first) = (draw(4 * LINES as u64) as usize, draw(kinds));
+        let expected = found_slowly(&words, from, first);
+        let found = region.find_pair::<LINES>(0, from, first);
+        assert_eq!(found.found, expected.found, "{words:?} from {from}");
+        if expected.found.is_none() || found.zero.is_some() {
+            assert_eq!(found.zero, expected.zero, "{words:?} from {from}");
+        }
+        let slow = observed.find_pair::<LINES>(0, from, first);
+        assert_eq!(slow.found, expected.found, "{words:?} from {from}");
+        if expected.found.is_none() || slow.zero.is_some() {
+            assert_eq!(slow.zero, expected.zero, "{words:?} from {from}");
+        }
+    }
+}
+
+#[test]
+fn pairs_are_found_in_any_number_of_lines_wherever_they_are() {
+    let region = Direct::anonymous(4096, false).expect("memory");
+    let mut rng = 7;
+    check_pairs::<1>(&region, &mut rng);
+    check_pairs::<2>(&region, &mut rng);
+    check_pairs::<4>(&region, &mut rng);
+    check_pairs::<8>(&region, &mut rng);
+    check_pairs::<16>(&region, &mut rng);
+}
+
+#[test]
+fn a_pair_is_replaced_whatever_was_there() {
+    let region = Direct::anonymous(4096, false).expect("memory");
+    let observed = Observed::new(4096, Counters::default()).expect("memory");
+    for before in [0, 7, u64::MAX] {
+        region.store_u64(24, before, Ordering::Relaxed);
+        Region::store_u64(&observed, 24, before, Ordering::Relaxed);
+        region.replace_pair(16, u64::MAX, [3, 4]);
+        observed.replace_pair(16, u64::MAX, [3, 4]);
+        assert_eq!((region.load_pair(16), observed.load_pair(16)), ([3, 4], [3, 4]));
+    }
 }
