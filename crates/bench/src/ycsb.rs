@@ -65,6 +65,8 @@ pub struct YcsbOptions {
     pub keep: bool,
     /// Bytes of the store's cache; its own choice if none.
     pub cache_bytes: Option<ByteSize>,
+    /// Bytes of memory that our store may take for everything; its own choice if none.
+    pub memory_bytes: Option<ByteSize>,
     /// Bytes that our store collects before it freezes them; its own choice if none.
     pub generation_bytes: Option<ByteSize>,
     /// Seed of orders and arrivals.

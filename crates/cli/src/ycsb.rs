@@ -60,6 +60,10 @@ pub(crate) struct Arguments {
     /// Bytes of the store's cache [default: the store's choice].
     #[arg(long, value_name = "SIZE")]
     cache: Option<ByteSize>,
+    /// Bytes of memory that our store may take for everything, mappings of files apart
+    /// [default: the store's choice].
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<ByteSize>,
     /// Bytes that are collected before they are frozen [default: the store's choice].
     #[arg(long, value_name = "SIZE")]
     generation: Option<ByteSize>,
@@ -93,6 +97,7 @@ impl Arguments {
             settle: self.settle,
             keep: self.keep,
             cache_bytes: self.cache,
+            memory_bytes: self.memory,
             generation_bytes: self.generation,
             seed: self.seed,
         }
@@ -114,6 +119,7 @@ pub(crate) fn measure(
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    entresol_media::machine::give_large_buffers_back();
     measure(arguments, Entresol::NAME, &|opening: &Opening<'_>| {
         Entresol::open(opening).map(|engine| Box::new(engine) as Box<dyn Engine>)
     })

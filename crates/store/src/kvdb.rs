@@ -27,6 +27,7 @@ use crate::log::recover::{Recovered, Start, recover};
 use crate::log::segment::{self, Segment};
 use crate::log::{Beginning, Log, LogOptions};
 use crate::manifest::{KvsState, LogState, Manifest};
+use crate::memory::Shares;
 use crate::options::{KVS_MAX, KvdbOptions, KvsOptions, check_name};
 use crate::pages::Pages;
 use crate::run;
@@ -417,22 +418,23 @@ struct Opening {
 impl Opening {
     fn inner(self, manifest: Manifest) -> Result<(Inner, DirectoryLock), StoreError> {
         let Opening { directory, options, clock, lock, read_only } = self;
+        let shares = Shares::of(&options);
         let LogState { first_segment, frozen, durable } = manifest.log;
         let start = Start {
             store: manifest.store,
             segment: SegmentNumber(first_segment),
             frozen: Sequence(frozen),
             durable: Sequence(durable),
-            generation_bytes: options.generation_bytes,
+            generation: shares.generation,
         };
         let Recovered { generations, last, next_segment } = recover(&directory, start, read_only)?;
         if !read_only {
             remove_strangers(&directory, &manifest)?;
         }
-        let pages = Pages::new(options.page_cache_bytes);
+        let pages = Pages::new(shares.pages);
         let (runs, segments, unreadable) = open_frozen(&directory, &manifest, &pages)?;
         let first = Sequence(last.0 + 1);
-        let young = Arc::new(Generation::new(options.generation_bytes, first));
+        let young = Arc::new(Generation::new(shares.generation.bytes, first));
         let closed = generations.into_iter().rev().collect();
         let view = View { young: young.clone(), closed, runs, segments };
         let current = Arc::new(Current::new(view));
@@ -449,11 +451,12 @@ impl Opening {
                     });
                     tell.tell();
                 });
-                let KvdbOptions { segment_bytes, generation_bytes, reserve_bytes, .. } = options;
+                let Shares { segment_bytes, generation, .. } = shares;
+                let reserve_bytes = options.reserve_bytes;
                 Some(Log::begin(
                     directory.clone(),
                     manifest.store,
-                    LogOptions { segment_bytes, generation_bytes, reserve_bytes },
+                    LogOptions { segment_bytes, generation, reserve_bytes },
                     Beginning { last, next_segment, generation: young },
                     failure.clone(),
                     rotated,
@@ -471,7 +474,7 @@ impl Opening {
             manifest: Mutex::new(manifest),
             merging: Mutex::new(()),
             pages,
-            entries: Entries::new(options.entry_cache_bytes)?,
+            entries: Entries::new(shares.entries)?,
             transactions: Transactions::default(),
             dropped: (0..KVS_NUMBERS / 64).map(|_| AtomicU64::new(0)).collect(),
             work,

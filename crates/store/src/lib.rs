@@ -20,6 +20,7 @@ mod kvdb;
 mod kvs;
 mod log;
 mod manifest;
+mod memory;
 mod merge;
 mod options;
 mod pages;

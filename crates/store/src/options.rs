@@ -31,11 +31,21 @@ pub struct KvdbOptions {
     pub generation_bytes: u64,
     /// Generations that may wait to be frozen before writers wait for them.
     pub generations_waiting_max: u32,
-    /// The bytes of runs' pages that are kept in DRAM.
-    pub page_cache_bytes: u64,
+    /// The most bytes of DRAM that the store takes for itself; mappings of its files are not among
+    /// them. A quarter is for indexes of the youngest data and for sorting them: what has grown
+    /// to that is frozen before `generation_bytes` are full. An eighth is for what freezing and
+    /// merging write (8 MiB at most), three sixteenths for what is not counted one by one; what
+    /// the cache of entries leaves of the rest holds pages of runs. What snapshots and cursors
+    /// hold of data that have been frozen meanwhile comes on top, and so do values while they are
+    /// read.
+    ///
+    /// It is kept from 32 MiB on, by a program that has called
+    /// [`give_large_buffers_back`](entresol_media::machine::give_large_buffers_back) before:
+    /// glibc's allocator, left alone, keeps much of what was freed.
+    pub memory_bytes: u64,
     /// The bytes of DRAM for entries that were read one by one: a key that is read again is found
-    /// there by one look. At least 128 KiB, or 0 for none; a value is kept there if it takes no
-    /// more than a 2,400th of it.
+    /// there by one look. At least 128 KiB, or 0 for none, and never more than a quarter of
+    /// `memory_bytes`; a value is kept there if it takes no more than a 2,400th of it.
     pub entry_cache_bytes: u64,
     /// Bytes on media for each byte that is live: above it, merging makes room.
     pub space_amplification_max: f64,
@@ -51,7 +61,7 @@ impl Default for KvdbOptions {
             segment_bytes: 16 << 20,
             generation_bytes: 64 << 20,
             generations_waiting_max: 4,
-            page_cache_bytes: 64 << 20,
+            memory_bytes: 192 << 20,
             entry_cache_bytes: 32 << 20,
             space_amplification_max: 1.5,
             reserve_bytes: 64 << 20,
@@ -64,6 +74,8 @@ impl KvdbOptions {
     pub const SEGMENT_BYTES_MIN: u64 = 16 << 10;
     /// The most.
     pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+    /// The least memory.
+    pub const MEMORY_BYTES_MIN: u64 = 512 << 10;
 
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let refuse = |what: String| Err(StoreError::Options { what });
@@ -84,6 +96,13 @@ impl KvdbOptions {
         }
         if self.generations_waiting_max == 0 {
             return refuse("generations_waiting_max is 0: take at least 1".to_owned());
+        }
+        if !(Self::MEMORY_BYTES_MIN..=1 << 44).contains(&self.memory_bytes) {
+            return refuse(format!(
+                "memory_bytes is {}: take {} to 16TiB",
+                ByteSize(self.memory_bytes),
+                ByteSize(Self::MEMORY_BYTES_MIN)
+            ));
         }
         let entries = ENTRY_CACHE_BYTES_MIN..=1 << 44;
         if self.entry_cache_bytes != 0 && !entries.contains(&self.entry_cache_bytes) {

@@ -41,6 +41,9 @@ const SHARDS: u64 = 16;
 pub(crate) const CACHE_BYTES_MIN: u64 = 256 << 10;
 /// The bytes of a buffer for reading that is kept for the next read. Larger ones are not.
 const BUFFER_BYTES: usize = 32 << 10;
+/// A larger one has so many: allocators map that by itself, and what is not used of it takes no
+/// memory. Smaller ones would leave holes among blocks.
+const MAPPED_BYTES: usize = 256 << 10;
 /// How many buffers are kept.
 const BUFFERS_MAX: usize = 4;
 /// What remembering a block takes beside its bytes: its entry in the map, in a queue, and later
@@ -165,19 +168,39 @@ impl Pages {
 
     /// A block that counts, but is not cached: for who reads it once.
     pub(crate) fn page(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Arc<Page> {
-        let charge = self.charge(bytes.len() as u64 + PAGE_OVERHEAD_BYTES);
-        Arc::new(Page::new(id, kind, bytes.into(), charge))
+        let weight = bytes.len() as u64 + PAGE_OVERHEAD_BYTES;
+        let left = self.make_room(weight);
+        let charge = Charge::new(&self.usage, weight);
+        // What was freed may lie among what another thread has allocated, which would keep it.
+        let bytes = match left.filter(|left| left.len() == bytes.len()) {
+            Some(mut left) => {
+                left.copy_from_slice(bytes);
+                left
+            }
+            None => bytes.into(),
+        };
+        Arc::new(Page::new(id, kind, bytes, charge))
     }
 
     /// Counts bytes that are held beside the cache, until what is answered is dropped.
     pub(crate) fn charge(&self, bytes: u64) -> Charge {
+        drop(self.make_room(bytes));
+        Charge::new(&self.usage, bytes)
+    }
+
+    /// Takes bytes, for which others make room; answers what the last of these had.
+    fn make_room(&self, bytes: u64) -> Option<Box<[u8]>> {
+        let mut left = None;
         while !self.usage.take(bytes) {
-            if !self.evict() {
-                self.usage.take_anyway(bytes);
-                break;
+            match self.evict() {
+                Some(gone) => left = Arc::into_inner(gone).map(Page::into_bytes),
+                None => {
+                    self.usage.take_anyway(bytes);
+                    break;
+                }
             }
         }
-        Charge::new(&self.usage, bytes)
+        left
     }
 
     /// A buffer for a read of so many bytes.
@@ -188,8 +211,8 @@ impl Pages {
             lease.buffer.set_len(bytes);
             return lease;
         }
-        let rounded = bytes.max(BUFFER_BYTES);
-        let charge = self.charge(rounded as u64);
+        let charge = self.charge(bytes.max(BUFFER_BYTES) as u64);
+        let rounded = if bytes > BUFFER_BYTES { bytes.max(MAPPED_BYTES) } else { BUFFER_BYTES };
         let mut buffer = IoBuffer::new(rounded);
         buffer.set_len(bytes);
         Lease { buffer, _charge: charge }
@@ -206,11 +229,12 @@ impl Pages {
         }
     }
 
-    /// Frees one block, of the largest shard that has one to free; false if all are in use. (Any
-    /// other choice lets the shards drift apart, and the small ones forget what is wanted.)
-    fn evict(&self) -> bool {
+    /// Lets go of one block, of the largest shard that has one to let go; none if all are in use.
+    /// (Any other choice lets the shards drift apart, and the small ones forget what is wanted.)
+    fn evict(&self) -> Option<Arc<Page>> {
         let largest = self.shards.iter().max_by_key(|shard| shard.bytes());
-        largest.is_some_and(Shard::evict) || self.shards.iter().any(Shard::evict)
+        let gone = largest.and_then(Shard::evict);
+        gone.or_else(|| self.shards.iter().find_map(Shard::evict))
     }
 
     #[inline]

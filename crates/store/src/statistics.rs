@@ -10,6 +10,7 @@ use crate::entries::EntryCounts;
 use crate::entry::KvsId;
 use crate::kvdb::{Inner, Kvdb, live_segments};
 use crate::log::{Log, Written};
+use crate::memory::Shares;
 use crate::pages::PageCounts;
 use crate::view::View;
 
@@ -110,14 +111,20 @@ pub struct SpaceBytes {
 /// What a store holds in DRAM, beside what is mapped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryStatistics {
+    /// The limit of all.
+    pub memory_bytes_max: u64,
     /// Indexes of data that is not frozen.
     pub young_index_bytes: u64,
+    /// Their limit, with what sorting one of them takes.
+    pub young_index_bytes_max: u64,
     /// Cached blocks, what readers hold, and what is known of each run.
     pub cache_bytes: u64,
     /// The limit of that.
     pub cache_bytes_max: u64,
     /// The limit of the cache of entries, which takes memory as it fills.
     pub entry_cache_bytes_max: u64,
+    /// What freezing and merging may take for what they write.
+    pub writing_bytes_max: u64,
     /// Segments that are mapped: bytes of files, which the system may take back.
     pub mapped_bytes: u64,
 }
@@ -257,7 +264,11 @@ impl Kvdb {
             manifest.kvs.iter().map(|kvs| kvs_statistics(&view, KvsId(kvs.id), kvs.name.clone()));
         let kvs: Vec<KvsStatistics> = kvs.collect();
         let generations = view.generations();
+        let shares = Shares::of(&inner.options);
         let memory = MemoryStatistics {
+            memory_bytes_max: inner.options.memory_bytes,
+            young_index_bytes_max: inner.options.memory_bytes / 4,
+            writing_bytes_max: shares.writing,
             young_index_bytes: generations.map(|it| it.index_bytes()).sum(),
             cache_bytes: cache.bytes,
             cache_bytes_max: cache.cap_bytes,

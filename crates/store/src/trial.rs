@@ -228,7 +228,7 @@ fn options() -> KvdbOptions {
     KvdbOptions {
         segment_bytes: KvdbOptions::SEGMENT_BYTES_MIN,
         generation_bytes: 2 * KvdbOptions::SEGMENT_BYTES_MIN,
-        page_cache_bytes: 64 << 10,
+        memory_bytes: 2 << 20,
         ..KvdbOptions::default()
     }
 }

@@ -102,7 +102,7 @@ fn options() -> KvdbOptions {
     KvdbOptions {
         segment_bytes: 64 << 10,
         generation_bytes: 256 << 10,
-        page_cache_bytes: 1 << 20,
+        memory_bytes: 8 << 20,
         ..KvdbOptions::default()
     }
 }

@@ -10,6 +10,8 @@ use super::{Engine, Opening};
 use crate::error::BenchError;
 
 const NAME: &str = "ycsb";
+/// What a store needs beside caches, however small they are.
+const APART_BYTES: u64 = 13 << 20;
 
 /// A store with one `Kvs`.
 #[derive(Debug)]
@@ -54,9 +56,13 @@ impl Entresol {
 fn options(opening: &Opening<'_>) -> KvdbOptions {
     let mut options = KvdbOptions::default();
     if let Some(cache) = opening.options.cache_bytes {
-        // Half for what is read one by one, half for what is walked over.
-        options.page_cache_bytes = cache.0 / 2;
+        // Half for what is read one by one, half or more for what is walked over, which is what the
+        // other uses leave.
         options.entry_cache_bytes = (cache.0 / 2).max(128 << 10);
+        options.memory_bytes = 2 * cache.0 + APART_BYTES;
+    }
+    if let Some(memory) = opening.options.memory_bytes {
+        options.memory_bytes = memory.0;
     }
     if let Some(generation) = opening.options.generation_bytes {
         options.generation_bytes = generation.0;

@@ -32,6 +32,8 @@ pub struct YcsbResult {
     pub r#loop: &'static str,
     /// Bytes of the store's cache, if they were given.
     pub cache_bytes: Option<u64>,
+    /// Bytes of memory that our store might take, if they were given.
+    pub memory_bytes: Option<u64>,
     /// Opening or creating the store took so long.
     pub open_s: f64,
     /// Closing it took so long.
@@ -170,6 +172,7 @@ impl YcsbResult {
             threads: options.threads,
             r#loop: if options.rate_ops_s.is_some() { "open" } else { "closed" },
             cache_bytes: options.cache_bytes.map(|bytes| bytes.0),
+            memory_bytes: options.memory_bytes.map(|bytes| bytes.0),
             open_s,
             close_s,
             workloads,

@@ -22,6 +22,7 @@ fn options(directory: &Path, workloads: &[Workload]) -> YcsbOptions {
         settle: false,
         keep: false,
         cache_bytes: Some(ByteSize::mib(1)),
+        memory_bytes: None,
         // The smallest, so that there are runs as well.
         generation_bytes: Some(ByteSize::kib(128)),
         seed: 1,

@@ -41,6 +41,12 @@ struct State {
 }
 
 impl Posts {
+    /// The bytes in DRAM, with the control byte that a map has for each place.
+    pub(super) fn volatile_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        (state.by_leaf.capacity() * 17 + state.free.capacity() * 8) as u64
+    }
+
     /// The posts behind the word at `first_at`.
     pub(super) fn load<R: Region>(
         pool: &Pool<R>,

@@ -12,6 +12,12 @@ use crate::keys::Keys;
 use crate::{IndexError, Statistics};
 
 impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
+    /// The bytes in DRAM that it has used: what [`Statistics`] says of them, without a walk.
+    #[must_use]
+    pub fn volatile_bytes(&self) -> u64 {
+        self.guide.bytes() + self.posts.volatile_bytes()
+    }
+
     /// Shows all leaves in order, and adds those to the guide that it lacks.
     fn walk(
         &self,
@@ -86,7 +92,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok(Statistics {
             nodes,
             bytes: bytes + nodes * Leaf::<LINES>::BYTES,
-            volatile_bytes: self.guide.bytes(),
+            volatile_bytes: self.volatile_bytes(),
             height: self.guide.height() + 1,
             keys,
             splits: self.splits.load(Relaxed),

@@ -15,7 +15,9 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 use entresol_base::ByteSize;
 use entresol_base::mutants::left_out;
@@ -25,6 +27,7 @@ use entresol_media::Directory;
 use crate::StoreError;
 use crate::entry::{SegmentNumber, Sequence};
 use crate::failure::Failure;
+use crate::memory::GenerationLimits;
 use crate::young::Generation;
 use order::{Order, Position};
 use record::{Draft, HEADER_BYTES, Kind};
@@ -41,8 +44,8 @@ pub(crate) mod segment;
 pub(crate) struct LogOptions {
     /// The bytes of a segment, unless a write needs more.
     pub(crate) segment_bytes: u64,
-    /// A generation with so many bytes is followed by the next.
-    pub(crate) generation_bytes: u64,
+    /// A generation that has grown to these is followed by the next.
+    pub(crate) generation: GenerationLimits,
     /// As much room is left for what makes room.
     pub(crate) reserve_bytes: u64,
 }
@@ -67,6 +70,8 @@ pub(crate) struct Log {
     spare: Mutex<Option<Segment>>,
     failure: Arc<Failure>,
     rotated: Rotated,
+    /// Whether the index of the generation that is written to has grown to its limit.
+    is_index_full: AtomicBool,
 }
 
 /// Where the next record goes.
@@ -140,6 +145,8 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
+/// After so many writes the bytes of the youngest index are counted.
+const WRITES_BETWEEN_COUNTS: u64 = 512;
 /// A scratch buffer is not kept longer than this.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
@@ -187,6 +194,7 @@ impl Log {
             spare: Mutex::new(None),
             failure,
             rotated,
+            is_index_full: AtomicBool::new(false),
         })
     }
 
@@ -236,7 +244,13 @@ impl Log {
         self.order.complete(first, Position { last, segment, end: offset + bytes });
         self.order.wait(last, || self.failure.is_set());
         self.failure.check()?;
-        reserved.generation.written(last)?;
+        let Reserved { generation, first, .. } = &reserved;
+        generation.written(last)?;
+        if first.0 / WRITES_BETWEEN_COUNTS != (last.0 + 1) / WRITES_BETWEEN_COUNTS
+            && generation.has_reached(&self.options.generation, last)
+        {
+            self.is_index_full.store(true, Relaxed);
+        }
         Ok(last)
     }
 
@@ -288,8 +302,11 @@ impl Log {
             check_room(&*self.directory, self.options, 0)?;
             head.is_of_reserve = false;
         }
-        if head.used + bytes + SEAL_BYTES > head.segment.len() {
-            self.next(head, claim)?;
+        let is_index_full = self.is_index_full.load(Relaxed)
+            && self.is_index_full.swap(false, Relaxed)
+            && head.next > head.generation_first;
+        if is_index_full || head.used + bytes + SEAL_BYTES > head.segment.len() {
+            self.next(head, claim, is_index_full)?;
         }
         let Head { generation, segment, place, used, next, written, .. } = head;
         let (offset, first) = (*used, *next);
@@ -301,15 +318,16 @@ impl Log {
         Ok(Reserved { generation, segment, place: *place, offset, first })
     }
 
-    /// Goes on in the next segment, which has room for a write.
-    fn next(&self, head: &mut Head, claim: Claim) -> Result<(), StoreError> {
+    /// Goes on in the next segment, which has room for a write; in the next generation as well if
+    /// this one is full.
+    fn next(&self, head: &mut Head, claim: Claim, is_full: bool) -> Result<(), StoreError> {
         let needed = FIRST_RECORD + claim.bytes + SEAL_BYTES;
         let Next { segment, is_late, is_of_reserve } = self.segment_of(needed, claim.makes_room)?;
         head.is_of_reserve = is_of_reserve;
         head.written.made_late += u64::from(is_late);
         let segment = Arc::new(segment);
-        let full = head.generation_used >= self.options.generation_bytes;
-        let place = if full { None } else { head.generation.add_segment(segment.clone()) };
+        let is_full = is_full || head.generation_used >= self.options.generation.bytes;
+        let place = if is_full { None } else { head.generation.add_segment(segment.clone()) };
         self.seal(head)?;
         match place {
             Some(place) => {
@@ -324,7 +342,7 @@ impl Log {
     }
 
     fn rotate(&self, head: &mut Head, segment: Arc<Segment>) {
-        let generation = head.generation.next(self.options.generation_bytes, head.next);
+        let generation = head.generation.next(self.options.generation.bytes, head.next);
         let generation = Arc::new(generation);
         head.place = generation.add_segment(segment.clone()).unwrap_or_default();
         head.segment = segment;

@@ -10,6 +10,7 @@ use super::record::{Draft, Record};
 use super::segment::{self, End, SEAL_BYTES, Segment};
 use crate::StoreError;
 use crate::entry::{RecordPlace, SegmentNumber, Sequence};
+use crate::memory::GenerationLimits;
 use crate::young::Generation;
 
 /// Where the log begins that is not frozen yet.
@@ -23,8 +24,8 @@ pub(crate) struct Start {
     pub(crate) frozen: Sequence,
     /// A write that was durable at some time: the log must go so far.
     pub(crate) durable: Sequence,
-    /// The bytes of a generation.
-    pub(crate) generation_bytes: u64,
+    /// How large a generation may become.
+    pub(crate) generation: GenerationLimits,
 }
 
 /// What was found.
@@ -68,7 +69,7 @@ pub(crate) fn recover(
     let mut reader = Reader {
         directory,
         start,
-        generation: Arc::new(Generation::new(start.generation_bytes, Sequence(start.frozen.0 + 1))),
+        generation: Arc::new(Generation::new(start.generation.bytes, Sequence(start.frozen.0 + 1))),
         generation_used: 0,
         closed: Vec::new(),
         last: start.frozen,
@@ -124,7 +125,8 @@ impl Reader<'_> {
             return Ok(None);
         };
         let segment = Arc::new(segment);
-        if self.generation_used >= self.start.generation_bytes {
+        let limits = &self.start.generation;
+        if self.generation_used >= limits.bytes || self.generation.has_reached(limits, self.last) {
             self.close_generation();
         }
         let place = match self.generation.add_segment(segment.clone()) {
@@ -163,7 +165,7 @@ impl Reader<'_> {
     }
 
     fn close_generation(&mut self) {
-        let (bytes, first) = (self.start.generation_bytes, Sequence(self.last.0 + 1));
+        let (bytes, first) = (self.start.generation.bytes, Sequence(self.last.0 + 1));
         let next = Arc::new(Generation::new(bytes, first));
         let closed = std::mem::replace(&mut self.generation, next);
         if closed.segments().iter().next().is_some() {

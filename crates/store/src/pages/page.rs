@@ -104,6 +104,11 @@ impl Page {
         self.kind
     }
 
+    /// Its bytes, which count no more.
+    pub(super) fn into_bytes(mut self) -> Box<[u8]> {
+        std::mem::take(&mut self.bytes)
+    }
+
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes

@@ -84,8 +84,8 @@ impl Shard {
         (page, None)
     }
 
-    /// Lets go of one block; false if all are in use.
-    pub(super) fn evict(&self) -> bool {
+    /// Lets go of one block; none if all are in use.
+    pub(super) fn evict(&self) -> Option<Arc<Page>> {
         let mut queues = self.queues.write();
         let gone = queues.evict();
         self.bytes.store(queues.bytes(), Relaxed);
@@ -94,7 +94,7 @@ impl Shard {
         if let Some(page) = &gone {
             self.evictions[page.kind() as usize].add_one();
         }
-        gone.is_some()
+        gone
     }
 
     pub(super) fn forget(&self, run: RunNumber) {

@@ -51,6 +51,9 @@ pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;
 pub(crate) const FILTER_BITS_MAX: u32 = 32;
 /// How many keys have a filter together. It bounds what a writer holds in memory.
 const GROUP_KEYS: usize = 1 << 18;
+/// What two writers take: a run that is frozen, and one that others are merged into. Each has its
+/// buffer, the hashes of a group of keys with their filter, and some blocks.
+pub(crate) const WRITERS_BYTES: u64 = 8 << 20;
 /// The most levels of index blocks: with the smallest blocks four are enough for a billion keys.
 const LEVELS_MAX: u8 = 16;
 

@@ -18,6 +18,7 @@ use crate::entries::NameHasher;
 use crate::entry::{Expiry, KvsId, RecordPlace, Sequence};
 use crate::log::record::{Draft, HEADER_BYTES, Header, Kind};
 use crate::log::segment::{FIRST_RECORD, Segment};
+use crate::memory::GenerationLimits;
 use crate::prefixes::Prefixes;
 use crate::run::bytes::u32_at;
 use ordered::Ordered;
@@ -196,6 +197,11 @@ impl Generation {
     /// The bytes of the indexes.
     pub(crate) fn index_bytes(&self) -> u64 {
         self.table.get().map_or(0, Table::bytes) + self.ordered.bytes()
+    }
+
+    /// Whether it is to be closed, with `last` as its last write.
+    pub(crate) fn has_reached(&self, limits: &GenerationLimits, last: Sequence) -> bool {
+        limits.are_reached(self.index_bytes(), self.first, last)
     }
 
     fn table(&self) -> Result<&Table, StoreError> {

@@ -114,8 +114,9 @@ impl Ordered {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        let pools = self.pools.read();
-        pools.iter().map(|pool| pool.region().len() - pool.free_chunk_bytes()).sum()
+        let (pools, trees) = (self.pools.read(), self.trees.read());
+        let of_pools = pools.iter().map(|pool| pool.region().len() - pool.free_chunk_bytes());
+        of_pools.chain(trees.values().map(|tree| tree.volatile_bytes())).sum()
     }
 
     /// What a writer does when what he has written counts.

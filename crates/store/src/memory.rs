@@ -1,0 +1,105 @@
+//! One limit of memory for a whole store: which use may take how much of it.
+//!
+//! The shares are fixed. Memory that one use gives up seldom comes back from the allocator in one
+//! piece, so that another that took it as well would take it twice.
+
+use crate::KvdbOptions;
+use crate::entry::Sequence;
+use crate::run::WRITERS_BYTES;
+
+/// No generation is closed for an index of fewer bytes.
+const INDEX_BYTES_MIN: u64 = 256 << 10;
+/// An empty index of a generation takes less than this part of the generation.
+const INDEX_PART: u64 = 10;
+/// What sorting takes for a record: a word and eight bytes of the key.
+const SORTING_BYTES: u64 = 16;
+
+/// What each use may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shares {
+    /// The cache of entries.
+    pub(crate) entries: u64,
+    /// Pages of runs, cached or held by readers, and what is known of each run.
+    pub(crate) pages: u64,
+    /// What freezing and merging write.
+    pub(crate) writing: u64,
+    /// One generation.
+    pub(crate) generation: GenerationLimits,
+    /// A segment of the log: less than was asked for where a generation is.
+    pub(crate) segment_bytes: u64,
+}
+
+/// A generation that has grown to one of these is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GenerationLimits {
+    /// Bytes of its segments.
+    pub(crate) bytes: u64,
+    /// Bytes of its indexes.
+    pub(crate) index_bytes: u64,
+    /// Bytes that it takes to sort its records.
+    pub(crate) sorting_bytes: u64,
+}
+
+impl Shares {
+    pub(crate) fn of(options: &KvdbOptions) -> Shares {
+        let memory = options.memory_bytes;
+        let entries = options.entry_cache_bytes.min(memory / 4);
+        let writing = WRITERS_BYTES.min(memory / 8);
+        let young = memory / 4;
+        // The one that is written to, those that wait, and one that is sorted meanwhile.
+        let generations = u64::from(options.generations_waiting_max) + 1;
+        let index_bytes = (young / (generations + 2)).max(INDEX_BYTES_MIN);
+        let generation = GenerationLimits {
+            bytes: options.generation_bytes.min(index_bytes * INDEX_PART),
+            index_bytes,
+            sorting_bytes: 2 * index_bytes,
+        };
+        let segment_bytes = match generation.bytes < options.generation_bytes {
+            true => options.segment_bytes.min(generation.bytes / 2 / 4096 * 4096),
+            false => options.segment_bytes,
+        };
+        let pages = memory - memory / 16 * 3 - entries - writing - young;
+        Shares { entries, pages, writing, generation, segment_bytes }
+    }
+}
+
+impl GenerationLimits {
+    /// Whether a generation with such an index, and records of such numbers, is to be closed.
+    pub(crate) fn are_reached(&self, index_bytes: u64, first: Sequence, last: Sequence) -> bool {
+        let records = (last.0 + 1).saturating_sub(first.0);
+        index_bytes >= self.index_bytes || records * SORTING_BYTES >= self.sorting_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(options: KvdbOptions) -> Shares {
+        let shares = Shares::of(&options);
+        let GenerationLimits { index_bytes, sorting_bytes, .. } = shares.generation;
+        let generations = u64::from(options.generations_waiting_max) + 1;
+        let young = generations * index_bytes + sorting_bytes;
+        let sum = shares.entries + shares.pages + shares.writing + young;
+        assert!(sum <= options.memory_bytes / 16 * 13 + 64, "{shares:?} of {options:?}");
+        shares
+    }
+
+    #[test]
+    fn shares_leave_three_sixteenths_of_the_memory() {
+        let usual = KvdbOptions::default();
+        for memory_bytes in [8 << 20, 32 << 20, 64 << 20, 1 << 30] {
+            for generations_waiting_max in [1, 4] {
+                check(KvdbOptions { memory_bytes, generations_waiting_max, ..usual });
+            }
+            check(KvdbOptions { memory_bytes, entry_cache_bytes: 0, ..usual });
+        }
+    }
+
+    #[test]
+    fn with_the_usual_memory_generations_are_as_large_as_asked_for() {
+        let shares = check(KvdbOptions::default());
+        assert_eq!(shares.generation.bytes, KvdbOptions::default().generation_bytes);
+        assert!(shares.pages >= 64 << 20, "{shares:?}");
+    }
+}
