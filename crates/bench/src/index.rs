@@ -19,7 +19,7 @@ use std::sync::Arc;
 use entresol_base::ByteSize;
 pub use entresol_index::Probing;
 use entresol_index::{Pool, PoolOptions, Statistics};
-use entresol_media::{Direct, MediumSpec, ModelName};
+use entresol_media::{Direct, MediumSpec, ModelName, machine};
 use serde::Serialize;
 
 use crate::error::BenchError;
@@ -262,19 +262,49 @@ fn check(options: &IndexOptions) -> Result<(), BenchError> {
         format!("--keys, and --operations for each workload, must come to {} at most", Keys::MOST)
     } else if options.operations < options.threads as u64 {
         format!("--operations must be at least --threads ({})", options.threads)
-    } else {
-        let deleted = options.workloads.iter().filter(|it| **it == Workload::Delete).count() as u64;
-        let needed = deleted * options.operations;
-        if needed <= options.keys {
-            return Ok(());
-        }
+    } else if region_bytes(options) > machine::memory_bytes() {
         format!(
-            "{needed} keys are to be removed, but {} are loaded: give more --keys or fewer \
-             --operations",
-            options.keys
+            "{} keys and what {} workloads may add need about {}, and this machine has {}: give \
+             fewer --keys or --operations",
+            options.keys,
+            options.workloads.len(),
+            ByteSize(region_bytes(options)),
+            ByteSize(machine::memory_bytes())
         )
+    } else if options.probing == Probing::Parallel && options.cache_entries() == 0 {
+        "--probing is of the cache before an index: give a --cache-fraction".to_owned()
+    } else {
+        match keys_run_out(options) {
+            None => return Ok(()),
+            Some(problem) => problem,
+        }
     };
     Err(BenchError::Usage(problem))
+}
+
+/// Why a workload would have no keys left to look for or to remove, if that comes to pass.
+fn keys_run_out(options: &IndexOptions) -> Option<String> {
+    let (mut left, threads) = (options.keys, options.threads as u64);
+    for &workload in &options.workloads {
+        let needed = match workload {
+            Workload::Delete => options.operations,
+            Workload::Insert | Workload::Absent => 0,
+            _ => threads,
+        };
+        if left < needed {
+            return Some(format!(
+                "{workload} needs {needed} keys, and {left} are left then, of {} that are loaded: \
+                 give more --keys, fewer --operations or another order of workloads",
+                options.keys
+            ));
+        }
+        match workload {
+            Workload::Insert => left += options.operations,
+            Workload::Delete => left -= options.operations,
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Opens every index once, empty: what cannot be had is refused before anything is measured.
@@ -283,7 +313,8 @@ fn check_indexes(options: &IndexOptions) -> Result<(), BenchError> {
         let region = Direct::anonymous(ByteSize::mib(8).0, false);
         let region = Arc::new(region.map_err(|error| BenchError::Failed(error.to_string()))?);
         let pool = Pool::create(region, PoolOptions::default()).map_err(failed)?;
-        index.open(&Arc::new(pool), options.node_bytes)?;
+        let opened = index.open(&Arc::new(pool), options.node_bytes);
+        opened.map_err(|error| BenchError::Usage(format!("{index}: {error}")))?;
     }
     Ok(())
 }

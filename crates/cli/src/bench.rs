@@ -155,7 +155,7 @@ struct IndexArguments {
     /// [default: insert, read, update, scan, delete].
     #[arg(long, value_name = "NAME")]
     workload: Vec<Workload>,
-    /// Bytes of a node; the index's own choice unless given.
+    /// Bytes of a node of ods, fast-fair or sv-tree; the index's own choice unless given.
     #[arg(long, value_name = "SIZE")]
     node_bytes: Option<ByteSize>,
     /// What it lies on: dram, pmem:PATH, pmem:PATH,assume-dax, or model:NAME in virtual time.
@@ -164,7 +164,8 @@ struct IndexArguments {
     /// Threads that work at once.
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
-    /// Put a cache in DRAM before it, for this share of the loaded keys.
+    /// Put a cache in DRAM before it, for this share of the loaded keys. It is empty to begin with:
+    /// give many operations, or a read before the one that counts.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     cache_fraction: f64,
     /// Whether the index is searched while that cache is probed: auto (while most look-ups miss),

@@ -46,6 +46,8 @@ impl Output {
             result,
         };
         let json = serde_json::to_string_pretty(&labelled).context("the result as JSON")?;
+        let printed = self.print(&json, tables);
+        // What took long to measure is not lost because one of the two has no room.
         if let Some(folder) = &self.report {
             let mut page = page();
             page.note(&format!("entresol {} on {}", labelled.version, labelled.machine));
@@ -53,10 +55,13 @@ impl Output {
             page.raw(&json);
             save(&page, folder, name)?;
         }
+        printed
+    }
+
+    fn print(&self, json: &str, tables: &[Table]) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         if self.json {
-            writeln!(out, "{json}").context("standard output")?;
-            return Ok(());
+            return writeln!(out, "{json}").context("standard output");
         }
         for (position, table) in tables.iter().enumerate() {
             let gap = if position > 0 { "\n" } else { "" };

@@ -51,14 +51,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let settings = Settings { seed: arguments.seed, full_scale: arguments.full_scale };
     let results = reproduce(&chosen, &settings, &progress);
     progress.finish();
-    if let Some(folder) = &arguments.output.report {
-        save(&results.page(), folder, "reproduce")?;
-    }
     if arguments.output.json {
         let json = serde_json::to_string_pretty(&results).context("the results as JSON")?;
         writeln!(out, "{json}").context("standard output")?;
     } else {
         write!(out, "{}", results.text()).context("standard output")?;
+    }
+    if let Some(folder) = &arguments.output.report {
+        save(&results.page(), folder, "reproduce")?;
     }
     let failed = results.failed();
     if failed.is_empty() {

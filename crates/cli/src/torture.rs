@@ -113,7 +113,8 @@ struct Index {
     histories: Histories,
     #[command(flatten)]
     domains: Domains,
-    /// Only this index; may be given more than once. Each has a history of each seed.
+    /// Only this index; may be given more than once. Each has a history of each seed, under both
+    /// models.
     #[arg(long, value_name = "NAME")]
     index: Vec<IndexName>,
 }
@@ -283,6 +284,10 @@ fn known_places(path: &Path) -> anyhow::Result<BTreeSet<String>> {
         return Ok(text.lines().map(str::to_owned).filter(|line| !line.is_empty()).collect());
     }
     let run: serde_json::Value = serde_json::from_str(&text).with_context(name)?;
-    let places = run["places"].as_array().into_iter().flatten();
+    let Some(places) = run["places"].as_array() else {
+        let text = format!("{} is no JSON of a torture run: it has no \"places\"", name());
+        return Err(BenchError::Usage(text).into());
+    };
+    let places = places.iter();
     Ok(places.filter_map(|place| place["place"].as_str()).map(str::to_owned).collect())
 }

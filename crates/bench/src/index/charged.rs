@@ -24,23 +24,26 @@ pub(crate) struct DramLines {
     pub(crate) change: u64,
     /// Finding where a range begins.
     pub(crate) range: u64,
+    /// How many records of a range lie in one line; 0 if they lie on the medium.
+    pub(crate) records_a_line: u64,
 }
 
 impl DramLines {
     /// Those of an index by itself: two lines a probe of a hash table, two for each level of a tree
     /// that no cache holds (three of them), one for each step down and along a skip list's towers
-    /// that no cache holds (sixteen).
+    /// that no cache holds (sixteen). Records of a range lie side by side, 16 bytes each, or in
+    /// nodes of their own.
     pub(crate) fn of(name: IndexName) -> DramLines {
-        let same = |lines| DramLines { get: lines, change: lines, range: lines };
+        let same = |lines| DramLines { get: lines, change: lines, range: lines, records_a_line: 0 };
         match name {
             IndexName::FastFair | IndexName::Ods | IndexName::WbTree => same(0),
             IndexName::SvTree | IndexName::FpTree => same(6),
             IndexName::SkipList => same(16),
             // What changes the tree in DRAM does so behind the writer's back.
-            IndexName::HybridIndex => DramLines { get: 0, change: 1, range: 6 },
-            IndexName::HybridIndexPlus => DramLines { get: 2, change: 2, range: 0 },
-            IndexName::BTreeMap => same(6),
-            IndexName::SkipMap => same(24),
+            IndexName::HybridIndex => DramLines { get: 0, change: 1, range: 6, records_a_line: 4 },
+            IndexName::HybridIndexPlus => DramLines { get: 2, change: 2, ..DramLines::default() },
+            IndexName::BTreeMap => DramLines { records_a_line: 4, ..same(6) },
+            IndexName::SkipMap => DramLines { records_a_line: 1, ..same(24) },
         }
     }
 }
@@ -105,7 +108,15 @@ impl Index for Charged {
         visit: &mut dyn FnMut(&u64, u64) -> Flow,
     ) -> Result<(), IndexError> {
         self.spend(self.lines.range);
-        self.index.range(from, direction, visit)
+        let mut shown = 0;
+        let ranged = self.index.range(from, direction, &mut |key, value| {
+            shown += 1;
+            visit(key, value)
+        });
+        if self.lines.records_a_line > 0 {
+            self.spend(u64::div_ceil(shown, self.lines.records_a_line));
+        }
+        ranged
     }
 
     fn statistics(&self) -> Result<Statistics, IndexError> {

@@ -53,11 +53,6 @@ pub(super) fn run(
         {
             first_answers.push(first_answer_ns(options, name, &region, worker)?);
         }
-        drop(region);
-        if let Some(place) = place {
-            files::remove(&place.path)
-                .map_err(|source| BenchError::File { path: place.path.clone(), source })?;
-        }
     }
     let workloads = results(options, rounds);
     let first_answer_ns = (!first_answers.is_empty()).then(|| Spread::of(&first_answers));
@@ -97,7 +92,11 @@ fn region(options: &IndexOptions, place: Option<&Place>) -> Result<Arc<Direct>, 
         pmem: Some(PmemMode { assume_dax: place.assume_dax }),
         ..RegionOptions::default()
     };
-    Ok(Arc::new(Direct::open(&place.path, &options).map_err(had)?))
+    let region = Direct::open(&place.path, &options).map_err(had)?;
+    // It lives on without a name: nothing is left over, however this process ends.
+    files::remove(&place.path)
+        .map_err(|source| BenchError::File { path: place.path.clone(), source })?;
+    Ok(Arc::new(region))
 }
 
 /// Lets every worker do its share of the operations in a thread of its own.

@@ -128,9 +128,9 @@ impl IndexResults {
     pub fn page(&self) -> Page {
         let mut page = Page::new("Indexes");
         page.note(&self.title());
-        let mut workloads: Vec<_> =
-            self.indexes.iter().flat_map(|index| &index.workloads).map(|it| it.workload).collect();
-        workloads.dedup();
+        // All indexes have the same ones.
+        let first = self.indexes.first();
+        let workloads = first.into_iter().flat_map(|index| &index.workloads).map(|it| it.workload);
         for workload in workloads {
             let of_indexes = self.indexes.iter().filter_map(|index| {
                 let found = index.workloads.iter().find(|found| found.workload == workload)?;

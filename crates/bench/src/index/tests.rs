@@ -51,7 +51,14 @@ fn what_cannot_be_measured_is_refused() {
     let odd = IndexOptions { node_bytes: Some(100), indexes, ..options() };
     refused(odd, "a multiple of 64 from 128 to 512");
     let workloads = vec![Workload::Delete];
-    refused(IndexOptions { operations: 4_000, workloads, ..options() }, "are to be removed");
+    refused(IndexOptions { operations: 4_000, workloads, ..options() }, "delete needs 4000 keys");
+    let workloads = vec![Workload::Delete, Workload::Read];
+    let gone = IndexOptions { operations: 3_000, workloads: workloads.clone(), ..options() };
+    refused(gone, "read needs 1 keys, and 0 are left then");
+    let crowd = IndexOptions { operations: 2_998, threads: 3, workloads, ..options() };
+    refused(crowd, "read needs 3 keys, and 2 are left then");
+    refused(IndexOptions { keys: 1 << 40, ..options() }, "and this machine has");
+    refused(IndexOptions { probing: Probing::Parallel, ..options() }, "--cache-fraction");
     let medium = MediumSpec::Model(ModelName::Qlc5210);
     refused(IndexOptions { medium, ..options() }, "an index lies in memory");
 }

@@ -10,6 +10,8 @@ const BOUND_GRACE: f64 = 0.05;
 const CELL_NEAR: f64 = 0.10;
 /// No cell may be farther away than this.
 const CELL_FAR: f64 = 0.25;
+/// How the terms of a check begin that never fails.
+const REPORTED: &str = "reported only";
 /// The share of a table's cells that must be near.
 const CELLS_NEAR_SHARE: f64 = 0.9;
 
@@ -178,6 +180,22 @@ impl Check {
         }
     }
 
+    /// Whether it is a number beside the paper's, and nothing that could fail.
+    #[must_use]
+    pub fn is_report(&self) -> bool {
+        self.tolerance.starts_with(REPORTED)
+    }
+
+    /// How it came out, in a word of four letters or more.
+    #[must_use]
+    pub fn verdict(&self) -> &'static str {
+        match self.pass {
+            _ if self.is_report() => "report",
+            true => "pass",
+            false => "FAIL",
+        }
+    }
+
     /// A number beside the paper's that never fails, and why it does not.
     #[must_use]
     pub fn report(
@@ -192,7 +210,7 @@ impl Check {
             paper: paper.map(Figure::Number),
             ours: ours.into(),
             unit,
-            tolerance: format!("reported only: {reason}"),
+            tolerance: format!("{REPORTED}: {reason}"),
             given: None,
             pass: true,
         }

@@ -60,11 +60,11 @@ impl Reproduction {
     }
 
     fn table(&self) -> Table {
-        let columns = ["      what", "paper", "ours", "unit", "ratio", "tolerance"];
+        let columns = ["        what", "paper", "ours", "unit", "ratio", "tolerance"];
         let mut table = Table::new(&format!("{}: {}", self.name, self.source), &columns);
         for check in &self.checks {
             table.row(vec![
-                format!("{}  {}", if check.pass { "pass" } else { "FAIL" }, check.what),
+                format!("{:<6}  {}", check.verdict(), check.what),
                 check.paper.as_ref().map_or("-".to_owned(), Figure::text),
                 check.ours.text(),
                 check.unit.to_owned(),
@@ -121,16 +121,20 @@ impl Reproductions {
             }
             text.push('\n');
         }
-        let checks: usize = self.reproductions.iter().map(|one| one.checks.len()).sum();
+        let all = || self.reproductions.iter().flat_map(|one| &one.checks);
+        let reports = all().filter(|check| check.is_report()).count();
+        let checks = all().count() - reports;
         let passed = self.reproductions.len() - self.failed().len();
-        let all = self.reproductions.iter().flat_map(|one| &one.checks);
-        let given = match all.filter(|check| check.given.is_some()).count() {
+        let some = |count: usize, what: &str| match count {
             0 => String::new(),
-            given => format!(", {given} of them restate a number that a model was given"),
+            count => format!(", {count} {what}"),
         };
+        let given = all().filter(|check| check.given.is_some()).count();
+        let given = some(given, "of them restate a number that a model was given");
+        let reports = some(reports, "more numbers are reported only");
         text.push_str(&format!(
-            "{passed} of {} tables and figures pass, {checks} checks in all{given}; virtual time \
-             unless said\n",
+            "{passed} of {} tables and figures pass, {checks} checks in all{given}{reports}; \
+             virtual time unless said\n",
             self.reproductions.len(),
         ));
         text

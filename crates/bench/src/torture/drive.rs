@@ -22,6 +22,9 @@ pub(super) trait Tried {
     /// What a history consists of.
     type Op: Clone + fmt::Display;
 
+    /// What is tried, under which model.
+    fn name(&self) -> String;
+
     /// The history.
     fn history(&self) -> Vec<Self::Op>;
 
@@ -130,7 +133,7 @@ pub(super) fn drive<T: Tried>(
 fn try_one<T: Tried>(trial: &T, outcome: &mut Outcome) -> Result<Option<FailureFound>, BenchError> {
     let history = trial.history();
     let Ran { report, wrong } = trial.run(&history)?;
-    outcome.add(&report);
+    outcome.add(trial.name(), &report);
     let Some(what) = wrong else { return Ok(None) };
     let fails = |ops: &[T::Op]| trial.run(ops).ok()?.wrong;
     let limits = ShrinkLimits { runs_max: SHRINK_RUNS_MAX };

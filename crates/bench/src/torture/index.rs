@@ -40,7 +40,14 @@ pub fn torture(settings: &Settings, progress: &Progress) -> Result<Outcome, Benc
         return Err(BenchError::Usage(problem));
     }
     let outcome = Outcome { subject: "index", ..Outcome::default() };
-    drive(outcome, &settings.plan, |number| trials(settings, number), progress)
+    let mut outcome = drive(outcome, &settings.plan, |number| trial(settings, number), progress)?;
+    // A history that failed, or so many as were asked for, leave nothing out for want of time.
+    if outcome.failure.is_none() && settings.plan.histories.is_none() {
+        let of = settings.indexes.len() as u64 * settings.plan.domains().count() as u64;
+        let names = (outcome.histories..of).flat_map(|number| trial(settings, number));
+        outcome.subjects_missing = names.map(|trial| trial.name()).collect();
+    }
+    Ok(outcome)
 }
 
 /// One history of one index.
@@ -49,24 +56,35 @@ struct Trial {
     options: TrialOptions,
 }
 
-/// Each index in turn has its history of each seed, once with volatile and once with durable
-/// caches.
-fn trials(settings: &Settings, number: u64) -> Vec<Trial> {
+/// Each index in turn has its history of each seed, all of them first with volatile, then with
+/// durable caches.
+fn trial(settings: &Settings, number: u64) -> Vec<Trial> {
     let Settings { plan, indexes } = settings;
-    let of = indexes.len().max(1) as u64;
+    let (of, domains) = (indexes.len().max(1) as u64, plan.domains().count() as u64);
+    let domain = plan.domains().nth((number / of % domains) as usize);
     let Some(&index) = indexes.get((number % of) as usize) else { return Vec::new() };
-    let seed = plan.seed.wrapping_add(number / of);
     let trial = |caches_survive| {
+        let seed = plan.seed.wrapping_add(number / of / domains);
         let mut options = TrialOptions { caches_survive, ..TrialOptions::seeded(seed) };
         options.explore.nested.one_in = plan.nested_one_in;
         options.in_world = index.has_threads();
         Trial { index, options }
     };
-    plan.domains().map(trial).collect()
+    domain.map(trial).into_iter().collect()
+}
+
+impl Trial {
+    fn domain(&self) -> &'static str {
+        if self.options.caches_survive { "caches" } else { "memory" }
+    }
 }
 
 impl Tried for Trial {
     type Op = Op;
+
+    fn name(&self) -> String {
+        format!("{}, {}", self.index, self.domain())
+    }
 
     fn history(&self) -> Vec<Op> {
         trial::history(&self.options)
@@ -84,12 +102,12 @@ impl Tried for Trial {
     }
 
     fn command(&self) -> String {
-        let TrialOptions { seed, caches_survive, explore, .. } = &self.options;
-        let domain = if *caches_survive { "caches" } else { "memory" };
+        let TrialOptions { seed, explore, .. } = &self.options;
         format!(
-            "entresol torture index --seed {seed} --histories 1 --index {} --domain {domain} \
-             --nested {}",
-            self.index, explore.nested.one_in
+            "entresol torture index --seed {seed} --histories 1 --index {} --domain {} --nested {}",
+            self.index,
+            self.domain(),
+            explore.nested.one_in
         )
     }
 }
@@ -150,6 +168,18 @@ mod tests {
         let outcome = torture(&settings, &Progress::hidden()).expect("histories");
         assert!(outcome.pass, "{outcome}");
         assert!(outcome.images > 1_000 * IndexName::PERSISTENT.len() as u64, "{outcome}");
+        assert_eq!(outcome.subjects.len(), 2 * IndexName::PERSISTENT.len(), "{outcome}");
+    }
+
+    #[test]
+    fn what_there_was_no_time_for_is_named() {
+        let time = Some(std::time::Duration::from_millis(1));
+        let indexes = vec![IndexName::SkipList, IndexName::SvTree];
+        let settings = Settings { plan: Plan { time, ..Plan::default() }, indexes };
+        let outcome = torture(&settings, &Progress::hidden()).expect("a history");
+        let missing = ["sv-tree, memory", "skip-list, caches", "sv-tree, caches"];
+        assert_eq!(outcome.subjects_missing, missing, "{outcome}");
+        assert!(outcome.to_string().contains("not tried, time was up: sv-tree, memory"));
     }
 
     #[test]

@@ -49,6 +49,11 @@ fn trials(settings: &Settings, number: u64) -> Vec<Trial> {
 impl Tried for Trial {
     type Op = Op;
 
+    fn name(&self) -> String {
+        let domain = if self.caches_survive { "caches" } else { "memory" };
+        format!("{}, {domain}", self.structure)
+    }
+
     fn history(&self) -> Vec<Op> {
         Trial::history(self, HISTORY_LEN)
     }

@@ -23,6 +23,10 @@ pub struct Outcome {
     pub images: u64,
     /// Images of crashes in recovery.
     pub images_nested: u64,
+    /// What was tried how often, in the order in which it was first.
+    pub subjects: Vec<SubjectSeen>,
+    /// What time was up for before it was tried.
+    pub subjects_missing: Vec<String>,
     /// Wall time.
     pub elapsed_s: f64,
     /// The processor's time.
@@ -41,6 +45,17 @@ pub struct Outcome {
     pub planted: bool,
     #[serde(skip)]
     pub(super) counts: Places,
+}
+
+/// One of several things that are tried in turn.
+#[derive(Debug, Clone, Serialize)]
+pub struct SubjectSeen {
+    /// What, and what keeps its contents when the power fails.
+    pub name: String,
+    /// Histories run.
+    pub histories: u64,
+    /// Images opened and checked.
+    pub images: u64,
 }
 
 /// A place in the source at which crashes were tried.
@@ -70,8 +85,15 @@ pub struct FailureFound {
 }
 
 impl Outcome {
-    pub(super) fn add(&mut self, report: &Report) {
+    pub(super) fn add(&mut self, name: String, report: &Report) {
         self.histories += 1;
+        let known = self.subjects.iter().position(|subject| subject.name == name);
+        let place = known.unwrap_or_else(|| {
+            self.subjects.push(SubjectSeen { name, histories: 0, images: 0 });
+            self.subjects.len() - 1
+        });
+        self.subjects[place].histories += 1;
+        self.subjects[place].images += report.images;
         self.points += report.points;
         self.points_exhaustive += report.points_exhaustive;
         self.images += report.images;
@@ -115,6 +137,14 @@ impl fmt::Display for Outcome {
         writeln!(f, "{:<28} {:>14}", "images", self.images)?;
         writeln!(f, "{:<28} {:>14}", "  of crashes in recovery", self.images_nested)?;
         writeln!(f, "{:<28} {:>14.0}", "images in a second of CPU", self.images_s)?;
+        writeln!(f, "\n{:>10} {:>10} {:>12}  tried", "histories", "", "images")?;
+        for SubjectSeen { name, histories, images } in &self.subjects {
+            writeln!(f, "{histories:>10} {:>10} {images:>12}  {name}", "")?;
+        }
+        if !self.subjects_missing.is_empty() {
+            let missing = self.subjects_missing.join(", ");
+            writeln!(f, "not tried, time was up: {missing}; give more --seconds")?;
+        }
         writeln!(f, "\n{:>10} {:>10} {:>12}  place", "reached", "empty", "images")?;
         for PlaceSeen { place, reached, empty, images } in &self.places {
             writeln!(f, "{reached:>10} {empty:>10} {images:>12}  {place}")?;

@@ -50,6 +50,13 @@ struct History {
 impl Tried for History {
     type Op = Op;
 
+    fn name(&self) -> String {
+        match self.harm {
+            Harm::Crashes => "the store, crashes".to_owned(),
+            Harm::Damage => "the store, damage to its files".to_owned(),
+        }
+    }
+
     fn history(&self) -> Vec<Op> {
         self.trial.history(LEN)
     }

@@ -91,6 +91,7 @@ impl Hybrid {
                     get: table.get,
                     change: table.change + tree.change,
                     range: tree.range,
+                    records_a_line: tree.records_a_line,
                 };
                 (Arc::new(index) as AnyIndex, lines)
             }

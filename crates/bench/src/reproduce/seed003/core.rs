@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use entresol_base::rng::Rng;
 use entresol_index::published::{PublishedFastFair, PublishedOds};
-use entresol_index::{IndexError, Persistent, Pool, PoolOptions, Statistics};
+use entresol_index::{IndexError, Ods, OdsOptions, Persistent, Pool, PoolOptions, Statistics};
 use entresol_media::{Observed, Region};
 
 use super::emulated::{Counted, Counts, Emulated};
@@ -17,6 +17,8 @@ pub(super) enum Tree {
     FastFair,
     /// With this part of its keys, in per cent, loaded more and removed again before.
     Ods(u64),
+    /// The same without a threshold: a node without holes at its end is split, however empty it is.
+    Splitting(u64),
     Wb,
 }
 
@@ -48,6 +50,7 @@ impl Tree {
             Tree::Ods(0) => "ODS",
             Tree::Ods(10) => "ODS0.1",
             Tree::Ods(_) => "ODS0.2",
+            Tree::Splitting(_) => "ODS that always splits",
             Tree::Wb => "wB+-tree",
         }
     }
@@ -61,6 +64,11 @@ impl Tree {
             }
             (Tree::Ods(_), Form::Published) => {
                 let opened = PublishedOds::open(pool, 0, &()).map_err(said)?;
+                return Ok(Arc::new(opened));
+            }
+            (Tree::Splitting(_), _) => {
+                let options = OdsOptions { split_from: 0.0, ..OdsOptions::default() };
+                let opened = Ods::<R>::open(pool, 0, &options).map_err(said)?;
                 return Ok(Arc::new(opened));
             }
             (Tree::FastFair, Form::CrashSafe) => IndexName::FastFair,

@@ -37,7 +37,10 @@ pub(super) fn single(
     let (mut inserts, mut finds, mut deletes) = (vec![], vec![], vec![]);
     let (mut nodes, mut given_back) = (0.0, 0.0);
     for seed in 0..seeds {
-        let extra = if let Tree::Ods(percent) = tree { KEYS * percent / 100 } else { 0 };
+        let extra = match tree {
+            Tree::Ods(percent) | Tree::Splitting(percent) => KEYS * percent / 100,
+            Tree::FastFair | Tree::Wb => 0,
+        };
         let seed = settings.seed.wrapping_mul(SEEDS).wrapping_add(seed);
         let mut run = Run::warmed((tree, form), (KEYS, extra), counted, seed)?;
         inserts.push(run.counted(Workload::Insert, KEYS)?);
@@ -71,9 +74,10 @@ pub(super) fn table2(settings: &Settings) -> Outcome {
         let of = |seeds| move |subject| single(subject, Counted::Flushes, seeds, settings);
         let published = all(Form::Published, of(SEEDS_FEW))?;
         let ours = all(Form::CrashSafe, of(SEEDS))?;
-        Ok((published, ours, of(SEEDS)((Tree::Wb, Form::CrashSafe))?))
+        let safe = |tree| of(SEEDS)((tree, Form::CrashSafe));
+        Ok((published, ours, safe(Tree::Wb)?, safe(Tree::Splitting(20))?))
     };
-    let (published, ours, wb) = match runs() {
+    let (published, ours, wb, splitting) = match runs() {
         Ok(runs) => runs,
         Err(what) => return Outcome::failed(what),
     };
@@ -85,6 +89,11 @@ pub(super) fn table2(settings: &Settings) -> Outcome {
         let what = "FAST&FAIR as published: lines flushed by deletes";
         let ours = fast_fair.deletes.lines_flushed;
         checks.push(Check::about(what, "", 158_347.0, ours, 3));
+    }
+    if let Some(sparse) = ours.last() {
+        let what = "ODS0.2 crash-safe: fewer nodes by the threshold of 0.7";
+        let saved = fewer(sparse.nodes, splitting.nodes);
+        checks.push(Check::within(what, "%", 0.0..=0.3, saved));
     }
     checks.extend(deletes(&ours));
     for (what, paper, counts) in
