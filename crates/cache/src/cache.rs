@@ -248,6 +248,15 @@ pub struct Cache {
 }
 
 impl Cache {
+    /// Whether a cache can have these sizes, without opening anything.
+    ///
+    /// # Errors
+    /// When a quota is too small for its segments or larger than what there is, or a value larger
+    /// than a segment.
+    pub fn check(config: &Config) -> Result<(), OpenError> {
+        Plan::make(config).map(drop)
+    }
+
     /// Makes a cache, or brings back what its restart directory holds.
     ///
     /// # Errors

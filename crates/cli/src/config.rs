@@ -25,7 +25,8 @@ enum Command {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let Command::Check { file } = &arguments.command;
     let text = read_file(file)?;
-    let settings = entresol_server::config::parse(&file.to_string_lossy(), &text, &machine())?;
+    let name = file.to_string_lossy();
+    let settings = entresol_server::config::parse_with(&name, &text, &machine(), |_| {})?;
     let tenants = settings.tenants.len();
     let several = if tenants == 1 { "" } else { "s" };
     let policy = settings.sharing.policy.name();

@@ -48,20 +48,21 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    let view = fetch(arguments.server)?;
     let live = !arguments.json && !arguments.once && out.is_terminal();
     if !live {
-        return print_each(arguments, &mut out, view);
+        return print_each(arguments, &mut out);
     }
     leave_on_signals()?;
     write!(out, "{ENTER}").context("standard output")?;
-    let shown = show_each(arguments, &mut out, view);
+    let shown = show_each(arguments, &mut out);
     write!(out, "{LEAVE}").context("standard output")?;
     shown
 }
 
-/// One text for each look, for pipes and scripts.
-fn print_each(arguments: &Arguments, out: &mut impl Write, mut view: View) -> anyhow::Result<()> {
+/// One text for each look, for pipes and scripts. Where nobody has answered yet there is nothing to
+/// look at; a server that is restarted later comes back.
+fn print_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut view = fetch(arguments.server)?;
     loop {
         let printed = if arguments.json {
             let json = serde_json::to_string(&view).context("the view as JSON")?;
@@ -73,14 +74,21 @@ fn print_each(arguments: &Arguments, out: &mut impl Write, mut view: View) -> an
         if arguments.once {
             return Ok(());
         }
-        std::thread::sleep(arguments.interval);
-        view = fetch(arguments.server)?;
+        view = loop {
+            std::thread::sleep(arguments.interval);
+            match fetch(arguments.server) {
+                Ok(view) => break view,
+                Err(error) => {
+                    let _ = writeln!(io::stderr(), "entresol: {error:#}; asking again");
+                }
+            }
+        };
     }
 }
 
-fn show_each(arguments: &Arguments, out: &mut impl Write, view: View) -> anyhow::Result<()> {
-    let mut looked = Ok(view);
+fn show_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
     loop {
+        let looked = fetch(arguments.server);
         let rows = usize::from(rows());
         let text = match &looked {
             Ok(view) => {
@@ -99,7 +107,6 @@ fn show_each(arguments: &Arguments, out: &mut impl Write, view: View) -> anyhow:
         screen.push_str(CLEAR_BELOW);
         out.write_all(screen.as_bytes()).and_then(|()| out.flush()).context("standard output")?;
         std::thread::sleep(arguments.interval);
-        looked = fetch(arguments.server);
     }
 }
 
@@ -225,6 +232,7 @@ mod tests {
             policy: "qos".to_owned(),
             is_trying: true,
             media: vec!["dram".to_owned()],
+            groups: Vec::new(),
             tenants: vec![
                 TenantRow {
                     name: "sessions".to_owned(),

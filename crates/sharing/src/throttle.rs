@@ -11,6 +11,9 @@ use crate::tenant::{MediumId, TenantId};
 /// The unit of the paper's delays.
 pub const DELAY_UNIT: Duration = Duration::from_nanos(10);
 
+/// A share is written with so many digits behind the point at most.
+const SHARE_DIGITS_MAX: usize = 6;
+
 /// How a tenant is slowed on a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Throttle {
@@ -86,7 +89,15 @@ impl fmt::Display for Throttle {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Throttle::Free => write!(out, "free"),
-            Throttle::Share(share) => write!(out, "{:.1}%", share * 100.0),
+            Throttle::Share(share) => {
+                // Two digits that count: a thousandth of a percent is not nothing.
+                let percent = share * 100.0;
+                let (mut digits, mut scaled) = (1, percent);
+                while scaled < 1.0 && digits < SHARE_DIGITS_MAX {
+                    (digits, scaled) = (digits + 1, scaled * 10.0);
+                }
+                write!(out, "{percent:.digits$}%")
+            }
             Throttle::Delay(units) => write!(out, "{} ns before each access", units * 10),
             Throttle::Stopped => write!(out, "stopped"),
         }
@@ -177,6 +188,16 @@ mod tests {
         assert_eq!(Throttle::Stopped.limit(), Limit::Stopped);
         assert_eq!(Throttle::Delay(7).limit(), Limit::Unlimited);
         assert_eq!(Throttle::Delay(7).delay(), Duration::from_nanos(70));
+    }
+
+    #[test]
+    fn a_small_share_is_not_shown_as_none() {
+        let check = |share, text: &str| assert_eq!(Throttle::Share(share).to_string(), text);
+        check(0.125, "12.5%");
+        check(0.01, "1.0%");
+        check(0.002, "0.20%");
+        check(0.00001, "0.0010%");
+        check(1e-12, "0.000000%");
     }
 
     #[test]

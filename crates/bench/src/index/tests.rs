@@ -57,7 +57,7 @@ fn what_cannot_be_measured_is_refused() {
     refused(gone, "read needs 1 keys, and 0 are left then");
     let crowd = IndexOptions { operations: 2_998, threads: 3, workloads, ..options() };
     refused(crowd, "read needs 3 keys, and 2 are left then");
-    refused(IndexOptions { keys: 1 << 40, ..options() }, "and this machine has");
+    refused(IndexOptions { keys: 1 << 36, ..options() }, "and this machine has");
     refused(IndexOptions { probing: Probing::Parallel, ..options() }, "--cache-fraction");
     let medium = MediumSpec::Model(ModelName::Qlc5210);
     refused(IndexOptions { medium, ..options() }, "an index lies in memory");

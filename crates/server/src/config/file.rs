@@ -286,8 +286,9 @@ pub(super) fn read(origin: &Origin) -> Result<RawConfig, ConfigError> {
         return Ok(RawConfig::default());
     };
     let grammar = |error: toml::de::Error| {
-        let place = origin.place("", &error.span().unwrap_or_default());
-        ConfigError { problems: vec![Problem { place, message: error.message().to_owned() }] }
+        let span = error.span().unwrap_or_default();
+        let message = explained(text, span.start, error.message());
+        ConfigError { problems: vec![Problem { place: origin.place("", &span), message }] }
     };
     let document = toml::de::DeTable::parse(text).map_err(grammar)?;
     let unknown = locate::unknown_keys(document.get_ref(), origin);
@@ -295,4 +296,29 @@ pub(super) fn read(origin: &Origin) -> Result<RawConfig, ConfigError> {
         return Err(ConfigError { problems: unknown });
     }
     toml::from_str(text).map_err(grammar)
+}
+
+/// What the reader of the grammar says, with the key that it is about and the fix.
+fn explained(text: &str, position: usize, message: &str) -> String {
+    let message = message.trim_end();
+    let begin = text.get(..position).and_then(|before| before.rfind('\n')).map_or(0, |end| end + 1);
+    let line = text.get(begin..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+    let key = line.split_once('=').map_or(line, |(key, _)| key).trim();
+    let fix = match message {
+        _ if message.contains("duplicate key") => "it is there twice; remove one",
+        _ if message.contains("expected a string") => {
+            "write it in quotes, with its unit: \"10%\", \"10ms\""
+        }
+        _ if message.contains("untagged enum SizeText") => {
+            return format!(
+                "{key} is no size; write whole bytes (1048576), or a size in quotes (\"1MiB\")"
+            );
+        }
+        _ if message.contains("expected f64") || message.contains("expected i64") => {
+            "write a number, without quotes"
+        }
+        _ if message.contains("expected a boolean") => "write true or false, without quotes",
+        _ => return message.to_owned(),
+    };
+    format!("{key}: {message}; {fix}")
 }

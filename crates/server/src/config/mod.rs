@@ -8,6 +8,7 @@ mod check;
 mod file;
 mod locate;
 mod parameters;
+mod places;
 mod settings;
 mod sharing;
 
@@ -79,7 +80,7 @@ pub fn from_flags(raw: &RawConfig, machine: &Machine) -> Result<Settings, Config
 }
 
 /// Reads the text of a configuration file, lets `override_with` put flags over it, and checks the
-/// result.
+/// result, also against the files that it names on this machine.
 ///
 /// # Errors
 /// Everything that is wrong with it.
@@ -92,7 +93,9 @@ pub fn parse_with(
     let origin = Origin::file(name, text);
     let mut raw = file::read(&origin)?;
     override_with(&mut raw);
-    check::check(&raw, &origin, machine)
+    let settings = check::check(&raw, &origin, machine)?;
+    places::check(&raw, &settings, &origin)?;
+    Ok(settings)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use toml::Spanned;
 
 use super::RawParameters;
 use super::check::{Checker, span_of};
-use super::sharing::{one_of, parse_percent, parse_percentile};
+use super::sharing::{has_unit, one_of, parse_percent, parse_percentile};
 
 const COUNT_MAX: i64 = 1_000_000_000;
 
@@ -155,6 +155,13 @@ impl Checker<'_> {
     }
 
     fn time(&mut self, key: &str, written: &Option<Spanned<String>>, value: &mut Duration) {
+        if let Some(text) = written.as_ref().filter(|text| !has_unit(text.get_ref())) {
+            let message = format!(
+                "{key} is '{0}', without a unit; write '{0}ms' or '{0}s'",
+                text.get_ref().trim()
+            );
+            return self.problem(key, &text.span(), message);
+        }
         *value = self.duration(key, written, *value);
     }
 

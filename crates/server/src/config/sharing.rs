@@ -267,9 +267,15 @@ pub(super) fn parse_percentile(text: &str) -> Option<f64> {
     text.strip_prefix('p')?.parse().ok().filter(|percent: &f64| percent.is_finite())
 }
 
+/// Whether a time says in what it is counted: of two, seconds and milliseconds may be meant.
+pub(super) fn has_unit(text: &str) -> bool {
+    !text.trim_end().ends_with(|last: char| last.is_ascii_digit())
+}
+
 /// `p99 2ms`.
 fn parse_target(text: &str) -> Option<Target> {
     let (percent, latency) = text.trim().split_once(char::is_whitespace)?;
-    let latency: Duration = duration::parse(latency.trim_start()).ok()?;
+    let latency = latency.trim_start();
+    let latency: Duration = duration::parse(latency).ok().filter(|_| has_unit(latency))?;
     Some(Target { percent: parse_percentile(percent)?, latency })
 }

@@ -417,9 +417,33 @@ mod sharing {
     }
 
     #[test]
+    fn a_key_that_is_there_twice_is_named() {
+        refused(
+            &format!("{SMALLEST}weight = 1\nweight = 2\n"),
+            "server.toml:5: weight: duplicate key; it is there twice; remove one",
+        );
+    }
+
+    #[test]
     fn words_and_numbers_that_make_no_sense_are_refused_with_their_line() {
         for (line, problem) in [
             ("share_max = \"10\"", "share_max is '10'; write a part of the whole as \"10%\""),
+            (
+                "share_max = 10",
+                "share_max: invalid type: integer `10`, expected a string; write it in quotes, with its unit: \"10%\", \"10ms\"",
+            ),
+            (
+                "weight = \"2\"",
+                "weight: invalid type: string \"2\", expected f64; write a number, without quotes",
+            ),
+            (
+                "bytes_s_max = -1",
+                "bytes_s_max is no size; write whole bytes (1048576), or a size in quotes (\"1MiB\")",
+            ),
+            (
+                "target = \"p99 2\"",
+                "target is 'p99 2'; write a percentile and a time, such as \"p99 2ms\" or \"p99.9 10ms\"",
+            ),
             (
                 "class = \"critical\"",
                 "class is 'critical'; it must be one of latency-critical, best-effort",
@@ -453,6 +477,11 @@ mod sharing {
                 "pause = \"6ms\"",
                 "policy 'fair': a pause lasts from pause to pause_max; write 1ms and 5ms",
             ),
+            (
+                "fair",
+                "interval = \"100\"",
+                "interval is '100', without a unit; write '100ms' or '100s'",
+            ),
             ("fair", "rounds = 0", "rounds is 0; it must be from 1 to 1000000000"),
             (
                 "proportional",
@@ -463,6 +492,10 @@ mod sharing {
             refused(&with(policy, line), &format!("server.toml:11: {problem}"));
         }
         refused(
+            &with("qos", "expense = \"101%\""),
+            "server.toml:12: policy 'qos': expense is 1.01; write more than 0, and 100% of the medium at most",
+        );
+        refused(
             &two("", "[sharing]\npolcy = \"limit\""),
             "server.toml:9: unknown key 'polcy' in [sharing]; did you mean 'policy'?",
         );
@@ -470,5 +503,50 @@ mod sharing {
             &with("limit", "enforcment = \"bucket\""),
             "server.toml:11: unknown key 'enforcment' in [sharing.parameters]; did you mean 'enforcement'?",
         );
+    }
+}
+
+/// What only a look at this machine's files tells.
+mod on_this_machine {
+    use super::*;
+
+    /// Two tenants in files of a folder; `{}` stands for the folder.
+    fn check(lines: &str) -> Result<Settings, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().display().to_string();
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("link")).unwrap();
+        let text = lines.replace("{}", &path);
+        parse_with("server.toml", &text, &MACHINE, |_| {})
+            .map_err(|error| error.to_string().replace(&path, "{}"))
+    }
+
+    fn two(first: &str, second: &str) -> String {
+        let of = |name: &str, port: u16, lines: &str| {
+            format!("[[tenant]]\nname = \"{name}\"\nlisten = \"127.0.0.1:{port}\"\n{lines}\n")
+        };
+        of("a", 11211, first) + &of("b", 11212, second)
+    }
+
+    #[test]
+    fn what_a_server_would_refuse_at_its_start_is_refused_with_its_line() {
+        let file = |name: &str| format!("medium = \"file:{{}}/{name}\"\nmedium_quota = \"64MiB\"");
+        assert!(check(&two(&file("x"), &file("y"))).is_ok());
+        let error = check(&two(&file("x"), &file("link/x"))).unwrap_err();
+        assert_eq!(
+            error,
+            "server.toml:9: tenants 'a' and 'b' both keep values on {}/x; give each a file of its \
+             own"
+        );
+        let error = check(&two("cost_table = \"{}/none.json\"", "")).unwrap_err();
+        assert!(error.starts_with("server.toml:4: cost table {}/none.json: "), "{error}");
+        assert!(error.ends_with("check the path and its permissions"), "{error}");
+        let error = check(&two("", "dram_quota = \"4MiB\"")).unwrap_err();
+        assert!(
+            error.starts_with("server.toml:8: the DRAM quota of tenant 'b' is 4MiB"),
+            "{error}"
+        );
+        let group = "group = \"g\"\n[[group]]\nname = \"g\"\n[[group]]\nname = \"empty\"";
+        let error = check(&two("group = \"g\"", group)).unwrap_err();
+        assert!(error.contains("'empty': is a group without tenants; put a tenant"), "{error}");
     }
 }

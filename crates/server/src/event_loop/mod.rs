@@ -32,7 +32,7 @@ use crate::slab::{Key, Slab};
 use crate::slow_log::SlowLog;
 use answers::Answered;
 use orders::Mailbox;
-use seats::{LoopSeat, Source};
+use seats::{Dismissal, LoopSeat, Source};
 use throttled::NEVER;
 use timers::Timers;
 
@@ -60,6 +60,8 @@ pub(crate) struct EventLoop {
     /// Listeners that may have more to accept.
     accepting: VecDeque<Key>,
     timers: Timers,
+    /// Tenants that go, whose connections are being closed.
+    dismissals: Vec<Dismissal>,
     /// Places of the tenants that have connections waiting for their account.
     throttled: Vec<usize>,
     /// When the first of them may ask its account.
@@ -74,6 +76,7 @@ pub(crate) struct EventLoop {
     buffers: BufferPool,
     /// The loop ends at this moment at the latest, and earlier if no connection is left.
     draining: Option<Nanos>,
+    drain_began: Nanos,
     stopped: bool,
 }
 
@@ -97,6 +100,7 @@ impl EventLoop {
             self.wake_parked();
             self.serve_throttled();
             self.serve_ready();
+            self.go_on_dismissing();
             self.submit_reads();
             self.end_round();
             self.sweep();
@@ -161,7 +165,7 @@ impl EventLoop {
 
     /// How long the loop may wait for events.
     fn patience(&self) -> Option<std::time::Duration> {
-        if !self.ready.is_empty() {
+        if !self.ready.is_empty() || !self.dismissals.is_empty() {
             return Some(std::time::Duration::ZERO);
         }
         let accept_at = (!self.accepting.is_empty()).then_some(self.timers.accept_at());

@@ -119,6 +119,7 @@ pub(crate) fn start(
             ready: Default::default(),
             accepting: Default::default(),
             timers: Timers::default(),
+            dismissals: Vec::new(),
             throttled: Vec::new(),
             question_at: NEVER,
             arrival: nanos,
@@ -128,6 +129,7 @@ pub(crate) fn start(
             output: Default::default(),
             buffers: Default::default(),
             draining: None,
+            drain_began: nanos,
             stopped: false,
         };
         let mut alarm = Alarm { registry, armed: true };
@@ -158,32 +160,37 @@ impl EventLoop {
         }
         let orders = std::mem::take(&mut *self.mailbox.orders.lock());
         for (order, answer) in orders {
-            let done = self.obey(order);
-            // Who gave the order may have given up waiting.
-            let _ = answer.send(done);
+            self.obey(order, answer);
         }
     }
 
-    fn obey(&mut self, order: Order) -> io::Result<()> {
-        match order {
+    fn obey(&mut self, order: Order, answer: Sender<io::Result<()>>) {
+        let done = match order {
             Order::Admit { place, tenant, listeners } => {
                 let seat = Seat::new(&tenant, self.number);
-                self.admit(place, seat, listeners)?;
+                self.admit(place, seat, listeners)
             }
-            Order::Dismiss { place } => self.dismiss(place),
+            // Answered when the last of its connections is closed.
+            Order::Dismiss { place } => return self.begin_dismissal(place, answer),
             Order::Change { limits, slow_log } => {
                 self.slow_log = SlowLog::new(slow_log);
                 self.change_limits(limits);
+                Ok(())
             }
-            Order::Drain { within } => self.drain(within),
-        }
-        Ok(())
+            Order::Drain { within } => {
+                self.drain(within);
+                Ok(())
+            }
+        };
+        // Who gave the order may have given up waiting.
+        let _ = answer.send(done);
     }
 
     fn drain(&mut self, within: Duration) {
         for place in 0..self.seats.len() {
             self.stop_listening(place);
         }
+        self.drain_began = self.now.nanos;
         self.draining = Some(self.now.nanos.after(within));
         // What has arrived by now is still answered: everyone gets a last read.
         let all: Vec<_> = self.connections.iter().map(|(key, _)| key).collect();

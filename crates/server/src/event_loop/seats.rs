@@ -1,6 +1,7 @@
 //! The tenants' places in one loop, and what wakes the loop for them.
 
 use std::io;
+use std::sync::mpsc::Sender;
 
 use entresol_protocol::Limits;
 use mio::net::{TcpListener, UnixListener};
@@ -20,6 +21,9 @@ use crate::tenant::{ConnectionGuard, Seat, Tenant};
 
 /// Connections accepted from one listener before others have their turn.
 const ACCEPTS_PER_TURN: usize = 64;
+/// Connections of a tenant that goes are closed so many at a time: a socket takes some ten
+/// microseconds, and others have their turn in between.
+const CLOSES_PER_ROUND: usize = 32;
 /// What a client gets to read when its tenant has as many connections as it may.
 const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
 
@@ -34,6 +38,13 @@ pub(super) struct LoopSeat {
     /// Connections that wait for the tenant's account.
     pub(super) waiting: Waiting,
     sources: Vec<Key>,
+}
+
+/// A tenant that goes, and who waits for it.
+pub(super) struct Dismissal {
+    place: usize,
+    connections: Vec<Key>,
+    answer: Sender<io::Result<()>>,
 }
 
 /// Something besides connections that wakes the loop.
@@ -112,21 +123,32 @@ impl EventLoop {
         }
     }
 
-    /// Closes a tenant's listeners and connections and gives up its place.
-    pub(super) fn dismiss(&mut self, place: usize) {
+    /// Closes a tenant's listeners, and then its connections, before it gives up its place.
+    pub(super) fn begin_dismissal(&mut self, place: usize, answer: Sender<io::Result<()>>) {
         self.stop_listening(place);
-        let theirs: Vec<Key> = self
-            .connections
-            .iter()
-            .filter(|(_, connection)| connection.seat == place)
-            .map(|(key, _)| key)
-            .collect();
-        for key in theirs {
+        let theirs = self.connections.iter().filter(|(_, connection)| connection.seat == place);
+        let connections = theirs.map(|(key, _)| key).collect();
+        self.dismissals.push(Dismissal { place, connections, answer });
+    }
+
+    /// Closes some connections of the tenants that go.
+    pub(super) fn go_on_dismissing(&mut self) {
+        let Some(dismissal) = self.dismissals.last_mut() else { return };
+        let left = dismissal.connections.len().saturating_sub(CLOSES_PER_ROUND);
+        let place = dismissal.place;
+        for key in dismissal.connections.split_off(left) {
             self.close(key);
+        }
+        if left > 0 {
+            return;
         }
         self.throttled.retain(|throttled| *throttled != place);
         if let Some(seat) = self.seats.get_mut(place) {
             *seat = None;
+        }
+        if let Some(dismissal) = self.dismissals.pop() {
+            // Who gave the order may have given up waiting.
+            let _ = dismissal.answer.send(Ok(()));
         }
     }
 

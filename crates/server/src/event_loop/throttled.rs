@@ -23,6 +23,12 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// So long who has closed its side is kept while others of its tenant are served.
 pub(super) const LEAVING_MAX: Duration = Duration::from_secs(1);
 
+/// A server that stops refuses who would wait for longer than it may take, but not before this: a
+/// policy stops a tenant for a moment to see how fast another one is alone.
+const REFUSED_AFTER: Duration = Duration::from_millis(200);
+/// What whoever is refused gets to read.
+const STOPPING: &[u8] = b"SERVER_ERROR the server is stopping\r\n";
+
 /// When nobody asks.
 pub(super) const NEVER: Nanos = Nanos(u64::MAX);
 
@@ -100,7 +106,15 @@ impl EventLoop {
     /// executed nothing keeps its place.
     pub(super) fn wait_for_account(&mut self, key: Key, until: Nanos, executed: bool) {
         let latest = self.now.nanos.after(ASK_AGAIN);
+        let hopeless = self.draining.is_some_and(|end| until > end);
         let Some(connection) = self.connections.get_mut(key) else { return };
+        if hopeless && self.now.nanos.since(self.drain_began) >= REFUSED_AFTER {
+            if !connection.has_backlog() {
+                // The socket's buffer takes a line, or the client does not read anyway.
+                let _ = connection.stream.write(STOPPING);
+            }
+            return self.close(key);
+        }
         let place = connection.seat;
         let Some(Some(seat)) = self.seats.get_mut(place) else { return };
         connection.waiting = true;

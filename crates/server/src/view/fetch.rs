@@ -4,12 +4,14 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use entresol_base::{Clock, SystemClock};
+
 use super::View;
 
-/// How long a server may take for any step of the answer.
+/// How long a server may take for the answer, all of it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A view is a few kilobytes for each tenant; what is longer is something else.
-const ANSWER_BYTES_MAX: u64 = 16 << 20;
+const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Why there is no view.
 #[derive(Debug, thiserror::Error)]
@@ -52,13 +54,28 @@ pub fn fetch(address: SocketAddr) -> Result<View, FetchError> {
 }
 
 fn ask(address: SocketAddr) -> io::Result<String> {
+    let clock = SystemClock::new();
+    let end = clock.now().after(PATIENCE);
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     // HTTP/1.0: the answer is not cut into chunks, and ends with the connection.
     stream
         .write_all(format!("GET /sharing.json HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes())?;
     let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    let mut part = [0; 16 << 10];
+    while answer.len() < ANSWER_BYTES_MAX {
+        let left = end.since(clock.now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        // Time is short for the whole: who sends a byte now and then has no more of it.
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(count) => answer.extend_from_slice(part.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }

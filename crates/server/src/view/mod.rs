@@ -6,7 +6,9 @@ mod fetch;
 use std::collections::BTreeMap;
 
 use entresol_base::Nanos;
-use entresol_sharing::{Controller, Decision, MediumId, TenantId, TenantView as Seen, Throttle};
+use entresol_sharing::{
+    Controller, Decision, GroupSettings, MediumId, TenantId, TenantView as Seen, Throttle,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::registry::Registry;
@@ -28,6 +30,9 @@ pub struct View {
     pub is_trying: bool,
     /// The media that are shared.
     pub media: Vec<String>,
+    /// The groups that tenants are in; none if there are none.
+    #[serde(default)]
+    pub groups: Vec<GroupRow>,
     /// The tenants, in the order in which they were first configured.
     pub tenants: Vec<TenantRow>,
     /// How many decisions there have been.
@@ -36,11 +41,28 @@ pub struct View {
     pub decisions: Vec<DecisionRow>,
 }
 
+/// A group of tenants.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct GroupRow {
+    /// Its name.
+    pub name: String,
+    /// The policy among its tenants.
+    pub policy: String,
+    /// Its weight beside the other groups.
+    pub weight: f64,
+}
+
 /// One tenant in its last whole second.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TenantRow {
     /// Its name.
     pub name: String,
+    /// The group that it is in.
+    #[serde(default)]
+    pub group: Option<String>,
+    /// Its weight beside the others.
+    #[serde(default = "usual_weight")]
+    pub weight: f64,
     /// Requests answered in a second.
     pub throughput_ops_s: f64,
     /// Half of its response times are not above this; none if nothing was answered.
@@ -105,6 +127,15 @@ pub(crate) fn json(registry: &Registry) -> String {
     serde_json::to_string(&view(registry)).unwrap_or_default()
 }
 
+fn usual_weight() -> f64 {
+    1.0
+}
+
+fn group(settings: &GroupSettings) -> GroupRow {
+    let policy = settings.policy.name().to_owned();
+    GroupRow { name: settings.whole.name.clone(), policy, weight: settings.whole.weight }
+}
+
 /// What a view is made of.
 struct Look<'a> {
     controller: &'a Controller,
@@ -125,6 +156,7 @@ impl Look<'_> {
             policy: settings.policy.name().to_owned(),
             is_trying: self.controller.is_trying(),
             media: settings.media.clone(),
+            groups: settings.groups.iter().map(group).collect(),
             tenants: self.controller.views().iter().map(|seen| self.tenant(seen)).collect(),
             decisions_total: decisions.total(),
             decisions: newest.map(|decision| self.decision(decision)).collect(),
@@ -145,8 +177,11 @@ impl Look<'_> {
                 throttle: throttle.to_string(),
             }
         };
+        let own = settings.tenants.iter().find(|tenant| tenant.id == seen.tenant);
         TenantRow {
             name: seen.name.clone(),
+            group: own.and_then(|own| own.group.clone()),
+            weight: own.map_or(1.0, |own| own.weight),
             throughput_ops_s: seen.operations_s,
             p50_us: us(seen.latency_ns_p50),
             p99_us: us(seen.latency_ns_p99),

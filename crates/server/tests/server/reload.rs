@@ -1,6 +1,9 @@
 //! Changing the configuration of a running server, and stopping it.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use entresol_base::{Clock, SystemClock};
 
 use crate::support::{Client, settings, start, tenant, try_start};
 
@@ -102,5 +105,30 @@ fn a_port_is_free_again_after_a_stop_and_refused_before() {
         assert!(error.contains("in use") && error.contains(&port), "{error}");
         running.stop().unwrap();
         start(&same).stop().unwrap();
+    }
+}
+
+#[test]
+fn a_stopping_server_refuses_whoever_may_not_go_on_in_time() {
+    let text = format!(
+        "drain_time = \"10s\"\n{}{}[sharing]\npolicy = \"limit\"\n",
+        tenant("stopped", "share_max = \"0%\""),
+        tenant("free", ""),
+    );
+    let running = start(&text);
+    let stopped = Arc::clone(&running.tenants()[0]);
+    crate::support::eventually("it is stopped", || {
+        stopped.cache().account().limit() == entresol_media::Limit::Stopped
+    });
+    let mut waiting: Vec<Client> = (0..50).map(|_| Client::of(&running, "stopped")).collect();
+    waiting.iter_mut().for_each(|client| client.send(b"get k\r\n"));
+    crate::support::eventually("all wait", || stopped.counts().throttled == 50);
+    let clock = SystemClock::new();
+    let began = clock.now();
+    running.stop().unwrap();
+    let took = clock.now().since(began);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    for client in &mut waiting {
+        assert_eq!(client.rest(), "SERVER_ERROR the server is stopping\r\n");
     }
 }

@@ -1,6 +1,7 @@
 //! Mistakes in a configuration: what cannot be, what nobody would read, what sums up too high.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{
@@ -9,6 +10,8 @@ use super::{
 use crate::error::SettingsError;
 use crate::tenant::{Class, TenantSettings};
 
+/// Weights beyond these leave somebody less than any policy can give out.
+const WEIGHTS: RangeInclusive<f64> = 0.001..=1000.0;
 /// Rounding in sums of shares that were written in decimals.
 const SUM_GRACE: f64 = 1e-9;
 
@@ -29,6 +32,10 @@ pub(super) fn mistakes(settings: &Settings) -> Vec<SettingsError> {
                 tenant.group.as_deref() == Some(group.whole.name.as_str())
             };
             let tenants: Vec<_> = settings.tenants.iter().filter(inside).collect();
+            if tenants.is_empty() {
+                let fix = "put a tenant into it, or remove it";
+                found.tenant(&group.whole, "name", "is a group without tenants", fix);
+            }
             scope(&group.policy, &tenants, media, &mut found);
         }
     }
@@ -125,9 +132,9 @@ fn sums(tenants: &[&TenantSettings], media: &[String], found: &mut Found) {
 }
 
 fn promises(policy: &PolicySettings, tenant: &TenantSettings, media: usize, found: &mut Found) {
-    if !(tenant.weight > 0.0 && tenant.weight.is_finite()) {
+    if !WEIGHTS.contains(&tenant.weight) {
         let what = format!("a weight of {} is none", tenant.weight);
-        found.tenant(tenant, "weight", &what, "write a number above 0; 1 is usual");
+        found.tenant(tenant, "weight", &what, "write a number from 0.001 to 1000; 1 is usual");
     }
     target(policy, tenant, found);
     if tenant.share_max.len() > media {
@@ -212,8 +219,10 @@ fn parameters(policy: &PolicySettings, found: &mut Found) {
             all.extend(watch(&qos.watch));
             all.extend(qos.metric.and_then(metric));
             let (Expense::Bytes(expense) | Expense::Share(expense)) = qos.expense;
-            let good = expense > 0.0 && expense.is_finite();
-            all.push(("expense", good, format!("expense is {expense}"), "write more than 0"));
+            let most = if matches!(qos.expense, Expense::Share(_)) { 1.0 } else { f64::MAX };
+            let good = expense > 0.0 && expense <= most;
+            let fix = "write more than 0, and 100% of the medium at most";
+            all.push(("expense", good, format!("expense is {expense}"), fix));
             let good = qos.candidates_max > 0;
             all.push(("candidates_max", good, "nobody may be slowed".to_owned(), "write 3"));
             all.push(part("slack_min", qos.slack_min));
@@ -342,8 +351,19 @@ mod tests {
         let never = Target { percent: 100.0, latency: Duration::ZERO };
         check(&with("qos", |t| t.target = Some(never)), &["no percentile 100", "no time"]);
         check(&with("fair", |t| t.slowdown_max = Some(0.9)), &["faster than alone", "above 1"]);
-        for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            check(&with("proportional", |t| t.weight = weight), &["weight", "above 0"]);
+        let mut empty = with("none", |_| {});
+        let group = |name: &str| GroupSettings {
+            whole: TenantSettings::new(TenantId(9), name),
+            policy: PolicySettings::None,
+        };
+        empty.groups = vec![group("full"), group("empty")];
+        empty.tenants.iter_mut().for_each(|t| t.group = Some("full".to_owned()));
+        check(&empty, &["tenant 'empty'", "without tenants", "remove it"]);
+        let expense = Expense::Share(1.01);
+        let qos = PolicySettings::Qos(QosSettings { expense, ..QosSettings::default() });
+        check(&Settings { policy: qos, ..with("qos", |_| {}) }, &["expense is 1.01", "100%"]);
+        for weight in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-4, 1e308] {
+            check(&with("proportional", |t| t.weight = weight), &["weight", "from 0.001 to 1000"]);
         }
         check(&with("bandwidth", |t| t.bytes_s_max = Some(f64::NAN)), &["no rate"]);
     }

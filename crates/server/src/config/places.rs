@@ -1,0 +1,79 @@
+//! What is wrong with a configuration on this machine: files that it names and sizes that a cache
+//! could not be opened with, found before anything is opened.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use entresol_cache::Cache;
+use entresol_media::{MediumSpec, cost};
+use toml::Spanned;
+
+use super::check::{Checker, span_of};
+use super::{ConfigError, Origin, RawConfig, RawTenant, Settings, TenantSettings};
+
+/// Looks at what `settings` name.
+pub(super) fn check(
+    raw: &RawConfig,
+    settings: &Settings,
+    origin: &Origin,
+) -> Result<(), ConfigError> {
+    let mut checker = Checker { origin, problems: Vec::new() };
+    let mut files: Vec<(&str, PathBuf)> = Vec::new();
+    for (raw, tenant) in raw.tenant.iter().map(Spanned::get_ref).zip(&settings.tenants) {
+        checker.cost_table(raw, tenant);
+        checker.sizes(raw, tenant, settings);
+        let Some(file) = file_of(&tenant.medium) else { continue };
+        if let Some((other, _)) = files.iter().find(|(_, theirs)| *theirs == file) {
+            let message = format!(
+                "tenants '{other}' and '{}' both keep values on {}; give each a file of its own",
+                tenant.name,
+                file.display()
+            );
+            checker.problem("medium", &span_of(&raw.medium), message);
+        }
+        files.push((&tenant.name, file));
+    }
+    match checker.problems.is_empty() {
+        true => Ok(()),
+        false => Err(ConfigError { problems: checker.problems }),
+    }
+}
+
+impl Checker<'_> {
+    fn cost_table(&mut self, raw: &RawTenant, tenant: &TenantSettings) {
+        if let Err(error) = cost::find(&tenant.medium, tenant.cost_table.as_deref()) {
+            let place = raw.cost_table.as_ref().or(raw.medium.as_ref()).map(Spanned::span);
+            self.problem("cost_table", &place.unwrap_or_default(), error.to_string());
+        }
+    }
+
+    fn sizes(&mut self, raw: &RawTenant, tenant: &TenantSettings, settings: &Settings) {
+        if let Err(error) = Cache::check(&tenant.cache(settings)) {
+            let message = error.to_string();
+            let (key, place) = match &raw.medium_quota {
+                Some(quota) if message.contains("medium quota") => ("medium_quota", quota.span()),
+                _ => ("dram_quota", quota_place(raw)),
+            };
+            self.problem(key, &place, message);
+        }
+    }
+}
+
+fn quota_place(raw: &RawTenant) -> Range<usize> {
+    let quota = raw.dram_quota.as_ref().map(Spanned::span);
+    quota.or_else(|| raw.name.as_ref().map(Spanned::span)).unwrap_or_default()
+}
+
+/// The file that values lie on, whatever links lead to it.
+fn file_of(medium: &MediumSpec) -> Option<PathBuf> {
+    let (MediumSpec::Pmem { path, .. } | MediumSpec::File { path, .. }) = medium else {
+        return None;
+    };
+    if let Ok(file) = path.canonicalize() {
+        return Some(file);
+    }
+    // It is not there yet: its folder may be.
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let file = folder.canonicalize().ok().zip(path.file_name());
+    Some(file.map_or_else(|| path.clone(), |(folder, name)| folder.join(name)))
+}
