@@ -21,6 +21,8 @@
 //! if that is no longer the set's, it is dropped. What was changed is put back by the one who
 //! changed it, if nobody else changed anything in the set meanwhile.
 
+use std::borrow::Borrow;
+use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -55,7 +57,8 @@ pub enum Probing {
 /// How a cache is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// The most records that it holds, at least 13. Each takes about 20 bytes.
+    /// The most records that it holds, at least 13. Each takes about 20 bytes; where keys are of
+    /// any length about 36, and the key.
     pub entries: usize,
     /// Fills that may wait; more are lost. At least 1.
     pub fills_waiting: usize,
@@ -85,20 +88,57 @@ pub struct CacheCounts {
     pub misses: u64,
 }
 
+/// A key that a cache can hold.
+pub trait CacheKey: Ord + ToOwned<Owned: Default + fmt::Debug + Send + Sync + 'static> {
+    /// A number that is spread evenly over all, whatever the keys.
+    fn spread(&self) -> u64;
+
+    /// The bytes that a kept one takes beside its place.
+    fn bytes_apart(&self) -> u64;
+}
+
+impl CacheKey for u64 {
+    #[inline]
+    fn spread(&self) -> u64 {
+        mix(*self)
+    }
+
+    fn bytes_apart(&self) -> u64 {
+        0
+    }
+}
+
+impl CacheKey for [u8] {
+    fn spread(&self) -> u64 {
+        let (words, rest) = self.as_chunks::<8>();
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        let words = words.iter().chain([&last]).map(|word| u64::from_le_bytes(*word));
+        words.fold(self.len() as u64, |sum, word| mix(sum ^ word))
+    }
+
+    fn bytes_apart(&self) -> u64 {
+        self.len() as u64
+    }
+}
+
+/// A key of an index as its cache keeps it.
+type Owned<I> = <<I as Index>::Key as ToOwned>::Owned;
+
 /// See the head of the module.
 #[derive(Debug)]
-pub struct Cached<I: Index<Key = u64> + 'static> {
-    shared: Arc<Shared<I>>,
-    helpers: Arc<Helpers>,
+pub struct Cached<I: Index<Key: CacheKey> + 'static> {
+    shared: Arc<Shared<I, Owned<I>>>,
+    helpers: Arc<Helpers<Owned<I>>>,
     /// The one that fills, and the helpers.
     _background: Vec<Background>,
 }
 
 #[derive(Debug)]
-struct Shared<I> {
+struct Shared<I, K> {
     index: I,
-    sets: Box<[Locked]>,
-    fills: Queue<Fill>,
+    sets: Box<[Locked<K>]>,
+    fills: Queue<Fill<K>>,
     probing: Probing,
     probe: Picos,
     /// On while most look-ups miss.
@@ -106,18 +146,18 @@ struct Shared<I> {
 }
 
 /// What a look-up found in the index.
-#[derive(Debug, Clone, Copy)]
-struct Fill {
-    key: u64,
+#[derive(Debug)]
+struct Fill<K> {
+    key: K,
     value: u64,
     /// The version of the key's set before the index was asked.
     version: u64,
 }
 
-impl<I> Shared<I> {
-    fn set(&self, key: u64) -> &Mutex<Set> {
+impl<I: Index<Key: CacheKey>> Shared<I, Owned<I>> {
+    fn set(&self, key: &I::Key) -> &Mutex<Set<Owned<I>>> {
         let sets = self.sets.len() as u128;
-        &self.sets[((u128::from(mix(key)) * sets) >> 64) as usize].0
+        &self.sets[((u128::from(key.spread()) * sets) >> 64) as usize].0
     }
 
     fn is_parallel(&self) -> bool {
@@ -141,26 +181,25 @@ impl<I> Shared<I> {
         let _closing = self.fills.closing();
         let mut fills = Vec::new();
         while self.fills.take(&mut fills) {
-            for fill in &fills {
-                self.set(fill.key).lock().fill(fill.key, fill.value, fill.version);
+            for Fill { key, value, version } in &fills {
+                let key: &I::Key = key.borrow();
+                self.set(key).lock().fill(key, *value, *version);
             }
             self.fills.done(fills.len());
             fills.clear();
         }
     }
-}
 
-impl<I: Index<Key = u64>> Shared<I> {
-    fn work(&self, work: Work) -> Result<Option<u64>, IndexError> {
+    fn work(&self, work: Work, key: &I::Key) -> Result<Option<u64>, IndexError> {
         match work {
-            Work::Get(key) => self.index.get(&key),
-            Work::Upsert(key, value) => self.index.upsert(&key, value),
-            Work::Remove(key) => self.index.remove(&key),
+            Work::Get => self.index.get(key),
+            Work::Upsert(value) => self.index.upsert(key, value),
+            Work::Remove => self.index.remove(key),
         }
     }
 }
 
-impl<I: Index<Key = u64> + 'static> Cached<I> {
+impl<I: Index<Key: CacheKey> + 'static> Cached<I> {
     /// A cache, empty, over an index that nobody changes by other ways.
     ///
     /// # Errors
@@ -186,7 +225,7 @@ impl<I: Index<Key = u64> + 'static> Cached<I> {
         background.extend((0..count).map(|number| {
             let (helpers, shared) = (Arc::clone(&helpers), Arc::clone(&shared));
             Background::start("helper of a cache", move || {
-                helpers.run(number, |work| shared.work(work));
+                helpers.run(number, |work, key: &Owned<I>| shared.work(work, key.borrow()));
             })
         }));
         Ok(Cached { shared, helpers, _background: background })
@@ -220,57 +259,60 @@ impl<I: Index<Key = u64> + 'static> Cached<I> {
         let _is_done = self.shared.fills.settle();
     }
 
-    /// Changes a key in the index, and in the cache if it is there. `value` says what it is then.
-    fn change(&self, work: Work, key: u64, value: Option<u64>) -> Result<Option<u64>, IndexError> {
+    /// Changes a key in the index, and in the cache if it is there.
+    fn change(&self, work: Work, key: &I::Key) -> Result<Option<u64>, IndexError> {
         let set = self.shared.set(key);
         // Nobody reads the set until the key is gone from it, so a helper may begin at once.
         let mut locked = set.lock();
-        let ticket = if self.shared.is_parallel() { self.helpers.begin(work) } else { None };
+        let ticket = if self.shared.is_parallel() { self.helpers.begin(work, key) } else { None };
         self.shared.pass_probe();
         let mut change = Change { set, key, begun: locked.begin(key), value: None };
         drop(locked);
         let answer = match ticket {
             Some(ticket) => ticket.wait(),
-            None => self.shared.work(work),
+            None => self.shared.work(work, key),
         };
-        change.value = value.filter(|_| answer.is_ok());
+        change.value = match work {
+            Work::Upsert(value) if answer.is_ok() => Some(value),
+            _ => None,
+        };
         answer
     }
 }
 
 /// A change that has begun. It ends when this is dropped, also by a panic of the index.
-struct Change<'a> {
-    set: &'a Mutex<Set>,
-    key: u64,
+struct Change<'a, K: CacheKey + ?Sized> {
+    set: &'a Mutex<Set<K::Owned>>,
+    key: &'a K,
     begun: Begun,
     value: Option<u64>,
 }
 
-impl Drop for Change<'_> {
+impl<K: CacheKey + ?Sized> Drop for Change<'_, K> {
     fn drop(&mut self) {
         self.set.lock().end(self.key, self.begun, self.value);
     }
 }
 
-impl<I: Index<Key = u64> + 'static> Index for Cached<I> {
-    type Key = u64;
+impl<I: Index<Key: CacheKey> + 'static> Index for Cached<I> {
+    type Key = I::Key;
 
-    fn insert(&self, key: &u64, value: u64) -> Result<bool, IndexError> {
+    fn insert(&self, key: &I::Key, value: u64) -> Result<bool, IndexError> {
         // A key that is not in the index is not in the cache.
         self.shared.index.insert(key, value)
     }
 
-    fn upsert(&self, &key: &u64, value: u64) -> Result<Option<u64>, IndexError> {
-        self.change(Work::Upsert(key, value), key, Some(value))
+    fn upsert(&self, key: &I::Key, value: u64) -> Result<Option<u64>, IndexError> {
+        self.change(Work::Upsert(value), key)
     }
 
-    fn get(&self, &key: &u64) -> Result<Option<u64>, IndexError> {
+    fn get(&self, key: &I::Key) -> Result<Option<u64>, IndexError> {
         let shared = &self.shared;
         let mut set = shared.set(key).lock();
         // The version is seen before the helper asks the index.
         let version = set.version_to_fill();
         let is_parallel = shared.is_parallel();
-        let ticket = if is_parallel { self.helpers.begin(Work::Get(key)) } else { None };
+        let ticket = if is_parallel { self.helpers.begin(Work::Get, key) } else { None };
         shared.pass_probe();
         let hit = set.get(key);
         let told = set.take_misses(TOLD);
@@ -283,37 +325,40 @@ impl<I: Index<Key = u64> + 'static> Index for Cached<I> {
         }
         let found = match ticket {
             Some(ticket) => ticket.wait()?,
-            None => shared.index.get(&key)?,
+            None => shared.index.get(key)?,
         };
         if let (Some(value), Some(version)) = (found, version) {
             // Lost if too many wait: the reader does not.
-            shared.fills.offer(Fill { key, value, version });
+            shared.fills.offer(Fill { key: key.to_owned(), value, version });
         }
         Ok(found)
     }
 
-    fn remove(&self, &key: &u64) -> Result<Option<u64>, IndexError> {
-        self.change(Work::Remove(key), key, None)
+    fn remove(&self, key: &I::Key) -> Result<Option<u64>, IndexError> {
+        self.change(Work::Remove, key)
     }
 
     fn range(
         &self,
-        from: Bound<&u64>,
+        from: Bound<&I::Key>,
         direction: Direction,
-        visit: &mut dyn FnMut(&u64, u64) -> Flow,
+        visit: &mut dyn FnMut(&I::Key, u64) -> Flow,
     ) -> Result<(), IndexError> {
         self.shared.index.range(from, direction, visit)
     }
 
     fn statistics(&self) -> Result<Statistics, IndexError> {
         let mut statistics = self.shared.index.statistics()?;
+        let apart = |key: &Owned<I>| Borrow::<I::Key>::borrow(key).bytes_apart();
+        let of_set = |set: &Locked<Owned<I>>| set.0.lock().keys().iter().map(apart).sum::<u64>();
+        let keys: u64 = self.shared.sets.iter().map(of_set).sum();
         statistics.volatile_bytes +=
-            size_of_val(&*self.shared.sets) as u64 + self.shared.fills.bytes();
+            size_of_val(&*self.shared.sets) as u64 + keys + self.shared.fills.bytes();
         Ok(statistics)
     }
 }
 
-impl<R: Region, I: Persistent<R, Key = u64> + 'static> Persistent<R> for Cached<I> {
+impl<R: Region, I: Persistent<R, Key: CacheKey> + 'static> Persistent<R> for Cached<I> {
     type Options = (I::Options, CacheOptions);
 
     fn open(
@@ -329,7 +374,7 @@ impl<R: Region, I: Persistent<R, Key = u64> + 'static> Persistent<R> for Cached<
     }
 }
 
-impl<I: Index<Key = u64> + 'static> Drop for Cached<I> {
+impl<I: Index<Key: CacheKey> + 'static> Drop for Cached<I> {
     fn drop(&mut self) {
         self.shared.fills.close();
         self.helpers.close();

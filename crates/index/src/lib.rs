@@ -34,7 +34,7 @@ pub mod trial;
 mod walk;
 mod wb_tree;
 
-pub use cached::{CacheCounts, CacheOptions, Cached, Probing};
+pub use cached::{CacheCounts, CacheKey, CacheOptions, Cached, Probing};
 pub use error::IndexError;
 pub use fast_fair::{FastFair, FastFairOptions};
 pub use fp_tree::{FpTree, FpTreeOptions};

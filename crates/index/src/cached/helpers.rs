@@ -1,29 +1,30 @@
 //! Helpers: threads that do something in the index while their callers do something else.
 
+use std::mem::replace;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use entresol_base::sync::{Condvar, Mutex};
 
 use crate::IndexError;
 
-/// What a helper is to do.
+/// What is done to a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
-    Get(u64),
-    Upsert(u64, u64),
-    Remove(u64),
+    Get,
+    Upsert(u64),
+    Remove,
 }
 
 type Answer = Result<Option<u64>, IndexError>;
 
 /// See the head of the file.
 #[derive(Debug)]
-pub(super) struct Helpers(Box<[Desk]>);
+pub(super) struct Helpers<K>(Box<[Desk<K>]>);
 
 /// Where one helper and its caller meet.
 #[derive(Debug, Default)]
-struct Desk {
-    state: Mutex<State>,
+struct Desk<K> {
+    state: Mutex<State<K>>,
     asked: Condvar,
     answered: Condvar,
 }
@@ -32,10 +33,10 @@ struct Desk {
 /// to `Free`. A caller who wants no answer makes it `Free` before the work has begun or after it
 /// has ended; otherwise `Unwanted`, and the helper makes it `Free`.
 #[derive(Debug, Default)]
-enum State {
+enum State<K> {
     #[default]
     Free,
-    Asked(Work),
+    Asked(Work, K),
     Working,
     Unwanted,
     /// What came of it, be it a panic.
@@ -46,51 +47,52 @@ enum State {
 /// Work that a helper was given. Whoever drops it wants no answer.
 #[derive(Debug)]
 #[must_use = "work whose ticket is dropped may not be done"]
-pub(super) struct Ticket<'a> {
-    desk: &'a Desk,
+pub(super) struct Ticket<'a, K> {
+    desk: &'a Desk<K>,
     is_answered: bool,
 }
 
-impl Helpers {
-    pub(super) fn new(count: usize) -> Helpers {
+impl<K: Default> Helpers<K> {
+    pub(super) fn new(count: usize) -> Helpers<K> {
         Helpers((0..count).map(|_| Desk::default()).collect())
     }
 
     /// Gives work to a helper, if one is free.
-    pub(super) fn begin(&self, work: Work) -> Option<Ticket<'_>> {
+    pub(super) fn begin<Q>(&self, work: Work, key: &Q) -> Option<Ticket<'_, K>>
+    where
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
         self.0.iter().find_map(|desk| {
             let mut state = desk.state.try_lock()?;
             if !matches!(*state, State::Free) {
                 return None;
             }
-            *state = State::Asked(work);
+            *state = State::Asked(work, key.to_owned());
             desk.asked.notify_one();
             Some(Ticket { desk, is_answered: false })
         })
     }
 
     /// What the helper of this number does until they are closed.
-    pub(super) fn run(&self, number: usize, act: impl Fn(Work) -> Answer) {
+    pub(super) fn run(&self, number: usize, act: impl Fn(Work, &K) -> Answer) {
         let desk = &self.0[number];
         let mut state = desk.state.lock();
-        loop {
-            match *state {
-                State::Closed => return,
-                State::Asked(work) => {
-                    *state = State::Working;
-                    drop(state);
-                    // The caller panics with it, and the helper goes on.
-                    let answer = catch_unwind(AssertUnwindSafe(|| act(work)));
-                    state = desk.state.lock();
-                    *state = match *state {
-                        State::Closed => State::Closed,
-                        State::Unwanted => State::Free,
-                        _ => State::Answered(answer),
-                    };
-                    desk.answered.notify_one();
-                }
-                _ => desk.asked.wait(&mut state),
+        while !matches!(*state, State::Closed) {
+            if !matches!(*state, State::Asked(..)) {
+                desk.asked.wait(&mut state);
+                continue;
             }
+            let State::Asked(work, key) = replace(&mut *state, State::Working) else { continue };
+            drop(state);
+            // The caller panics with it, and the helper goes on.
+            let answer = catch_unwind(AssertUnwindSafe(|| act(work, &key)));
+            state = desk.state.lock();
+            *state = match *state {
+                State::Closed => State::Closed,
+                State::Unwanted => State::Free,
+                _ => State::Answered(answer),
+            };
+            desk.answered.notify_one();
         }
     }
 
@@ -103,7 +105,7 @@ impl Helpers {
     }
 }
 
-impl Ticket<'_> {
+impl<K: Default> Ticket<'_, K> {
     /// Waits for the answer.
     pub(super) fn wait(mut self) -> Answer {
         let mut state = self.desk.state.lock();
@@ -120,7 +122,7 @@ impl Ticket<'_> {
     }
 }
 
-impl Drop for Ticket<'_> {
+impl<K> Drop for Ticket<'_, K> {
     fn drop(&mut self) {
         if self.is_answered {
             return;

@@ -1,23 +1,25 @@
 //! A set of a cache: thirteen records, a hand that goes round them, and a version.
 
+use std::borrow::Borrow;
+
 use entresol_base::sync::Mutex;
 
 use super::CacheCounts;
 
-/// With the lock and all that is beside them, four lines.
+/// With the lock and all that is beside them, four lines where a key has eight bytes.
 pub(super) const WAYS: usize = 13;
 
 /// A set and its lock, on lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(super) struct Locked(pub(super) Mutex<Set>);
+pub(super) struct Locked<K>(pub(super) Mutex<Set<K>>);
 
-const _: () = assert!(size_of::<Locked>() == 256);
+const _: () = assert!(size_of::<Locked<u64>>() == 256);
 
 /// See the head of the file.
 #[derive(Debug, Default)]
-pub(super) struct Set {
-    keys: [u64; WAYS],
+pub(super) struct Set<K> {
+    keys: [K; WAYS],
     /// 0 where there is no record.
     values: [u64; WAYS],
     /// Goes up whenever somebody begins to change a key of this set.
@@ -40,13 +42,24 @@ pub(super) struct Begun {
     was_alone: bool,
 }
 
-impl Set {
-    fn way(&self, key: u64) -> Option<usize> {
-        (0..WAYS).find(|&way| self.keys[way] == key && self.values[way] != 0)
+impl<K> Set<K> {
+    fn way<Q: Eq + ?Sized>(&self, key: &Q) -> Option<usize>
+    where
+        K: Borrow<Q>,
+    {
+        (0..WAYS).find(|&way| self.keys[way].borrow() == key && self.values[way] != 0)
+    }
+
+    /// Its keys, and what is left of those that have gone.
+    pub(super) fn keys(&self) -> &[K] {
+        &self.keys
     }
 
     /// The value of a key, if it is here.
-    pub(super) fn get(&mut self, key: u64) -> Option<u64> {
+    pub(super) fn get<Q: Eq + ?Sized>(&mut self, key: &Q) -> Option<u64>
+    where
+        K: Borrow<Q>,
+    {
         let Some(way) = self.way(key) else {
             self.counts.misses += 1;
             self.misses += 1;
@@ -70,15 +83,27 @@ impl Set {
     }
 
     /// Puts in what somebody read, unless a change has begun since.
-    pub(super) fn fill(&mut self, key: u64, value: u64, version: u64) {
+    pub(super) fn fill<Q>(&mut self, key: &Q, value: u64, version: u64)
+    where
+        K: Borrow<Q>,
+        Q: Eq + ToOwned<Owned = K> + ?Sized,
+    {
         if version == self.version || is_unchecked() {
             self.put(key, value);
         }
     }
 
-    fn put(&mut self, key: u64, value: u64) {
-        let way = self.way(key).unwrap_or_else(|| self.victim());
-        (self.keys[way], self.values[way]) = (key, value);
+    fn put<Q>(&mut self, key: &Q, value: u64)
+    where
+        K: Borrow<Q>,
+        Q: Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let way = self.way(key).unwrap_or_else(|| {
+            let way = self.victim();
+            self.keys[way] = key.to_owned();
+            way
+        });
+        self.values[way] = value;
         // Not read yet: what nobody asks for again goes when the hand next comes by.
         self.read &= !(1 << way);
     }
@@ -99,7 +124,10 @@ impl Set {
     }
 
     /// A key is about to be changed: nobody finds it here from now on.
-    pub(super) fn begin(&mut self, key: u64) -> Begun {
+    pub(super) fn begin<Q: Eq + ?Sized>(&mut self, key: &Q) -> Begun
+    where
+        K: Borrow<Q>,
+    {
         let was_alone = self.writers == 0;
         let way = self.way(key);
         if let Some(way) = way {
@@ -112,7 +140,11 @@ impl Set {
 
     /// It was changed, to `value` if it has one. Back it comes if it was here and nobody else has
     /// changed anything meanwhile: who of two was last in the index is not known here.
-    pub(super) fn end(&mut self, key: u64, begun: Begun, value: Option<u64>) {
+    pub(super) fn end<Q>(&mut self, key: &Q, begun: Begun, value: Option<u64>)
+    where
+        K: Borrow<Q>,
+        Q: Eq + ToOwned<Owned = K> + ?Sized,
+    {
         self.writers -= 1;
         let is_alone = begun.was_alone && begun.version == self.version;
         if let Some(value) = value

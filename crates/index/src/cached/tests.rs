@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use entresol_base::rng::Rng;
 use entresol_media::Direct;
 
+use crate::keys::Bytes;
 use crate::testing::{
     Counted, check_against_map, check_edges, check_no_old_value, check_panics, check_reopening,
     check_same, counted_pool, fragile_pool, fresh, no_old_value, stepping_pool,
 };
-use crate::{SkipList, trial};
+use crate::{Ods, OdsOptions, SkipList, trial};
 
 use super::*;
 
@@ -30,6 +31,12 @@ fn no_crash_undoes_or_leaks_anything() {
         });
         let report = report.unwrap_or_else(|what| panic!("{probing:?}: {what}"));
         assert!(report.images > 1000, "{report:?}");
+        let long = (OdsOptions::default(), of(26, probing));
+        let report = trial::suite::<Cached<Ods<_, Bytes>>>(0..2, &long, |options| {
+            (options.in_world, options.region_bytes) = (true, 1 << 20);
+        });
+        let report = report.unwrap_or_else(|what| panic!("long keys, {probing:?}: {what}"));
+        assert!(report.images > 1000, "{report:?}");
     }
 }
 
@@ -42,6 +49,38 @@ fn it_is_a_map() {
             check_against_map(&fresh::<Cached<SkipList<_>>>(&options), 1, 8_000);
             check_reopening::<Cached<SkipList<_>>>(&options);
         }
+    }
+}
+
+#[test]
+fn keys_of_any_length_are_kept_whole() {
+    let pool = crate::testing::pool(16 << 20);
+    let options = (OdsOptions::default(), of(500, Probing::Parallel));
+    let index = Cached::<Ods<Direct, Bytes>>::open(&pool, 0, &options).expect("an index");
+    let bare = index.statistics().expect("no damage").volatile_bytes;
+    // Keys that begin alike, are parts of each other, or end in zeros.
+    let keys: Vec<Vec<u8>> =
+        (0..300).map(|number| vec![(number / 30) as u8; number % 30]).collect();
+    let different: BTreeMap<&[u8], u64> =
+        keys.iter().zip(1..).map(|(key, value)| (key.as_slice(), value)).collect();
+    for (key, &value) in &different {
+        assert!(index.insert(key, value).expect("room"), "{key:?}");
+    }
+    for _ in 0..2 {
+        for (key, &value) in &different {
+            assert_eq!(index.get(key).expect("no damage"), Some(value), "{key:?}");
+            index.settle();
+        }
+    }
+    assert!(index.counts().hits > different.len() as u64 / 2, "{:?}", index.counts());
+    let bytes: u64 = different.keys().map(|key| key.len() as u64).sum();
+    let taken = index.statistics().expect("no damage").volatile_bytes - bare;
+    assert!(taken >= bytes / 2, "{taken} for keys of {bytes}");
+    for (key, &value) in &different {
+        assert_eq!(index.upsert(key, value + 1000).expect("room"), Some(value), "{key:?}");
+        assert_eq!(index.get(key).expect("no damage"), Some(value + 1000), "{key:?}");
+        assert_eq!(index.remove(key).expect("no damage"), Some(value + 1000), "{key:?}");
+        assert_eq!(index.get(key).expect("no damage"), None, "{key:?}");
     }
 }
 
