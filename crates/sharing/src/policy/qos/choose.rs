@@ -65,14 +65,14 @@ impl Qos {
         tenants
     }
 
-    /// What a candidate gives up for the experiment.
-    pub(super) fn offer(&self, tenant: TenantId) -> Option<Offer> {
+    /// What a candidate gives up for the experiment, in which it keeps its floor as well.
+    pub(super) fn offer(&self, tick: &Tick<'_>, tenant: TenantId) -> Option<Offer> {
         let used = self.windows.use_dominant(tenant);
         let wanted = self.expense_share(tenant) * self.expense_factor.min(EXPENSE_MAX);
         if used <= 0.0 || wanted <= 0.0 {
             return None;
         }
-        let left = (used - wanted).max(self.settings.share_min.min(used));
+        let left = (used - wanted).max(self.share_min(tick, tenant).min(used));
         let per_share = match self.settings.expense {
             Expense::Share(_) => 1.0,
             Expense::Bytes(_) => 1.0 / self.share_of_byte.get(&tenant)?,

@@ -278,7 +278,8 @@ impl Qos {
             }
             [only] if !self.is_adaptive() => self.slow(tick, hands, slacks, (*only, victim)),
             several => {
-                let offers = several.iter().filter_map(|tenant| self.offer(*tenant)).collect();
+                let offers =
+                    several.iter().filter_map(|tenant| self.offer(tick, *tenant)).collect();
                 let target = tick.tenants.get(&victim).and_then(|m| m.settings.promised());
                 let percentile = Metric::Percentile(target.map_or(99.0, |target| target.percent));
                 let metric = self.settings.metric.unwrap_or(percentile);
