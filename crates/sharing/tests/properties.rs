@@ -6,7 +6,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use common::{Bench, Load, MS, Rates, SECOND, device, seconds, tenant};
@@ -18,6 +18,7 @@ use entresol_sharing::{
     TenantSettings, Throttle,
 };
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 /// Every policy in our pace, with settings that give it something to do.
 fn ours(name: &str, tenants: u32) -> Settings {
@@ -143,6 +144,16 @@ fn check_constant(name: &str, loads: &[Load]) {
     assert!(late <= early.max(40), "{name}: {early}, then {late}\n{}", bench.log());
 }
 
+/// The same cases at each run. PROPTEST_RNG_SEED draws others.
+fn drawn(cases: u32) -> ProptestConfig {
+    let usual = ProptestConfig::with_cases(cases);
+    let rng_seed = match usual.rng_seed {
+        RngSeed::Random => RngSeed::Fixed(1),
+        given => given,
+    };
+    ProptestConfig { rng_seed, ..usual }
+}
+
 /// Who is there, in stretches of milliseconds: a bit for each tenant.
 fn presence() -> impl Strategy<Value = Vec<(u64, u32)>> {
     prop::collection::vec((1u64..400, 0u32..16), 5..60)
@@ -180,11 +191,18 @@ fn check_presence(name: &str, loads: &[Load], presence: &[(u64, u32)]) {
         });
     }
     assert!(longest <= Duration::from_millis(50), "{name}: stopped for {longest:?}");
-    assert!(named.iter().all(|(id, _)| bench.last[id].operations_s > 0.0), "{name}: all go on");
+    // In one tick somebody may be stopped for a pause.
+    let mut goes_on = BTreeSet::new();
+    bench.run(Duration::from_millis(100), |_, slowed| {
+        let rates = device(&named, slowed);
+        goes_on.extend(rates.iter().filter(|(_, it)| it.operations_s > 0.0).map(|(id, _)| *id));
+        rates
+    });
+    assert_eq!(goes_on.len(), named.len(), "{name}: all go on");
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(drawn(48))]
     #[test]
     fn nonsense_is_survived(
         which in 0..NAMES.len(),
@@ -198,7 +216,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(drawn(12))]
     // Not `caladan`, which is as published: it slows and releases by turns for ever.
     #[test]
     fn a_constant_load_comes_to_rest(
