@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use entresol_base::suggest::nearest;
@@ -518,7 +518,7 @@ impl Checker<'_> {
             self.problem("unix_socket", &span_of(&raw.unix_socket), message);
         }
         if let (Some(ours), Some(theirs)) =
-            (medium_path(&tenant.medium), medium_path(&earlier.medium))
+            (medium_file(&tenant.medium), medium_file(&earlier.medium))
             && ours == theirs
         {
             let message = format!(
@@ -572,11 +572,18 @@ fn unusable_model(name: ModelName) -> String {
     format!("medium model:{name} is a model in virtual time and keeps nothing; write {instead}")
 }
 
-fn medium_path(medium: &MediumSpec) -> Option<&PathBuf> {
-    match medium {
-        MediumSpec::Pmem { path, .. } | MediumSpec::File { path, .. } => Some(path),
-        _ => None,
+/// The file that values lie on, whatever links lead to it.
+fn medium_file(medium: &MediumSpec) -> Option<PathBuf> {
+    let (MediumSpec::Pmem { path, .. } | MediumSpec::File { path, .. }) = medium else {
+        return None;
+    };
+    if let Ok(file) = path.canonicalize() {
+        return Some(file);
     }
+    // It is not there yet: its folder may be.
+    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let file = folder.canonicalize().ok().zip(path.file_name());
+    Some(file.map_or_else(|| path.clone(), |(folder, name)| folder.join(name)))
 }
 
 pub(super) fn span_of<T>(written: &Option<Spanned<T>>) -> Range<usize> {

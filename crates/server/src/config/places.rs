@@ -2,13 +2,12 @@
 //! could not be opened with, found before anything is opened.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 
 use entresol_cache::Cache;
-use entresol_media::{MediumSpec, cost};
+use entresol_media::cost;
 use toml::Spanned;
 
-use super::check::{Checker, span_of};
+use super::check::Checker;
 use super::{ConfigError, Origin, RawConfig, RawTenant, Settings, TenantSettings};
 
 /// Looks at what `settings` name.
@@ -18,20 +17,9 @@ pub(super) fn check(
     origin: &Origin,
 ) -> Result<(), ConfigError> {
     let mut checker = Checker { origin, problems: Vec::new() };
-    let mut files: Vec<(&str, PathBuf)> = Vec::new();
     for (raw, tenant) in raw.tenant.iter().map(Spanned::get_ref).zip(&settings.tenants) {
         checker.cost_table(raw, tenant);
         checker.sizes(raw, tenant, settings);
-        let Some(file) = file_of(&tenant.medium) else { continue };
-        if let Some((other, _)) = files.iter().find(|(_, theirs)| *theirs == file) {
-            let message = format!(
-                "tenants '{other}' and '{}' both keep values on {}; give each a file of its own",
-                tenant.name,
-                file.display()
-            );
-            checker.problem("medium", &span_of(&raw.medium), message);
-        }
-        files.push((&tenant.name, file));
     }
     match checker.problems.is_empty() {
         true => Ok(()),
@@ -62,18 +50,4 @@ impl Checker<'_> {
 fn quota_place(raw: &RawTenant) -> Range<usize> {
     let quota = raw.dram_quota.as_ref().map(Spanned::span);
     quota.or_else(|| raw.name.as_ref().map(Spanned::span)).unwrap_or_default()
-}
-
-/// The file that values lie on, whatever links lead to it.
-fn file_of(medium: &MediumSpec) -> Option<PathBuf> {
-    let (MediumSpec::Pmem { path, .. } | MediumSpec::File { path, .. }) = medium else {
-        return None;
-    };
-    if let Ok(file) = path.canonicalize() {
-        return Some(file);
-    }
-    // It is not there yet: its folder may be.
-    let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    let file = folder.canonicalize().ok().zip(path.file_name());
-    Some(file.map_or_else(|| path.clone(), |(folder, name)| folder.join(name)))
 }
