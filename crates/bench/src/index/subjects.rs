@@ -131,13 +131,13 @@ impl IndexName {
                 512 => open::<R, SvTree<R, Inline, 8>>(pool, &Inline),
                 1024 => open::<R, SvTree<R, Inline, 16>>(pool, &Inline),
                 _ => {
-                    let problem = "sv-tree has nodes of 256, 512 or 1024 bytes";
+                    let problem = "nodes have 256, 512 or 1024 bytes";
                     Err(BenchError::Usage(problem.to_owned()))
                 }
             },
             _ if node_bytes.is_some() => {
-                let problem = format!("{self} has nodes of one size: leave --node-bytes out");
-                Err(BenchError::Usage(problem))
+                let problem = "nodes are of one size: leave --node-bytes out";
+                Err(BenchError::Usage(problem.to_owned()))
             }
             IndexName::WbTree => open::<R, WbTree<R>>(pool, &WbTreeOptions::default()),
             IndexName::FpTree => open::<R, FpTree<R>>(pool, &FpTreeOptions::default()),

@@ -91,6 +91,11 @@ impl Plan {
     }
 }
 
+/// What keeps its contents when the power fails, as the command line has it.
+pub(super) fn domain(caches_survive: bool) -> &'static str {
+    if caches_survive { "caches" } else { "memory" }
+}
+
 /// Tries what `trials` says for each history number in turn, and adds what comes of it to what is
 /// known of the run from the outset.
 pub(super) fn drive<T: Tried>(

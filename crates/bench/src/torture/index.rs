@@ -9,7 +9,7 @@ use entresol_index::{
 };
 use entresol_media::crash::{RecordedRegion, Report};
 
-use super::drive::{Plan, Ran, Tried, drive};
+use super::drive::{Plan, Ran, Tried, domain, drive};
 use super::outcome::Outcome;
 use crate::error::BenchError;
 use crate::index::IndexName;
@@ -73,17 +73,11 @@ fn trial(settings: &Settings, number: u64) -> Vec<Trial> {
     domain.map(trial).into_iter().collect()
 }
 
-impl Trial {
-    fn domain(&self) -> &'static str {
-        if self.options.caches_survive { "caches" } else { "memory" }
-    }
-}
-
 impl Tried for Trial {
     type Op = Op;
 
     fn name(&self) -> String {
-        format!("{}, {}", self.index, self.domain())
+        format!("{}, {}", self.index, domain(self.options.caches_survive))
     }
 
     fn history(&self) -> Vec<Op> {
@@ -102,11 +96,11 @@ impl Tried for Trial {
     }
 
     fn command(&self) -> String {
-        let TrialOptions { seed, explore, .. } = &self.options;
+        let TrialOptions { seed, caches_survive, explore, .. } = &self.options;
         format!(
             "entresol torture index --seed {seed} --histories 1 --index {} --domain {} --nested {}",
             self.index,
-            self.domain(),
+            domain(*caches_survive),
             explore.nested.one_in
         )
     }

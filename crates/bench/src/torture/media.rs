@@ -1,7 +1,7 @@
 //! The crash machine tries itself: toy structures in a recorded region, right ones, which must
 //! pass, or with a planted bug, which must be found.
 
-use super::drive::{Plan, Ran, Tried, drive};
+use super::drive::{Plan, Ran, Tried, domain, drive};
 use super::history::{Op, Trial};
 use super::outcome::Outcome;
 use super::{Plant, Structure};
@@ -50,8 +50,7 @@ impl Tried for Trial {
     type Op = Op;
 
     fn name(&self) -> String {
-        let domain = if self.caches_survive { "caches" } else { "memory" };
-        format!("{}, {domain}", self.structure)
+        format!("{}, {}", self.structure, domain(self.caches_survive))
     }
 
     fn history(&self) -> Vec<Op> {
@@ -65,7 +64,7 @@ impl Tried for Trial {
     }
 
     fn command(&self) -> String {
-        let domain = if self.caches_survive { "caches" } else { "memory" };
+        let domain = domain(self.caches_survive);
         let Trial { structure, seed, nested_one_in, plant, .. } = self;
         let plant = plant.map(|plant| format!(" --plant {plant}")).unwrap_or_default();
         format!(
