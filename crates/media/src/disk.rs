@@ -7,7 +7,8 @@
 //!   not durable yet ([`Unsettled`]), and gives any disk that a crash may leave: sectors of 512 or
 //!   4096 bytes are whole or old, each for itself, so that a write in flight may be torn anywhere
 //!   between them (one through a mapping also at a word within); length and bytes are separate;
-//!   names are durable only after their directory's sync.
+//!   names are durable only after their directory's sync. A disk of [`SectorSize::Line`] is
+//!   persistent memory, of which a thread's flush and drain make lines durable.
 //! - **Faults** ([`FaultPlan`]): the n-th call of a kind fails, once or ever after; syncs that fail
 //!   forget what was dirty; full disks, bits that turn over, stale sectors, misdirected reads and
 //!   writes, calls that take long.
@@ -36,6 +37,7 @@ use crate::crash::{Place, PointKind, Power, Unsettled};
 use crate::directory::Directory;
 use crate::model::ModelName;
 use crate::model::block::BlockModel;
+use crate::observe::LINE_BYTES;
 
 mod content;
 mod entries;
@@ -65,6 +67,9 @@ pub enum SectorSize {
     /// 4096 bytes, what drives of today write.
     #[default]
     Large,
+    /// 64 bytes, a line of persistent memory under a file system: there, files can be mapped as
+    /// such ([`MapOptions::pmem`](crate::MapOptions::pmem)), and of those a crash leaves any words.
+    Line,
 }
 
 impl SectorSize {
@@ -74,6 +79,7 @@ impl SectorSize {
         match self {
             SectorSize::Small => 512,
             SectorSize::Large => 4096,
+            SectorSize::Line => LINE_BYTES,
         }
     }
 }
@@ -187,6 +193,12 @@ impl Disk {
     #[must_use]
     pub fn struck(&self) -> Vec<Struck> {
         self.0.core.state().faults.struck().to_vec()
+    }
+
+    /// Whether files on it can be mapped as persistent memory.
+    #[must_use]
+    pub fn is_persistent_memory(&self) -> bool {
+        self.0.core.state().tree.sector == SectorSize::Line.bytes()
     }
 
     /// The bytes that files take.

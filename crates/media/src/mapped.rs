@@ -124,6 +124,9 @@ pub trait MappedFile: Send + Sync + fmt::Debug {
     /// begins the other the shorter is less. Nothing is allocated.
     fn compare(&self, offset: u64, len: usize, bytes: &[u8]) -> Ordering;
 
+    /// What `<dyn MappedFile>::flush` does.
+    fn flush_at(&self, offset: u64, len: u64, place: Place);
+
     /// What `<dyn MappedFile>::persist` does.
     ///
     /// # Errors
@@ -146,6 +149,14 @@ impl dyn MappedFile + '_ {
     #[track_caller]
     pub fn persist(&self, offset: u64, len: u64) -> io::Result<()> {
         self.persist_at(offset, len, Location::caller())
+    }
+
+    /// Begins to make the `len` bytes at `offset` durable, whoever wrote them: a persist by this
+    /// thread then waits for them on persistent memory as well, as after the death of the process
+    /// that wrote them. In an ordinary file a persist needs nothing before it: nothing is done.
+    #[track_caller]
+    pub fn flush(&self, offset: u64, len: u64) {
+        self.flush_at(offset, len, Location::caller());
     }
 }
 
@@ -221,6 +232,13 @@ impl<R: Region> MappedFile for RegionFile<R> {
     fn compare(&self, offset: u64, len: usize, bytes: &[u8]) -> Ordering {
         assert_inside(self.len(), offset, len as u64);
         compare(offset, len, bytes, |offset, out| self.region.read(offset, out))
+    }
+
+    fn flush_at(&self, offset: u64, len: u64, place: Place) {
+        assert_inside(self.len(), offset, len);
+        if self.kind.is_pmem() && !removed(SiteKind::Flush, place) {
+            self.region.flush(offset, len as usize);
+        }
     }
 
     fn persist_at(&self, offset: u64, len: u64, place: Place) -> io::Result<()> {

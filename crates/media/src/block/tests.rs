@@ -28,7 +28,7 @@ fn everywhere(test: impl Fn(Arc<dyn BlockFile>)) {
             test(open_block_file(&path, &options).expect("opens"));
         }
     }
-    for sector in [SectorSize::Small, SectorSize::Large] {
+    for sector in [SectorSize::Small, SectorSize::Large, SectorSize::Line] {
         // Without a model nothing waits, so that the world need not run.
         let world = World::new(WorldOptions::seeded(1));
         let disk = Disk::new(&world, DiskOptions { sector, ..DiskOptions::default() });

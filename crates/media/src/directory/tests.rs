@@ -17,7 +17,7 @@ fn everywhere(test: impl Fn(Arc<dyn Directory>)) {
         let local = LocalDirectory::open(&parent.path().join("d")).expect("made");
         test(Arc::new(local));
     }
-    for sector in [SectorSize::Small, SectorSize::Large] {
+    for sector in [SectorSize::Small, SectorSize::Large, SectorSize::Line] {
         // Without a model nothing waits, so that the world need not run.
         let world = World::new(WorldOptions::seeded(1));
         let options = DiskOptions {

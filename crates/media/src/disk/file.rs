@@ -15,6 +15,10 @@ use std::ops::Range;
 
 use super::content::{Content, Sector};
 
+mod lines;
+
+use lines::Flushed;
+
 /// What a sector holds after one of the writes to it.
 #[derive(Debug, Clone)]
 struct Version {
@@ -59,6 +63,8 @@ pub(super) struct File {
     lengths: Vec<Length>,
     /// The writes that are in flight.
     flights: BTreeSet<u64>,
+    /// Lines of persistent memory that were flushed, until who did so drains.
+    flushed: Vec<Flushed>,
     /// Ranges without space, by their first byte, with their end.
     holes: BTreeMap<u64, u64>,
     /// Where the file lies on the device, for its model.
@@ -94,6 +100,7 @@ impl File {
             unsettled: BTreeMap::new(),
             lengths: Vec::new(),
             flights: BTreeSet::new(),
+            flushed: Vec::new(),
             holes: BTreeMap::new(),
             device_offset,
         }

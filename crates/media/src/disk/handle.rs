@@ -11,7 +11,7 @@ use super::mapped::DiskMapped;
 use super::names::Inside;
 use super::queue::DiskQueue;
 use super::tree::NodeId;
-use super::{Call, Machine};
+use super::{Call, Machine, SectorSize};
 use crate::block::{self, Alignment, Backend, BlockFile, BlockOptions, IoBuffer, IoQueue};
 use crate::cost::Access;
 use crate::crash::{Place, PointKind};
@@ -202,7 +202,8 @@ impl BlockFile for DiskFile {
     }
 
     fn alignment(&self) -> Alignment {
-        let offset = self.machine.core.state().tree.sector;
+        // Also on persistent memory a file system's blocks are no smaller.
+        let offset = self.machine.core.state().tree.sector.max(SectorSize::Small.bytes());
         Alignment { memory: BUFFER_ALIGNMENT, offset }
     }
 

@@ -9,6 +9,13 @@
 //! the middle of a write, so that they see its first part.
 //!
 //! Each write that is not durable takes up to two sectors of memory for a sector that it touches.
+//!
+//! **On persistent memory** a sector is a line, and the first part of a write is any words of each
+//! line, drawn as well. A line is written back as a whole, so that a crash leaves it in one of the
+//! states through which it went, whoever wrote them. A write is flushed by whoever writes; a
+//! persist makes durable what *the calling thread* has flushed before, in the state in which it
+//! flushed it, wherever in the file that is. Streaming stores and fences of others may make more
+//! durable; nobody is to rely on that.
 
 use std::cmp;
 use std::fmt;
@@ -20,10 +27,13 @@ use std::sync::{Arc, OnceLock};
 use super::file::File;
 use super::names::Inside;
 use super::tree::NodeId;
-use super::{Call, Machine};
+use super::{Call, Machine, SectorSize};
+use entresol_base::mutants::{SiteKind, removed};
+use entresol_base::thread;
+
 use crate::block::BlockOptions;
 use crate::cost::Access;
-use crate::crash::Place;
+use crate::crash::{Place, PointKind};
 use crate::directory;
 use crate::mapped::{self, MapOptions, MappedFile, MappedKind};
 use crate::placement::{self, FileError, PAGE_BYTES};
@@ -36,6 +46,7 @@ pub(super) struct DiskMapped {
     node: NodeId,
     path: PathBuf,
     bytes: u64,
+    is_pmem: bool,
     /// The first failure of a sync, after which none succeeds.
     failure: OnceLock<io::ErrorKind>,
 }
@@ -49,8 +60,9 @@ impl DiskMapped {
         options: &MapOptions,
     ) -> Result<DiskMapped, FileError> {
         let path = directory::path_of(inside.path, name)?;
-        if options.pmem.is_some() {
-            let text = "a simulated disk has no persistent memory; take a recorded region";
+        let is_pmem = options.pmem.is_some();
+        if is_pmem && machine.core.state().tree.sector != SectorSize::Line.bytes() {
+            let text = "a simulated disk is persistent memory if its sectors are lines only";
             let cause = io::Error::new(io::ErrorKind::Unsupported, text);
             return Err(FileError::Io { doing: "map", path, cause });
         }
@@ -61,7 +73,7 @@ impl DiskMapped {
         let bytes = found / PAGE_BYTES * PAGE_BYTES;
         // Closes the file when it is dropped, also by an error below.
         let (machine, failure) = (Arc::clone(machine), OnceLock::new());
-        let file = DiskMapped { machine, node, path: path.clone(), bytes, failure };
+        let file = DiskMapped { machine, node, path: path.clone(), bytes, is_pmem, failure };
         if bytes == 0 {
             return Err(FileError::TooSmall { path, found, needed: PAGE_BYTES });
         }
@@ -85,6 +97,47 @@ impl DiskMapped {
         if let Some(file) = self.machine.core.state().tree.file_mut(self.node) {
             file.write_within(order, offset, bytes);
         }
+    }
+
+    /// Writes to persistent memory, and flushes that.
+    fn write_lines(&self, offset: u64, bytes: &[u8]) {
+        if self.step() {
+            let order = self.machine.power.tick();
+            if let Some(file) = self.machine.core.state().tree.file_mut(self.node) {
+                file.write_drawn(order, offset, bytes);
+            }
+        }
+        if self.step() {
+            self.put(offset, bytes);
+            self.flush_lines(offset, bytes.len() as u64);
+        }
+    }
+
+    fn flush_lines(&self, offset: u64, len: u64) {
+        let (sectors, thread) = (self.sectors(offset, len), thread::current_id());
+        if let Some(file) = self.machine.core.state().tree.file_mut(self.node) {
+            file.flush(sectors, thread);
+        }
+    }
+
+    fn drain(&self, place: Place) -> io::Result<()> {
+        if removed(SiteKind::Sync, place) {
+            return Ok(());
+        }
+        if !self.step() {
+            return Err(io::Error::other("the simulated machine has crashed"));
+        }
+        let thread = thread::current_id();
+        let has_flushed = |file: &File| file.has_flushed(thread);
+        let is_waited_for = self.machine.core.state().tree.file(self.node).is_some_and(has_flushed);
+        match is_waited_for {
+            true => self.machine.point(PointKind::Drain, place),
+            false => self.machine.power.pass(PointKind::Drain, place),
+        }
+        if let Some(file) = self.machine.core.state().tree.file_mut(self.node) {
+            file.drain(thread);
+        }
+        Ok(())
     }
 
     fn copy(&self, offset: u64, out: &mut [u8]) {
@@ -121,11 +174,14 @@ impl MappedFile for DiskMapped {
     }
 
     fn kind(&self) -> MappedKind {
-        MappedKind::File
+        if self.is_pmem { MappedKind::Dax } else { MappedKind::File }
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {
         mapped::assert_inside(self.bytes, offset, bytes.len() as u64);
+        if self.is_pmem {
+            return self.write_lines(offset, bytes);
+        }
         for (offset, part) in parts(self.machine.power.tick(), offset, bytes) {
             if !part.is_empty() && self.step() {
                 self.put(offset, part);
@@ -156,8 +212,18 @@ impl MappedFile for DiskMapped {
         mapped::compare(offset, len, bytes, |offset, out| self.copy(offset, out))
     }
 
+    fn flush_at(&self, offset: u64, len: u64, place: Place) {
+        mapped::assert_inside(self.bytes, offset, len);
+        if self.is_pmem && !removed(SiteKind::Flush, place) && self.step() {
+            self.flush_lines(offset, len);
+        }
+    }
+
     fn persist_at(&self, offset: u64, len: u64, place: Place) -> io::Result<()> {
         mapped::assert_inside(self.bytes, offset, len);
+        if self.is_pmem {
+            return self.drain(place);
+        }
         if let Some(&kind) = self.failure.get() {
             return Err(io::Error::new(kind, "an earlier sync of this file failed"));
         }

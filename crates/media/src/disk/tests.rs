@@ -17,6 +17,7 @@ mod faults;
 mod mapped;
 #[cfg(feature = "mutants")]
 mod mutants;
+mod pmem;
 mod times;
 
 const BLOCK: usize = 4096;

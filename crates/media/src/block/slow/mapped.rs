@@ -76,6 +76,10 @@ impl MappedFile for SlowMapped {
         self.inner.compare(offset, len, bytes)
     }
 
+    fn flush_at(&self, offset: u64, len: u64, place: Place) {
+        self.inner.flush_at(offset, len, place);
+    }
+
     fn persist_at(&self, offset: u64, len: u64, place: Place) -> io::Result<()> {
         let due = self.due(offset, len);
         self.inner.persist_at(offset, len, place)?;
