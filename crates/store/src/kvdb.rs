@@ -426,6 +426,7 @@ impl Opening {
             frozen: Sequence(frozen),
             durable: Sequence(durable),
             generation: shares.generation,
+            pmem: options.pmem,
         };
         let Recovered { generations, last, next_segment } = recover(&directory, start, read_only)?;
         if !read_only {
@@ -433,8 +434,7 @@ impl Opening {
         }
         let pages = Pages::new(shares.pages);
         let (runs, segments, unreadable) = open_frozen(&directory, &manifest, &pages)?;
-        let first = Sequence(last.0 + 1);
-        let young = Arc::new(Generation::new(shares.generation.bytes, first));
+        let young = Arc::new(Generation::new(shares.generation.bytes, Sequence(last.0 + 1)));
         let closed = generations.into_iter().rev().collect();
         let view = View { young: young.clone(), closed, runs, segments };
         let current = Arc::new(Current::new(view));
@@ -452,11 +452,11 @@ impl Opening {
                     tell.tell();
                 });
                 let Shares { segment_bytes, generation, .. } = shares;
-                let reserve_bytes = options.reserve_bytes;
+                let KvdbOptions { reserve_bytes, pmem, .. } = options;
                 Some(Log::begin(
                     directory.clone(),
                     manifest.store,
-                    LogOptions { segment_bytes, generation, reserve_bytes },
+                    LogOptions { segment_bytes, generation, reserve_bytes, pmem },
                     Beginning { last, next_segment, generation: young },
                     failure.clone(),
                     rotated,
@@ -585,7 +585,7 @@ impl Inner {
             let manifest = &mut *self.manifest.lock();
             (manifest.store, manifest.take_value_segment())
         };
-        Segment::create(&*self.directory, store, number, bytes)
+        Segment::create(&*self.directory, store, number, bytes, self.options.pmem)
     }
 
     /// Freezes all that was written before; says whether that was done, or `go_on` did not want to.

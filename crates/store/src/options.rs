@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use entresol_base::ByteSize;
+use entresol_media::PmemMode;
 
 use crate::StoreError;
 use crate::entries::ENTRY_CACHE_BYTES_MIN;
@@ -25,6 +26,11 @@ pub struct KvdbOptions {
     /// On a disk, as long a machine's crash may reach back: after it all writes that are older are
     /// there. A process that dies loses none.
     pub durability_interval: Duration,
+    /// The directory lies on persistent memory: segments are mapped as such, and a write is durable
+    /// when the call returns. A file system that is none is refused, unless it is to stand in for
+    /// one (`assume_dax`): then writes are flushed as they would be there, and survive the death of
+    /// the process, but no crash of the machine is promised anything. None is a disk.
+    pub pmem: Option<PmemMode>,
     /// The bytes of a segment of the log.
     pub segment_bytes: u64,
     /// After so many bytes the youngest data are closed, and frozen behind the writers' backs.
@@ -58,6 +64,7 @@ impl Default for KvdbOptions {
     fn default() -> KvdbOptions {
         KvdbOptions {
             durability_interval: Duration::from_millis(100),
+            pmem: None,
             segment_bytes: 16 << 20,
             generation_bytes: 64 << 20,
             generations_waiting_max: 4,

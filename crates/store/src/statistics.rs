@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use entresol_media::MappedKind;
 use serde::Serialize;
 
 use crate::StoreError;
@@ -38,6 +39,9 @@ pub struct Statistics {
 pub struct MediumStatistics {
     /// The directory.
     pub path: String,
+    /// How the log's writes become durable there: `file`, `pmem` or `emulated pmem`; none if the
+    /// store is only read.
+    pub kind: Option<&'static str>,
     /// Since the store was opened.
     pub written: WrittenBytes,
     /// Since the store was opened.
@@ -314,7 +318,12 @@ impl Inner {
             merge_bytes: counters.merge_read.load(Relaxed),
         };
         let path = self.directory.path().display().to_string();
-        MediumStatistics { path, written, read, space: self.space(view) }
+        let kind = self.log.as_ref().map(|log| match log.kind() {
+            MappedKind::Dax => "pmem",
+            MappedKind::EmulatedPmem => "emulated pmem",
+            MappedKind::File => "file",
+        });
+        MediumStatistics { path, kind, written, read, space: self.space(view) }
     }
 
     fn space(&self, view: &View) -> SpaceBytes {

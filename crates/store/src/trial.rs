@@ -4,7 +4,8 @@
 //! something becomes durable, or could be seen to, the disk is opened as a crash might leave it,
 //! and what the store holds then must be what it held after some beginning of the history: one that
 //! has everything that was acknowledged before the last sync, or longer ago than the durability
-//! interval. If only the process dies, it must have everything that was acknowledged.
+//! interval. If only the process dies, or the store lies on persistent memory, it must have
+//! everything that was acknowledged.
 //!
 //! In some histories several threads write, each keys of its own, of which all this must hold.
 //!
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use entresol_base::rng::Rng;
 use entresol_base::world::{Preemption, World, WorldOptions};
+use entresol_media::PmemMode;
 use entresol_media::crash::{ExploreOptions, Explorer, Nested, Power, Report};
 use entresol_media::disk::{Disk, DiskOptions, SectorSize};
 
@@ -132,6 +134,8 @@ pub struct Trial {
     pub nested_one_in: u32,
     /// So many images are looked at, at each moment.
     pub images_max: u32,
+    /// Whether the store lies on persistent memory: then whatever was acknowledged must be there.
+    pub pmem: bool,
 }
 
 impl Trial {
@@ -139,7 +143,8 @@ impl Trial {
     #[must_use]
     pub fn of(seed: u64) -> Trial {
         let writers = if (seed / 3).is_multiple_of(2) { 1 } else { 3 };
-        Trial { seed, writers, nested_one_in: 16, images_max: 8 }
+        let pmem = seed % 4 == 3;
+        Trial { seed, writers, nested_one_in: 16, images_max: 8, pmem }
     }
 
     /// A history.
@@ -168,8 +173,11 @@ impl Trial {
 
     fn run_within(&self, world: &World, ops: &[Op]) -> Result<Report, String> {
         let power = Power::new();
-        let sector =
-            if self.seed.is_multiple_of(2) { SectorSize::Small } else { SectorSize::Large };
+        let sector = match self.seed.is_multiple_of(2) {
+            _ if self.pmem => SectorSize::Line,
+            true => SectorSize::Small,
+            false => SectorSize::Large,
+        };
         let options = DiskOptions { sector, power: power.clone(), ..DiskOptions::default() };
         let disk = Disk::new(world, options).map_err(|error| error.to_string())?;
         let shared = Arc::new(Shared::new(world, self.writers));
@@ -222,6 +230,12 @@ fn change(rng: &mut Rng, writer: u8, number: u8) -> Change {
             Change { kvs, key, to: To::Value(vec![number; bytes + rng.below(9) as usize]) }
         }
     }
+}
+
+/// How a store is opened that lies on a disk.
+fn options_on(disk: &Disk) -> KvdbOptions {
+    let pmem = disk.is_persistent_memory().then_some(PmemMode { assume_dax: false });
+    KvdbOptions { pmem, ..options() }
 }
 
 fn options() -> KvdbOptions {

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{Place, all};
+use entresol_media::PmemMode;
 use entresol_store::{Kvdb, KvdbOptions, KvsOptions};
 
 const THREADS: u64 = 4;
@@ -39,14 +40,18 @@ fn threads_find_what_they_wrote_while_all_is_frozen_and_merged() {
 }
 
 const CHILD: &str = "ENTRESOL_STORE_TEST_CHILD";
+/// Whether its store lies on what stands in for persistent memory.
+const CHILD_ON_PMEM: &str = "ENTRESOL_STORE_TEST_CHILD_ON_PMEM";
 
 /// Is run by the test below in a process of its own: writes, and says what was acknowledged.
 #[test]
 fn child_writes_until_it_is_killed() {
     let Ok(path) = std::env::var(CHILD) else { return };
+    let pmem = std::env::var(CHILD_ON_PMEM).is_ok().then_some(PmemMode { assume_dax: true });
     let options = KvdbOptions {
         segment_bytes: 64 << 10,
         generation_bytes: 256 << 10,
+        pmem,
         ..KvdbOptions::default()
     };
     let store = match Path::new(&path).join("MANIFEST").exists() {
@@ -68,11 +73,26 @@ fn child_writes_until_it_is_killed() {
 
 #[test]
 fn a_process_that_is_killed_loses_nothing_that_it_acknowledged() {
+    kill(None);
+}
+
+/// The same on what stands in for persistent memory; half of the openings are as on a disk.
+#[test]
+fn on_persistent_memory_a_process_that_is_killed_loses_nothing() {
+    kill(Some(PmemMode { assume_dax: true }));
+}
+
+#[expect(clippy::expect_used, reason = "a test says what it expects")]
+fn kill(pmem: Option<PmemMode>) {
     let scratch = tempfile::tempdir().expect("a directory");
     let path = scratch.path().join("store");
     let mut acknowledged = 0;
     for round in 0..10u64 {
-        let mut child = Command::new(std::env::current_exe().expect("this test"))
+        let mut child = Command::new(std::env::current_exe().expect("this test"));
+        if pmem.is_some() {
+            child.env(CHILD_ON_PMEM, "");
+        }
+        let mut child = child
             .args(["--exact", "child_writes_until_it_is_killed", "--nocapture"])
             .env(CHILD, &path)
             .stdout(Stdio::piped())
@@ -92,7 +112,11 @@ fn a_process_that_is_killed_loses_nothing_that_it_acknowledged() {
             }
         }
         child.wait().expect("was killed");
-        let store = Kvdb::open_at(&path, KvdbOptions::default()).expect("the store");
+        let pmem = pmem.filter(|_| round % 2 == 0);
+        let options = KvdbOptions { pmem, ..KvdbOptions::default() };
+        let store = Kvdb::open_at(&path, options).expect("the store");
+        let kind = store.statistics().expect("open").media[0].kind.expect("not only read");
+        assert_eq!(kind.ends_with("pmem"), pmem.is_some(), "{kind}");
         let found: BTreeMap<Vec<u8>, Vec<u8>> =
             all(&store.kvs("data").expect("there"), false).into_iter().collect();
         assert!(found.len() as u64 >= acknowledged, "{} of {acknowledged}", found.len());

@@ -22,7 +22,7 @@ use std::sync::atomic::{
 use entresol_base::ByteSize;
 use entresol_base::mutants::left_out;
 use entresol_base::sync::Mutex;
-use entresol_media::Directory;
+use entresol_media::{Directory, MappedKind, PmemMode};
 
 use crate::StoreError;
 use crate::entry::{SegmentNumber, Sequence};
@@ -48,6 +48,8 @@ pub(crate) struct LogOptions {
     pub(crate) generation: GenerationLimits,
     /// As much room is left for what makes room.
     pub(crate) reserve_bytes: u64,
+    /// Whether segments are persistent memory.
+    pub(crate) pmem: Option<PmemMode>,
 }
 
 /// Is told, with the head locked, that a generation is closed and another follows.
@@ -165,7 +167,8 @@ impl Log {
     ) -> Result<Log, StoreError> {
         let Beginning { last, next_segment, generation } = beginning;
         let number = SegmentNumber(next_segment);
-        let segment = Segment::create(&*directory, store, number, options.segment_bytes)?;
+        let LogOptions { segment_bytes, pmem, .. } = options;
+        let segment = Segment::create(&*directory, store, number, segment_bytes, pmem)?;
         directory.sync()?;
         let segment = Arc::new(segment);
         let place = generation.add_segment(segment.clone()).unwrap_or_default();
@@ -201,6 +204,11 @@ impl Log {
     /// What was written since the log began.
     pub(crate) fn written(&self) -> Written {
         self.head.lock().as_ref().map(|head| head.written).unwrap_or_default()
+    }
+
+    /// How what is written becomes durable; as in an ordinary file once the log has ended.
+    pub(crate) fn kind(&self) -> MappedKind {
+        self.head.lock().as_ref().map_or(MappedKind::File, |head| head.segment.kind())
     }
 
     /// The last write that counts.
@@ -386,7 +394,8 @@ impl Log {
     }
 
     fn make_segment(&self, bytes: u64) -> Result<Segment, StoreError> {
-        let segment = Segment::create(&*self.directory, self.store, self.take_number(), bytes)?;
+        let (number, pmem) = (self.take_number(), self.options.pmem);
+        let segment = Segment::create(&*self.directory, self.store, number, bytes, pmem)?;
         self.directory.sync()?;
         Ok(segment)
     }

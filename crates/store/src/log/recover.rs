@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use entresol_base::mutants::left_out;
 use entresol_index::Flow;
-use entresol_media::Directory;
+use entresol_media::{Directory, PmemMode};
 
 use super::record::{Draft, Record};
 use super::segment::{self, End, SEAL_BYTES, Segment};
@@ -26,6 +26,8 @@ pub(crate) struct Start {
     pub(crate) durable: Sequence,
     /// How large a generation may become.
     pub(crate) generation: GenerationLimits,
+    /// Whether segments are persistent memory.
+    pub(crate) pmem: Option<PmemMode>,
 }
 
 /// What was found.
@@ -98,9 +100,13 @@ pub(crate) fn recover(
         if !left_out() {
             remove(directory, rest)?;
         }
-        // What a process that died had written but not synced counts from now on.
-        let segments = reader.closed.iter().flat_map(|(closed, _)| closed.segments().iter());
-        segments.into_iter().try_for_each(|segment| segment.persist(0, segment.len()))?;
+        // What a process that died had written but not synced counts from now on. On persistent
+        // memory its last lines may be in the processor's caches.
+        let mut segments = reader.closed.iter().flat_map(|(closed, _)| closed.segments().iter());
+        segments.try_for_each(|segment| {
+            segment.flush(0, segment.len());
+            segment.persist(0, segment.len())
+        })?;
         if let Some((segment, end)) = open_end.filter(|_| !left_out()) {
             segment.seal(end.offset, Sequence(reader.last.0 + 1))?;
             segment.persist(end.offset, SEAL_BYTES)?;
@@ -120,8 +126,8 @@ fn remove(directory: &Arc<dyn Directory>, numbers: &[SegmentNumber]) -> Result<(
 impl Reader<'_> {
     /// Reads a segment; none if it never became one.
     fn read(&mut self, number: SegmentNumber) -> Result<Option<(Arc<Segment>, End)>, StoreError> {
-        let store = self.start.store;
-        let Some(segment) = Segment::open_mapped(&**self.directory, store, number)? else {
+        let Start { store, pmem, .. } = self.start;
+        let Some(segment) = Segment::open_mapped(&**self.directory, store, number, pmem)? else {
             return Ok(None);
         };
         let segment = Arc::new(segment);

@@ -85,7 +85,9 @@ impl Scan<'_, '_> {
     /// Goes through a segment; if the log ends in it, answers behind where.
     fn segment(&mut self, number: SegmentNumber) -> Result<Option<u64>, StoreError> {
         let name = segment::file_name(number);
-        let segment = match Segment::open_mapped(&**self.directory, self.manifest.store, number) {
+        // What is only read may be mapped as an ordinary file, whatever it lies on.
+        let store = self.manifest.store;
+        let segment = match Segment::open_mapped(&**self.directory, store, number, None) {
             Ok(Some(segment)) => segment,
             Ok(None) => {
                 self.end = Some((name, 8, "the checksum of the header is wrong"));

@@ -18,7 +18,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use entresol_base::checksum;
 use entresol_base::mutants::left_out;
 use entresol_index::Flow;
-use entresol_media::{BlockFile, BlockOptions, Directory, MapOptions, MappedFile};
+use entresol_media::{
+    BlockFile, BlockOptions, Directory, MapOptions, MappedFile, MappedKind, PmemMode,
+};
 
 use super::record::{Address, Draft, HEADER_BYTES, Header, Kind, Record};
 use crate::StoreError;
@@ -98,9 +100,9 @@ impl Segment {
         store: u64,
         number: SegmentNumber,
         bytes: u64,
+        pmem: Option<PmemMode>,
     ) -> Result<Segment, StoreError> {
-        let options =
-            MapOptions { create: Some(bytes), magic: Some(MAGIC), ..MapOptions::default() };
+        let options = MapOptions { create: Some(bytes), magic: Some(MAGIC), pmem };
         let file = directory.map_file(&file_name(number), &options)?;
         let mut head = [0; HEAD_BYTES];
         head[4..8].copy_from_slice(&VERSION.to_le_bytes());
@@ -123,8 +125,9 @@ impl Segment {
         directory: &dyn Directory,
         store: u64,
         number: SegmentNumber,
+        pmem: Option<PmemMode>,
     ) -> Result<Option<Segment>, StoreError> {
-        let options = MapOptions { magic: Some(MAGIC), ..MapOptions::default() };
+        let options = MapOptions { magic: Some(MAGIC), pmem, ..MapOptions::default() };
         let file = directory.map_file(&file_name(number), &options)?;
         let segment = Segment::of(number, store, Bytes::Mapped(file));
         match segment.head()? {
@@ -263,7 +266,16 @@ impl Segment {
         self.write(offset, &seal)
     }
 
-    /// Makes a range durable.
+    /// Begins to make a range durable, whoever wrote it, so that this thread's next persist does:
+    /// needed on persistent memory only, where a persist is for what the thread itself wrote.
+    #[track_caller]
+    pub(crate) fn flush(&self, offset: u64, len: u64) {
+        if let Bytes::Mapped(file) = &self.bytes {
+            file.flush(offset, len);
+        }
+    }
+
+    /// Makes a range durable; on persistent memory what this thread has written or flushed.
     ///
     /// # Errors
     /// If the disk fails: nothing written to the segment since the last success is sure then.
@@ -275,9 +287,17 @@ impl Segment {
         done.map_err(|cause| StoreError::Io { doing: "sync", path: path(), offset, cause })
     }
 
+    /// How what is written to it becomes durable.
+    pub(crate) fn kind(&self) -> MappedKind {
+        match &self.bytes {
+            Bytes::Mapped(file) => file.kind(),
+            Bytes::Blocks(_) => MappedKind::File,
+        }
+    }
+
     /// Whether a write is durable as soon as the thread that wrote it has persisted it.
     pub(crate) fn is_persistent_memory(&self) -> bool {
-        matches!(&self.bytes, Bytes::Mapped(file) if file.kind().is_pmem())
+        self.kind().is_pmem()
     }
 
     /// Asks the processor to fetch the beginning of a record, if it is mapped.

@@ -13,7 +13,7 @@ use entresol_media::crash::{Crash, Explorer, Subject};
 use entresol_media::disk::Disk;
 
 use super::expected::{Expected, State};
-use super::{Change, FIRST_WRITER, INLINE_BYTES, KEYS, NAMES, Op, To, options, write};
+use super::{Change, FIRST_WRITER, INLINE_BYTES, KEYS, NAMES, Op, To, options_on, write};
 use crate::{CursorOptions, Kvdb, Kvs, KvsOptions, StoreError, Transaction, TransactionOptions};
 
 type Pair = (Vec<u8>, Vec<u8>);
@@ -50,6 +50,16 @@ impl Shared {
         self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What was acknowledged before this must be there after a crash now.
+    fn old(&self, disk: &Disk) -> Picos {
+        let (now, options) = (self.world.now(), options_on(disk));
+        let interval = options.durability_interval.as_nanos() as u64 * 1000;
+        match options.pmem {
+            Some(_) => Picos(now.0 + 1),
+            None => Picos(now.0.saturating_sub(interval)),
+        }
+    }
+
     fn of<T>(&self, writer: u8, use_it: impl FnOnce(&mut Expected) -> T) -> T {
         use_it(self.expected().writers.entry(writer).or_default())
     }
@@ -77,9 +87,8 @@ impl All {
         })
     }
 
-    fn check(&self, found: &State, now: Picos) -> Result<(), String> {
-        let interval = options().durability_interval.as_nanos() as u64 * 1000;
-        let old = Picos(now.0.saturating_sub(interval));
+    /// Holds what a crash now has left against what was acknowledged before `old`.
+    fn check(&self, found: &State, old: Picos) -> Result<(), String> {
         self.each(found, |expected, own| expected.check(own, old))
     }
 }
@@ -136,11 +145,11 @@ fn clock() -> Result<Arc<World>, StoreError> {
 }
 
 fn open(disk: &Disk) -> Result<Kvdb, StoreError> {
-    Kvdb::open(disk.root(), options(), clock()?)
+    Kvdb::open(disk.root(), options_on(disk), clock()?)
 }
 
 fn create(disk: &Disk) -> Result<Kvdb, StoreError> {
-    Kvdb::create(disk.root(), options(), clock()?)
+    Kvdb::create(disk.root(), options_on(disk), clock()?)
 }
 
 fn make_kvs(store: &Kvdb) -> Result<(), StoreError> {
@@ -185,7 +194,7 @@ impl Subject for Shared {
     fn check(&self, opened: Self::Opened, _crash: &Crash<'_>) -> Result<(), String> {
         let Some(Opened { disk, store, mut state }) = opened else { return Ok(()) };
         let expected = self.expected().clone();
-        expected.check(&state, self.world.now())?;
+        expected.check(&state, self.old(&disk))?;
         // It must be usable.
         let new = (0, b"after".to_vec());
         if let Ok(kvs) = store.kvs(NAMES[new.0]) {

@@ -12,7 +12,7 @@ use entresol_media::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 
-use super::options;
+use super::{options, options_on};
 use crate::{
     Batch, CursorOptions, Kvdb, Kvs, KvsOptions, Sequence, StoreError, TransactionOptions, check,
 };
@@ -20,6 +20,7 @@ use crate::{
 mod crashed;
 #[cfg(feature = "mutants")]
 mod mutants;
+mod pmem;
 mod together;
 
 /// A scene that takes more steps than this waits for ever.
@@ -28,7 +29,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 19] = [
+pub(crate) const ALL: [(&str, Scene); 24] = [
     ("what is read is what was written last", reads_follow_writes),
     ("a failed sync is the last word", failed_sync),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
@@ -48,6 +49,11 @@ pub(crate) const ALL: [(&str, Scene); 19] = [
     ("crashes of a merge", crashed::merged),
     ("crashes of a merge that moves values", crashed::moved),
     ("crashes where several write", crashed::several),
+    ("on persistent memory: what a killed process left is made durable", pmem::left_by_the_dead),
+    ("on persistent memory: crashes behind an opening", pmem::reopened),
+    ("on persistent memory: crashes from segment to segment", pmem::segments),
+    ("on persistent memory: crashes of a merge that moves values", pmem::moved),
+    ("on persistent memory: crashes where several write", pmem::several),
 ];
 
 type Told = Result<(), String>;
@@ -62,6 +68,15 @@ fn require(holds: bool, what: impl Into<String>) -> Told {
 
 /// Runs a scene in a world, with an empty disk.
 fn in_world(preemption: Preemption, scene: impl FnOnce(&World, &Disk) -> Told + 'static) -> Told {
+    on_disk(preemption, DiskOptions::default(), scene)
+}
+
+/// The same, with a disk of one's choice.
+fn on_disk(
+    preemption: Preemption,
+    disk: DiskOptions,
+    scene: impl FnOnce(&World, &Disk) -> Told + 'static,
+) -> Told {
     let world = World::new(WorldOptions {
         preemption,
         steps_max: Some(STEPS_MAX),
@@ -69,21 +84,23 @@ fn in_world(preemption: Preemption, scene: impl FnOnce(&World, &Disk) -> Told + 
     });
     let within = world.clone();
     let ran = world.run(move || {
-        let disk = Disk::new(&within, DiskOptions::default()).map_err(text)?;
+        let disk = Disk::new(&within, disk).map_err(text)?;
         scene(&within, &disk)
     });
     ran.unwrap_or_else(|failure| Err(failure.to_string()))
 }
 
 fn create(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), String> {
-    let store = Kvdb::create(disk.root(), options(), Arc::new(world.clone())).map_err(text)?;
+    let store = Kvdb::create(disk.root(), options_on(disk), Arc::new(world.clone()));
+    let store = store.map_err(text)?;
     let options = KvsOptions { inline_bytes: 100, ..KvsOptions::default() };
     let kvs = store.create_kvs("one", options).map_err(text)?;
     Ok((store, kvs))
 }
 
 fn open(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), String> {
-    let store = Kvdb::open(disk.root(), options(), Arc::new(world.clone())).map_err(text)?;
+    let store = Kvdb::open(disk.root(), options_on(disk), Arc::new(world.clone()));
+    let store = store.map_err(text)?;
     let kvs = store.kvs("one").map_err(text)?;
     Ok((store, kvs))
 }

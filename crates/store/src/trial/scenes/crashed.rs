@@ -44,7 +44,7 @@ pub(super) fn left_by_the_dead() -> Told {
 }
 
 /// Whether a power cut that leaves what is durable, and nothing else, leaves all of this.
-fn is_kept(world: &World, disk: &Disk, expected: &Pairs) -> Told {
+pub(super) fn is_kept(world: &World, disk: &Disk, expected: &Pairs) -> Told {
     let cut = disk.image(&vec![0; disk.units().len()]);
     let (_store, kvs) = open(world, &cut)?;
     require(all(&kvs)? == *expected, "a power cut undoes what was synced")
@@ -71,9 +71,13 @@ pub(super) fn moved_values() -> Told {
 
 /// Something is written, and a store closed and opened again.
 pub(super) fn reopened() -> Told {
+    reopened_in(trial())
+}
+
+pub(super) fn reopened_in(trial: Trial) -> Told {
     let write = |number: u8| put(0, number, number, 40 * usize::from(number));
     crashes(
-        Trial { nested_one_in: 8, ..trial() },
+        Trial { nested_one_in: 8, ..trial },
         &[
             write(1),
             Op::Reopen,
@@ -90,11 +94,15 @@ pub(super) fn reopened() -> Told {
 
 /// More is written than a segment, and than a generation, has room for; in groups as well.
 pub(super) fn segments() -> Told {
+    segments_in(trial())
+}
+
+pub(super) fn segments_in(trial: Trial) -> Told {
     let group = (0..3).map(|number| change(1, number, 7, 4000)).collect();
     let mut ops: Vec<Op> = (0..5).map(|number| put(0, number, number, 5000)).collect();
     ops.extend([Op::Sync, Op::Write(group), put(0, 1, 8, 9000), Op::Sync]);
     ops.extend((0..5).flat_map(|number| [put(0, number, 10 + number, 9000), Op::Sync]));
-    crashes(Trial { images_max: 12, ..trial() }, &ops)
+    crashes(Trial { images_max: 12, ..trial }, &ops)
 }
 
 /// What was written is frozen, values beside their keys and apart from them.
@@ -128,26 +136,35 @@ pub(super) fn merged() -> Told {
 
 /// Values are moved out of segments that are mostly dead, and these removed.
 pub(super) fn moved() -> Told {
+    moved_in(trial())
+}
+
+pub(super) fn moved_in(trial: Trial) -> Told {
     let write = |round: u8, numbers: std::ops::Range<u8>| {
         numbers.map(move |number| put(0, number, round, 1000))
     };
     let mut ops: Vec<Op> = write(1, 0..4).chain([Op::Sync, Op::Compact]).collect();
     ops.extend(write(2, 1..4).chain([Op::Sync, Op::Compact, put(0, 5, 3, 700), Op::Sync]));
-    crashes(trial(), &ops)
+    crashes(trial, &ops)
 }
 
 /// Three threads write at once, and are interrupted anywhere.
 pub(super) fn several() -> Told {
+    several_in(Trial { images_max: 2, ..trial() })
+}
+
+pub(super) fn several_in(trial: Trial) -> Told {
     for seed in [5, 10, 16, 17] {
-        let trial = Trial { seed, writers: 3, nested_one_in: 0, images_max: 2 };
+        let trial = Trial { seed, writers: 3, ..trial };
         crashes(trial, &trial.history(40))?;
     }
     Ok(())
 }
 
 /// One thread, never interrupted.
-fn trial() -> Trial {
-    Trial { seed: 0, writers: 1, nested_one_in: 0, images_max: IMAGES_MAX }
+pub(super) fn trial() -> Trial {
+    let pmem = false;
+    Trial { seed: 0, writers: 1, nested_one_in: 0, images_max: IMAGES_MAX, pmem }
 }
 
 fn crashes(trial: Trial, ops: &[Op]) -> Told {
