@@ -10,6 +10,7 @@ pub mod direct;
 pub mod error;
 pub mod index;
 pub mod load;
+pub mod place;
 pub mod popularity;
 pub mod process;
 pub mod profile;
@@ -24,3 +25,4 @@ pub mod values;
 pub mod ycsb;
 
 pub use error::BenchError;
+pub use place::StorePlace;

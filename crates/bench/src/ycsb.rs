@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use entresol_base::{ByteSize, Clock, SystemClock};
-use entresol_media::{ModelName, files};
+use entresol_media::{ModelName, PmemMode, files};
 
 use crate::error::BenchError;
 use crate::progress::Progress;
@@ -39,6 +39,8 @@ pub struct YcsbOptions {
     pub directory: PathBuf,
     /// The drive that the directory is slowed to.
     pub model: Option<ModelName>,
+    /// The directory lies on persistent memory; our store only.
+    pub pmem: Option<PmemMode>,
     /// Workloads, in this order.
     pub workloads: Vec<Workload>,
     /// Keys that are loaded.
@@ -118,6 +120,12 @@ impl YcsbOptions {
         {
             return refuse("give at least one workload, key, operation and thread");
         }
+        if self.pmem.is_some() && self.model.is_some() {
+            return refuse("a model slows a disk, and persistent memory is none: leave one out");
+        }
+        if self.pmem.is_some() && self.engine != Entresol::NAME {
+            return refuse("only our own store knows persistent memory: give a plain directory");
+        }
         if self.rate_ops_s.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
             return refuse("the rate of an open loop is more than 0 operations a second");
         }
@@ -187,6 +195,7 @@ fn on_directory(
     let began = clock.now();
     let engine = open(&Opening { directory, create, options })?;
     let open_s = clock.now().since(began).as_secs_f64();
+    let medium = engine.medium();
     let mut workloads = Vec::with_capacity(options.workloads.len());
     for workload in &options.workloads {
         progress.say(&format!("{}: {workload}", options.engine));
@@ -203,7 +212,7 @@ fn on_directory(
         keys_read_back = Some(worker::read_back(options, &*engine, population.count())?);
         engine.close()?;
     }
-    Ok(YcsbResult::new(options, (open_s, close_s), workloads, keys_read_back))
+    Ok(YcsbResult::new(options, medium, (open_s, close_s), workloads, keys_read_back))
 }
 
 #[cfg(test)]

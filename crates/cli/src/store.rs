@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use entresol_base::{ByteSize, SystemClock, duration};
-use entresol_bench::BenchError;
+use entresol_bench::{BenchError, StorePlace};
 use entresol_media::{Directory, LocalDirectory, files};
 use entresol_store::{
     CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError, VALUE_BYTES_MAX,
@@ -51,8 +52,10 @@ enum Command {
 /// Which ordered map of which store, and how it is talked to.
 #[derive(Debug, Args)]
 struct Place {
-    /// The store's directory.
-    directory: PathBuf,
+    /// The store's directory; pmem:PATH on persistent memory, pmem:PATH,assume-dax to let an
+    /// ordinary file system stand in for it.
+    #[arg(value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
+    directory: StorePlace,
     /// The Kvs, an ordered map of the store.
     #[arg(long, value_name = "NAME", default_value = "default")]
     kvs: String,
@@ -173,15 +176,15 @@ impl Place {
 
     /// The store, to be written to.
     fn open(&self) -> anyhow::Result<(Kvdb, Kvs)> {
-        let store = Kvdb::open_at(&self.directory, KvdbOptions::default()).map_err(told)?;
+        let store = Kvdb::open_at(&self.directory.path, self.directory.options()).map_err(told)?;
         let kvs = store.kvs(&self.kvs).map_err(told)?;
         Ok((store, kvs))
     }
 
     fn open_or_create(&self) -> anyhow::Result<(Kvdb, Kvs)> {
-        let options = KvdbOptions::default();
-        let store = match Kvdb::open_at(&self.directory, options) {
-            Err(_) if is_empty(&self.directory) => Kvdb::create_at(&self.directory, options),
+        let (path, options) = (&self.directory.path, self.directory.options());
+        let store = match Kvdb::open_at(path, options) {
+            Err(_) if is_empty(path) => Kvdb::create_at(path, options),
             opened => opened,
         };
         let store = store.map_err(told)?;
@@ -194,7 +197,7 @@ impl Place {
 
     /// The store, which is not changed.
     fn look(&self) -> anyhow::Result<(Kvdb, Kvs)> {
-        let store = look(&self.directory)?;
+        let store = look(&self.directory.path)?;
         let kvs = store.kvs(&self.kvs).map_err(told)?;
         Ok((store, kvs))
     }
@@ -222,8 +225,8 @@ fn put(arguments: &Put) -> anyhow::Result<()> {
         (None, Some(path)) => content(path)?,
         (None, None) => Vec::new(),
     };
-    if !create && !files::exists(&place.directory) {
-        let directory = place.directory.display();
+    if !create && !files::exists(&place.directory.path) {
+        let directory = place.directory.path.display();
         return Err(anyhow!("{directory} does not exist; --create makes a store there"));
     }
     let (store, kvs) = if *create { place.open_or_create()? } else { place.open()? };
@@ -256,7 +259,7 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
     let key_bytes = place.key(key)?;
     let (store, kvs) = place.look()?;
     let Some((value, sequence)) = kvs.get_with_token(&key_bytes).map_err(told)? else {
-        let (name, directory) = (&place.kvs, place.directory.display());
+        let (name, directory) = (&place.kvs, place.directory.path.display());
         let text = format!("no key '{key}' in the Kvs {name} of {directory}");
         return Err(BenchError::Failed(text).into());
     };

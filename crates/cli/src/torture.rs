@@ -8,11 +8,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
-use entresol_bench::BenchError;
 use entresol_bench::index::IndexName;
 use entresol_bench::progress::Progress;
 use entresol_bench::torture::{Outcome, Plan, Plant, Structure, index, media, processes, store};
+use entresol_bench::{BenchError, StorePlace};
 use entresol_media::{ModelName, files};
 use entresol_store::trial::load::{Load, load};
 use serde::Serialize;
@@ -57,10 +58,12 @@ struct Store {
     /// Kill so many.
     #[arg(long, value_name = "N", requires = "processes")]
     kills: Option<u64>,
-    /// Where they write: a directory to be made, which is removed if nothing is wrong
-    /// [default: a new one in the current directory].
-    #[arg(long, value_name = "PATH", requires = "processes")]
-    directory: Option<PathBuf>,
+    /// Where they write: a directory to be made, which is removed if nothing is wrong; pmem:PATH on
+    /// persistent memory, pmem:PATH,assume-dax on what stands in for it [default: a new one in the
+    /// current directory].
+    #[arg(long, value_name = "PATH", requires = "processes",
+        value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
+    directory: Option<StorePlace>,
     /// Instead, put a load at full rate on a simulated drive for so many seconds (--seconds) of
     /// virtual time, and tell the longest waits and their causes. One of more than 100 ms fails.
     #[arg(long, conflicts_with_all = ["processes", "histories", "nested", "known"])]
@@ -72,7 +75,8 @@ struct Store {
 
 #[derive(Debug, Args)]
 struct StoreChild {
-    directory: PathBuf,
+    #[arg(value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
+    place: StorePlace,
     seed: u64,
     round: u64,
 }
@@ -197,8 +201,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Subject::Store(given) => given.histories.carry_out("torture store", |plan, progress| {
             store::torture(&store::Settings { plan }, progress)
         }),
-        Subject::StoreChild(StoreChild { directory, seed, round }) => {
-            Ok(processes::child(directory, *seed, *round, &mut std::io::stdout())?)
+        Subject::StoreChild(StoreChild { place, seed, round }) => {
+            Ok(processes::child(place, *seed, *round, &mut std::io::stdout())?)
         }
     }
 }
@@ -221,10 +225,10 @@ fn see_waits(given: &Store) -> anyhow::Result<()> {
 fn kill_processes(given: &Store) -> anyhow::Result<()> {
     let Histories { seed, seconds, json, .. } = given.histories;
     let beside = || PathBuf::from(format!("entresol-torture-{}", std::process::id()));
-    let directory = given.directory.clone().unwrap_or_else(beside);
-    let place = || directory.display().to_string();
-    if files::exists(&directory) {
-        let text = format!("{} is there already: name a directory to be made", place());
+    let place = given.directory.clone();
+    let place = place.unwrap_or_else(|| StorePlace { path: beside(), pmem: None });
+    if files::exists(&place.path) {
+        let text = format!("{place} is there already: name a directory to be made");
         return Err(BenchError::Usage(text).into());
     }
     let seconds = if given.kills.is_none() { seconds.or(Some(SECONDS)) } else { seconds };
@@ -232,12 +236,12 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
         seed,
         time: seconds.map(Duration::from_secs),
         kills: given.kills,
-        directory: directory.clone(),
+        place: place.clone(),
     };
     let program = std::env::current_exe().context("this program's own file")?;
     let spawn = |round: u64| {
         let mut command = Command::new(&program);
-        command.args(["torture", "store-child"]).arg(&directory);
+        command.args(["torture", "store-child"]).arg(place.argument());
         processes::piped(command.args([seed.to_string(), round.to_string()])).spawn()
     };
     let progress = Progress::counter("torture store, kills", given.kills);
@@ -245,14 +249,13 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
     progress.finish();
     let outcome = outcome?;
     if outcome.pass {
-        files::remove_tree(&directory).with_context(place)?;
+        files::remove_tree(&place.path).with_context(|| place.to_string())?;
     }
     let complaint = (!outcome.pass).then(|| {
         let kills = outcome.kills;
         format!(
             "a killed process has lost something; again, if the kernel lets the same run: entresol \
-             torture store --processes --seed {seed} --kills {kills}; the store is in {}",
-            place()
+             torture store --processes --seed {seed} --kills {kills}; the store is in {place}"
         )
     });
     put(&outcome, json, complaint)

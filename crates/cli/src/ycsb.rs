@@ -1,10 +1,11 @@
 //! `entresol bench ycsb`: a store under YCSB's workloads and RocksDB's mixgraph.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use entresol_base::{ByteSize, duration};
+use entresol_bench::StorePlace;
 use entresol_bench::progress::Progress;
 use entresol_bench::ycsb::{
     Engine, Entresol, Open, Opening, Workload, YcsbOptions, run_ycsb, ycsb_steps,
@@ -18,9 +19,11 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     output: Output,
     /// Where the store is made; nothing may be there yet. Without load among the workloads, where
-    /// it is.
-    #[arg(long, value_name = "PATH")]
-    directory: PathBuf,
+    /// it is. On persistent memory it is pmem:PATH, or pmem:PATH,assume-dax to let an ordinary
+    /// file system stand in for it.
+    #[arg(long, value_name = "PATH",
+        value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
+    directory: StorePlace,
     /// load, a, b, c, d, e, f or mixgraph; may be given more than once, and goes in that order
     /// [default: load, a, b, c, f, d, e].
     #[arg(long, value_name = "NAME")]
@@ -80,8 +83,9 @@ impl Arguments {
         let usual = Workload::ALL.into_iter().filter(|it| *it != Workload::Mixgraph);
         YcsbOptions {
             engine,
-            directory: self.directory.clone(),
+            directory: self.directory.path.clone(),
             model: self.model,
+            pmem: self.directory.pmem,
             workloads: match self.workload.as_slice() {
                 [] => usual.collect(),
                 given => given.to_vec(),

@@ -40,6 +40,24 @@ fn json(output: &Output) -> serde_json::Value {
 }
 
 #[test]
+fn a_store_can_lie_on_persistent_memory_or_on_what_stands_in_for_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    let emulated = format!("pmem:{},assume-dax", place.display());
+    let store = |command: &str, directory: &str, more: &[&str]| {
+        entresol(&[&["store", command, directory], more].concat())
+    };
+    done(&store("put", &emulated, &["--create", "ada", "1815"]));
+    assert_eq!(done(&store("get", &emulated, &["ada"])), "1815\n");
+    done(&store("put", place.to_str().unwrap(), &["grace", "1906"]));
+    assert_eq!(done(&store("scan", &emulated, &["--keys-only"])), "ada\ngrace\n");
+    done(&store("check", &emulated, &[]));
+    let wrong = store("get", &format!("pmem:{},assume", place.display()), &["ada"]);
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(wrong.status.code() == Some(2) && said.contains("assume-dax"), "{said}");
+}
+
+#[test]
 fn what_was_put_is_there_for_the_next_command() {
     let scratch = tempfile::tempdir().unwrap();
     let place = scratch.path().join("data");

@@ -6,7 +6,6 @@
 //! The kernel goes on, so nothing here says what a power cut would leave.
 
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +19,7 @@ use entresol_store::{CursorOptions, Kvdb, KvdbOptions, KvsOptions, StoreError};
 use serde::Serialize;
 
 use crate::error::BenchError;
+use crate::place::StorePlace;
 use crate::progress::Progress;
 
 /// Threads of a child that write.
@@ -41,8 +41,8 @@ pub struct Settings {
     pub time: Option<Duration>,
     /// So many kills, if given.
     pub kills: Option<u64>,
-    /// The directory of the store; nothing may be there.
-    pub directory: PathBuf,
+    /// Where the store lies; nothing may be there.
+    pub place: StorePlace,
 }
 
 /// What came of it.
@@ -98,12 +98,12 @@ fn stream(seed: u64, round: u64, thread: u8) -> Rng {
     Rng::named(seed, &format!("round {round} thread {thread}"))
 }
 
-fn options() -> KvdbOptions {
+fn options(place: &StorePlace) -> KvdbOptions {
     KvdbOptions {
         segment_bytes: 64 << 10,
         generation_bytes: 256 << 10,
         memory_bytes: 8 << 20,
-        ..KvdbOptions::default()
+        ..place.options()
     }
 }
 
@@ -117,12 +117,12 @@ fn told(error: &StoreError) -> BenchError {
 /// # Errors
 /// If the store fails.
 pub fn child(
-    directory: &Path,
+    place: &StorePlace,
     seed: u64,
     round: u64,
     out: &mut (dyn Write + Send),
 ) -> Result<(), BenchError> {
-    let store = Kvdb::open_at(directory, options()).map_err(|it| told(&it))?;
+    let store = Kvdb::open_at(&place.path, options(place)).map_err(|it| told(&it))?;
     let (store, out) = (&store, &Mutex::new(out));
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
@@ -169,7 +169,7 @@ pub fn torture(
     spawn: &dyn Fn(u64) -> std::io::Result<Child>,
     progress: &Progress,
 ) -> Result<KillOutcome, BenchError> {
-    make(&settings.directory)?;
+    make(&settings.place)?;
     let clock = SystemClock::new();
     let start = clock.now();
     let mut outcome =
@@ -199,8 +199,8 @@ pub fn torture(
     Ok(outcome)
 }
 
-fn make(directory: &Path) -> Result<(), BenchError> {
-    let store = Kvdb::create_at(directory, options()).map_err(|it| told(&it))?;
+fn make(place: &StorePlace) -> Result<(), BenchError> {
+    let store = Kvdb::create_at(&place.path, options(place)).map_err(|it| told(&it))?;
     for name in NAMES {
         let kvs = KvsOptions { inline_bytes: 100, ..KvsOptions::default() };
         store.create_kvs(name, kvs).map_err(|it| told(&it))?;
@@ -239,7 +239,7 @@ fn live_and_die(
         (_, Some(_)) => Err(BenchError::Failed(format!(
             "a child ended by itself in round {round} ({status}); it said why above; the store is \
              in {}",
-            settings.directory.display()
+            settings.place
         ))),
     }
 }
@@ -277,7 +277,7 @@ fn count(mut out: impl Read, first: &Sender<()>) -> Counts {
 /// Holds what the store has against what it must have, thread by thread; answers how many writes
 /// are there that were not acknowledged, and goes on from what was found.
 fn look(settings: &Settings, round: u64, counts: Counts, state: &mut State) -> Result<u64, String> {
-    let found = contents(&settings.directory).map_err(|error| error.to_string())?;
+    let found = contents(&settings.place).map_err(|error| error.to_string())?;
     let mut more = 0;
     for (thread, count) in (0..THREADS).zip(counts) {
         let mut rng = stream(settings.seed, round, thread);
@@ -294,7 +294,7 @@ fn look(settings: &Settings, round: u64, counts: Counts, state: &mut State) -> R
         if of_thread(&found, thread) != of_thread(state, thread) {
             return Err(format!(
                 "after {count} acknowledged writes of thread {thread}: {before}; it lies in {}",
-                settings.directory.display()
+                settings.place
             ));
         }
         more += 1;
@@ -308,9 +308,9 @@ fn of_thread(state: &State, thread: u8) -> State {
 }
 
 /// All that is in the store, which nobody changes meanwhile.
-fn contents(path: &Path) -> Result<State, StoreError> {
-    let directory: Arc<dyn Directory> = Arc::new(LocalDirectory::open_existing(path)?);
-    let store = Kvdb::open_read_only(directory, options(), Arc::new(SystemClock::new()))?;
+fn contents(place: &StorePlace) -> Result<State, StoreError> {
+    let directory: Arc<dyn Directory> = Arc::new(LocalDirectory::open_existing(&place.path)?);
+    let store = Kvdb::open_read_only(directory, options(place), Arc::new(SystemClock::new()))?;
     let mut state = State::new();
     for (number, name) in NAMES.into_iter().enumerate() {
         let kvs = store.kvs(name)?;

@@ -34,6 +34,11 @@ pub trait Engine: Send + Sync {
     /// If the medium fails.
     fn sync(&self) -> Result<(), BenchError>;
 
+    /// What it keeps its data on: `file`, `pmem` or `emulated pmem`.
+    fn medium(&self) -> &'static str {
+        "file"
+    }
+
     /// Does now what the store would have to do later, such as merging.
     ///
     /// # Errors

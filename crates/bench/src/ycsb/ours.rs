@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use entresol_base::SystemClock;
 use entresol_media::{Directory, LocalDirectory};
-use entresol_store::{CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError};
+use entresol_store::{CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Statistics, StoreError};
 
 use super::{Engine, Opening};
 use crate::error::BenchError;
@@ -54,7 +54,7 @@ impl Entresol {
 }
 
 fn options(opening: &Opening<'_>) -> KvdbOptions {
-    let mut options = KvdbOptions::default();
+    let mut options = KvdbOptions { pmem: opening.options.pmem, ..KvdbOptions::default() };
     if let Some(cache) = opening.options.cache_bytes {
         // Half for what is read one by one, half or more for what is walked over, which is what the
         // other uses leave.
@@ -103,6 +103,11 @@ impl Engine for Entresol {
 
     fn sync(&self) -> Result<(), BenchError> {
         self.store.sync().map_err(|it| failed(&it))
+    }
+
+    fn medium(&self) -> &'static str {
+        let of = |statistics: Statistics| statistics.media.first()?.kind;
+        self.store.statistics().ok().and_then(of).unwrap_or("file")
     }
 
     fn settle(&self) -> Result<(), BenchError> {

@@ -20,7 +20,11 @@ impl YcsbResult {
             Some(bytes) => format!("values of {bytes} bytes"),
             None => "values of drawn lengths".to_owned(),
         };
-        let drive = self.model.as_ref().map(|it| format!(" as slow as {it}")).unwrap_or_default();
+        let drive = match &self.model {
+            Some(model) => format!(" as slow as {model}"),
+            None if self.medium == "file" => String::new(),
+            None => format!(", {}", self.medium),
+        };
         format!(
             "{} in {}{drive}: {} keys of {} bytes, {values}, {} thread{}, {} loop",
             self.engine,

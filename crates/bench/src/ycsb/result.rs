@@ -18,6 +18,8 @@ pub struct YcsbResult {
     pub engine: &'static str,
     /// Where it was.
     pub directory: String,
+    /// What it was on: `file`, `pmem` or `emulated pmem`.
+    pub medium: &'static str,
     /// The drive that the directory was slowed to.
     pub model: Option<String>,
     /// Keys that were loaded.
@@ -158,6 +160,7 @@ impl WorkloadResult {
 impl YcsbResult {
     pub(super) fn new(
         options: &YcsbOptions,
+        medium: &'static str,
         (open_s, close_s): (f64, f64),
         workloads: Vec<WorkloadResult>,
         keys_read_back: Option<u64>,
@@ -165,6 +168,7 @@ impl YcsbResult {
         YcsbResult {
             engine: options.engine,
             directory: options.directory.display().to_string(),
+            medium,
             model: options.model.map(|model| model.to_string()),
             keys: options.keys,
             key_bytes: options.key_bytes,

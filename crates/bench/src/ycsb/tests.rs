@@ -10,6 +10,7 @@ fn options(directory: &Path, workloads: &[Workload]) -> YcsbOptions {
         engine: Entresol::NAME,
         directory: directory.join("store"),
         model: None,
+        pmem: None,
         workloads: workloads.to_vec(),
         keys: 3000,
         operations: 3000,
@@ -88,13 +89,28 @@ fn what_is_kept_is_used_again_in_an_open_loop() {
 }
 
 #[test]
+fn on_what_it_was_measured_is_said() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let on_a_disk = options(scratch.path(), &[Workload::Load, Workload::A]);
+    assert_eq!(run(&on_a_disk).expect("measured").medium, "file");
+    let pmem = Some(PmemMode { assume_dax: true });
+    let result = run(&YcsbOptions { pmem, ..on_a_disk }).expect("measured");
+    // A directory for temporary files may lie on persistent memory as well.
+    assert!(result.medium.ends_with("pmem"), "{}", result.medium);
+    assert!(result.tables()[0].to_string().contains("pmem"));
+}
+
+#[test]
 fn what_does_not_fit_together_is_refused() {
     let scratch = tempfile::tempdir().expect("a directory");
     let good = options(scratch.path(), &[Workload::Load]);
+    let pmem = Some(PmemMode { assume_dax: true });
     let wrong = [
         YcsbOptions { workloads: vec![Workload::A, Workload::Mixgraph], ..good.clone() },
         YcsbOptions { workloads: vec![Workload::A, Workload::Load], ..good.clone() },
         YcsbOptions { value_bytes: 19, ..good.clone() },
+        YcsbOptions { pmem, model: Some(ModelName::Nvme9300), ..good.clone() },
+        YcsbOptions { pmem, engine: "another", ..good.clone() },
         YcsbOptions { key_bytes: 7, ..good.clone() },
         YcsbOptions { threads: 0, ..good.clone() },
         YcsbOptions { rate_ops_s: Some(0.0), ..good.clone() },

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use entresol_base::ByteSize;
-use entresol_bench::BenchError;
 use entresol_bench::progress::Progress;
 use entresol_bench::report::Table;
 use entresol_bench::report::table::grouped;
+use entresol_bench::{BenchError, StorePlace};
 use entresol_media::files;
 use entresol_store::{
     CheckReport, Finding, Kvdb, KvdbOptions, SalvageReport, Statistics, check_at, salvage_at,
@@ -22,8 +23,10 @@ use super::{look, print, told};
 /// A store, and how it is told of.
 #[derive(Debug, Args)]
 pub(super) struct Whole {
-    /// The store's directory.
-    directory: PathBuf,
+    /// The store's directory; pmem:PATH on persistent memory, pmem:PATH,assume-dax to let an
+    /// ordinary file system stand in for it.
+    #[arg(value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
+    directory: StorePlace,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -72,7 +75,7 @@ fn size(bytes: u64) -> String {
 }
 
 pub(super) fn stats(arguments: &Whole) -> anyhow::Result<()> {
-    let store = look(&arguments.directory)?;
+    let store = look(&arguments.directory.path)?;
     let statistics = store.statistics().map_err(told)?;
     store.close().map_err(told)?;
     if arguments.json {
@@ -114,7 +117,7 @@ fn tables(statistics: &Statistics) -> [Table; 2] {
 }
 
 pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
-    let Whole { directory, json } = arguments;
+    let Whole { directory: StorePlace { path: directory, .. }, json } = arguments;
     let mut bar = Bar::new("check");
     let report = check_at(directory, &mut |it| bar.tell(it.files_done, it.files));
     bar.progress.finish();
@@ -164,7 +167,7 @@ fn complain_of(
 pub(super) fn salvage(arguments: &Copy) -> anyhow::Result<()> {
     let Copy { whole: Whole { directory, json }, to } = arguments;
     let progress = Progress::counter("salvage", None);
-    let report = salvage_at(directory, to, KvdbOptions::default());
+    let report = salvage_at(&directory.path, to, KvdbOptions::default());
     progress.finish();
     let report = report.map_err(told)?;
     if *json {
@@ -196,7 +199,7 @@ fn show_salvaged(report: &SalvageReport) -> io::Result<()> {
 
 pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
     let Copy { whole: Whole { directory, json }, to } = arguments;
-    let store = Kvdb::open_at(directory, KvdbOptions::default()).map_err(told)?;
+    let store = Kvdb::open_at(&directory.path, directory.options()).map_err(told)?;
     let mut bar = Bar::new("checkpoint");
     let made = store.checkpoint_at(to, &mut |it| {
         bar.tell(it.bytes_done, it.bytes);
@@ -217,8 +220,9 @@ pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
 
 pub(super) fn compact(arguments: &Whole) -> anyhow::Result<()> {
     let Whole { directory, json } = arguments;
-    let bytes = || files::tree_bytes(directory).with_context(|| directory.display().to_string());
-    let store = Kvdb::open_at(directory, KvdbOptions::default()).map_err(told)?;
+    let path = &directory.path;
+    let bytes = || files::tree_bytes(path).with_context(|| path.display().to_string());
+    let store = Kvdb::open_at(path, directory.options()).map_err(told)?;
     let before = bytes()?;
     let mut bar = Bar::new("compact");
     let done = store.compact_with(&mut |it| {
