@@ -3,8 +3,8 @@
 //! The cost of an access is one over the most accesses of that kind and size that the medium can
 //! serve in a second (NyxCache, section 3.3). It is device time: what a medium serves in a second
 //! in which it is just busy costs one second in all. Sizes up to 4 KiB have an entry for each 64
-//! bytes; beyond, every further 64 bytes cost the same, so that 1 MiB costs what it was measured
-//! at: there the medium's bandwidth is full.
+//! bytes, then there is one for each power of two up to 1 MiB, where the medium's bandwidth is
+//! full; between two of these, and beyond the last, every further 64 bytes cost the same.
 //!
 //! Costs are kept in sixteenths of a nanosecond: rounding the cheapest (some 19 ns) to whole ones
 //! would misstate them by 2%, more than the precision with which limits are promised; and 64 bits
@@ -23,19 +23,22 @@ pub(crate) const UNITS_PER_NS: u64 = 16;
 const STEP_BYTES: usize = 64;
 /// The number of sizes in a table: up to 4 KiB.
 const STEPS: usize = 64;
-/// The size beyond the table at which a medium's bandwidth is surely full.
-pub const LARGE_BYTES: usize = 1 << 20;
-const LARGE_STEPS: u64 = (LARGE_BYTES / STEP_BYTES) as u64;
-/// The costs of steps beyond the table are kept in units times 2 to this.
+/// The sizes beyond 4 KiB that have an entry, in bytes: powers of two, up to where a medium's
+/// bandwidth is surely full.
+pub const LARGE_SIZES: [usize; 8] =
+    [8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
+/// The costs of steps beyond 4 KiB are kept in units times 2 to this.
 const SLOPE_BITS: u32 = 16;
 /// What is put behind a medium's path to name its table.
 const SUFFIX: &str = ".costs.json";
 /// The name of the table for the process's own memory.
 const DRAM_TABLE: &str = "dram.costs.json";
 /// The version of the saved form.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// No single access of up to 4 KiB may cost more than this: it still fits 32 bits of units.
 const COST_NS_MAX: f64 = 200_000_000.0;
+/// Nor one of 1 MiB more than what so dear pages cost.
+const LARGE_NS_MAX: f64 = 256.0 * COST_NS_MAX;
 
 /// The kinds of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,10 +71,19 @@ pub struct CostTable {
     source: CostSource,
     /// By kind, then by size in steps, the first being no bytes at all.
     units: [[u32; STEPS + 1]; 2],
-    /// By kind, what an access of [`LARGE_BYTES`] costs.
-    large: [u64; 2],
-    /// By kind, what follows from it: the cost of each step beyond the table, see [`SLOPE_BITS`].
-    slope: [u64; 2],
+    /// By kind, the stretches beyond 4 KiB, each up to one of [`LARGE_SIZES`].
+    large: [[Stretch; LARGE_SIZES.len()]; 2],
+}
+
+/// Costs from one size to its double.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Stretch {
+    /// What the size costs that it begins with, which is the first stretch's 4 KiB.
+    from: u64,
+    /// What the size costs that it ends with.
+    to: u64,
+    /// What each step of it costs, see [`SLOPE_BITS`].
+    slope: u64,
 }
 
 /// Measured costs in nanoseconds of the medium's time.
@@ -81,10 +93,10 @@ pub struct MeasuredCosts {
     pub read_ns: Vec<f64>,
     /// Of writes of these sizes.
     pub write_ns: Vec<f64>,
-    /// Of a read of [`LARGE_BYTES`].
-    pub read_large_ns: f64,
-    /// Of such a write.
-    pub write_large_ns: f64,
+    /// Of reads of [`LARGE_SIZES`].
+    pub read_large_ns: Vec<f64>,
+    /// Of writes of these sizes.
+    pub write_large_ns: Vec<f64>,
 }
 
 /// The most that a medium can do, for media that are described by their data sheet.
@@ -108,11 +120,11 @@ struct Saved {
     #[serde(flatten)]
     source: CostSource,
     step_bytes: usize,
-    large_bytes: usize,
+    large_sizes: Vec<usize>,
     read_ns: Vec<f64>,
     write_ns: Vec<f64>,
-    read_large_ns: f64,
-    write_large_ns: f64,
+    read_large_ns: Vec<f64>,
+    write_large_ns: Vec<f64>,
 }
 
 /// What is looked at first: tables of other versions may lack anything else.
@@ -223,47 +235,60 @@ impl CostTable {
             })
         };
         let units = [row(&read_ns), row(&write_ns)];
-        let large = units.map(|row| u64::from(row[STEPS]) * LARGE_STEPS / STEPS as u64);
+        // By the bandwidth of 4 KiB.
+        let large = units.map(|row| {
+            LARGE_SIZES.map(|bytes| u64::from(row[STEPS]) * (bytes / STEP_BYTES / STEPS) as u64)
+        });
         CostTable::new(source, units, large)
     }
 
-    fn new(source: CostSource, units: [[u32; STEPS + 1]; 2], large: [u64; 2]) -> CostTable {
-        let large: [u64; 2] =
-            std::array::from_fn(|kind| large[kind].max(u64::from(units[kind][STEPS])));
-        let slope = std::array::from_fn(|kind| {
-            let beyond = large[kind] - u64::from(units[kind][STEPS]);
-            (beyond << SLOPE_BITS) / (LARGE_STEPS - STEPS as u64)
+    fn new(
+        source: CostSource,
+        units: [[u32; STEPS + 1]; 2],
+        large: [[u64; LARGE_SIZES.len()]; 2],
+    ) -> CostTable {
+        let large = std::array::from_fn(|kind| {
+            let (mut from, mut steps) = (u64::from(units[kind][STEPS]), STEPS as u64);
+            large[kind].map(|to| {
+                // No access is cheaper than a smaller one of these.
+                let to = to.max(from);
+                let stretch = Stretch { from, to, slope: ((to - from) << SLOPE_BITS) / steps };
+                (from, steps) = (to, 2 * steps);
+                stretch
+            })
         });
-        CostTable { source, units, large, slope }
+        CostTable { source, units, large }
     }
 
     /// Makes a table of measured costs.
     ///
     /// # Errors
-    /// If there are not 64 of each, or one is not a sensible duration.
+    /// If there are not as many of each as there are sizes, or one is not a sensible duration.
     pub fn from_measured(
         source: CostSource,
         costs: &MeasuredCosts,
     ) -> Result<CostTable, CostTableError> {
         let content = |reason: String| CostTableError::Content { reason };
         let rows = [
-            ("read_ns", &costs.read_ns, costs.read_large_ns),
-            ("write_ns", &costs.write_ns, costs.write_large_ns),
+            ("read_ns", &costs.read_ns, STEPS, COST_NS_MAX),
+            ("write_ns", &costs.write_ns, STEPS, COST_NS_MAX),
+            ("read_large_ns", &costs.read_large_ns, LARGE_SIZES.len(), LARGE_NS_MAX),
+            ("write_large_ns", &costs.write_large_ns, LARGE_SIZES.len(), LARGE_NS_MAX),
         ];
-        for (name, row, large_ns) in rows {
-            if row.len() != STEPS {
-                return Err(content(format!("{name} has {} entries, not {STEPS}", row.len())));
+        for (name, row, entries, most) in rows {
+            if row.len() != entries {
+                return Err(content(format!("{name} has {} entries, not {entries}", row.len())));
             }
-            let of_large = std::iter::once(large_ns * STEPS as f64 / LARGE_STEPS as f64);
-            let mut all = row.iter().copied().chain(of_large);
-            if let Some(ns) = all.find(|&ns| !(ns > 0.0 && ns <= COST_NS_MAX)) {
+            if let Some(ns) = row.iter().find(|&&ns| !(ns > 0.0 && ns <= most)) {
                 return Err(content(format!("{name} has an entry of {ns}, not a time above 0")));
             }
         }
-        let units = rows.map(|(_, row, _)| {
+        let units = [&costs.read_ns, &costs.write_ns].map(|row| {
             std::array::from_fn(|step| if step == 0 { 0 } else { to_units(row[step - 1]) })
         });
-        let large = rows.map(|(_, _, ns)| (ns * UNITS_PER_NS as f64).round() as u64);
+        let large = [&costs.read_large_ns, &costs.write_large_ns].map(|row| {
+            std::array::from_fn(|size| (row[size] * UNITS_PER_NS as f64).round() as u64)
+        });
         Ok(CostTable::new(source, units, large))
     }
 
@@ -287,8 +312,11 @@ impl CostTable {
         match row.get(steps) {
             Some(&units) => u64::from(units),
             None => {
-                let beyond = ((steps - STEPS) as u64).saturating_mul(self.slope[access as usize]);
-                u64::from(row[STEPS]) + (beyond >> SLOPE_BITS)
+                // Sizes from one power of two to the next, of 4 KiB: the first ends with 8 KiB.
+                let size = (((steps - 1) / STEPS).ilog2() as usize).min(LARGE_SIZES.len() - 1);
+                let Stretch { from, slope, .. } = self.large[access as usize][size];
+                let beyond = ((steps - (STEPS << size)) as u64).saturating_mul(slope);
+                from + (beyond >> SLOPE_BITS)
             }
         }
     }
@@ -299,12 +327,15 @@ impl CostTable {
         let row = |access: Access| {
             (1..=STEPS).map(|step| self.cost_ns(access, step * STEP_BYTES)).collect()
         };
-        let large_ns = |access: Access| self.large[access as usize] as f64 / UNITS_PER_NS as f64;
+        let large_ns = |access: Access| {
+            let sizes = self.large[access as usize].iter();
+            sizes.map(|stretch| stretch.to as f64 / UNITS_PER_NS as f64).collect()
+        };
         let saved = Saved {
             format: FORMAT,
             source: self.source.clone(),
             step_bytes: STEP_BYTES,
-            large_bytes: LARGE_BYTES,
+            large_sizes: LARGE_SIZES.to_vec(),
             read_ns: row(Access::Read),
             write_ns: row(Access::Write),
             read_large_ns: large_ns(Access::Read),
@@ -328,11 +359,11 @@ impl CostTable {
         }
         let saved: Saved =
             serde_json::from_str(text).map_err(|error| content(error.to_string()))?;
-        if saved.step_bytes != STEP_BYTES || saved.large_bytes != LARGE_BYTES {
-            let Saved { step_bytes, large_bytes, .. } = saved;
+        if saved.step_bytes != STEP_BYTES || saved.large_sizes != LARGE_SIZES {
+            let Saved { step_bytes, large_sizes, .. } = saved;
             return Err(content(format!(
-                "steps of {step_bytes} bytes up to {large_bytes}; this version reads steps of \
-                 {STEP_BYTES} up to {LARGE_BYTES}"
+                "steps of {step_bytes} bytes and sizes of {large_sizes:?}; this version reads \
+                 steps of {STEP_BYTES} and sizes of {LARGE_SIZES:?}"
             )));
         }
         let costs = MeasuredCosts {
@@ -509,8 +540,8 @@ mod tests {
             assert!(error.contains(reason) && error.contains("entresol profile"), "{error}");
         };
         check("", "EOF");
-        check(&good.replace("\"format\": 2", "\"format\": 3"), "format 3");
-        check("{\"format\": 1, \"read_ns\": []}", "format 1; this version reads format 2");
+        check(&good.replace("\"format\": 3", "\"format\": 4"), "format 4");
+        check("{\"format\": 1, \"read_ns\": []}", "format 1; this version reads format 3");
         check(&good.replace("\"step_bytes\": 64", "\"step_bytes\": 32"), "steps of 32 bytes");
         check(&good.replace("\"spread\"", "\"spred\""), "spread");
         let first = good.find("19.").expect("a cost");
@@ -567,19 +598,22 @@ mod tests {
         let costs = MeasuredCosts {
             read_ns: vec![8000.0; STEPS],
             write_ns: vec![9000.0; STEPS],
-            read_large_ns: 600_000.0,
-            write_large_ns: 100.0,
+            read_large_ns: vec![10e3, 15e3, 30e3, 60e3, 120e3, 240e3, 480e3, 960e3],
+            write_large_ns: vec![100.0; LARGE_SIZES.len()],
         };
         let source = CostTable::published().source().clone();
         let table = CostTable::from_measured(source, &costs).expect("table");
         let read = |bytes| table.cost_ns(Access::Read, bytes);
         assert!((read(4096) - 8000.0).abs() < 1e-9);
-        assert!((read(LARGE_BYTES) - 600_000.0).abs() < 1.0, "{}", read(LARGE_BYTES));
-        let half = (LARGE_BYTES + 4096) / 2;
-        assert!((read(half) - 304_000.0).abs() < 30.0, "{}", read(half));
-        assert!((read(4 * LARGE_BYTES) / 2_400_000.0 - 1.0).abs() < 0.02);
-        // No access is cheaper than a smaller one of the table's end.
-        assert!((table.cost_ns(Access::Write, LARGE_BYTES) - 9000.0).abs() < 1e-9);
+        for (bytes, ns) in LARGE_SIZES.into_iter().zip(&costs.read_large_ns) {
+            assert!((read(bytes) - ns).abs() < 0.1, "{bytes}: {}", read(bytes));
+        }
+        for (bytes, ns) in [(6144, 9e3), (12_288, 12_500.0), (24_576, 22_500.0), (4 << 20, 3.84e6)]
+        {
+            assert!((read(bytes) / ns - 1.0).abs() < 1e-3, "{bytes}: {}", read(bytes));
+        }
+        // No access is cheaper than a smaller one.
+        assert!((table.cost_ns(Access::Write, 1 << 20) - 9000.0).abs() < 1e-9);
     }
 
     proptest! {
@@ -588,12 +622,12 @@ mod tests {
             reads in prop::collection::vec(0.1f64..1e6, STEPS),
             writes in prop::collection::vec(0.1f64..1e6, STEPS),
             large in 0.5f64..300.0,
-            bytes in 0usize..100_000,
+            bytes in 0usize..4_000_000,
         ) {
             let source = CostTable::published().source().clone();
             let costs = MeasuredCosts {
-                read_large_ns: reads[STEPS - 1] * large,
-                write_large_ns: writes[STEPS - 1] * large,
+                read_large_ns: LARGE_SIZES.map(|_| reads[STEPS - 1] * large).to_vec(),
+                write_large_ns: LARGE_SIZES.map(|_| writes[STEPS - 1] * large).to_vec(),
                 read_ns: reads,
                 write_ns: writes,
             };

@@ -71,7 +71,7 @@ pub(super) fn profile(
     }
     let method = format!(
         "random accesses, reads by {readers} and writes (past the caches, a fence each) by \
-         {writers} threads; beyond 4 KiB a line to what 1 MiB costs"
+         {writers} threads; beyond 4 KiB a line from each power of two to the next"
     );
     let result = media.iter().zip(&grounds).zip(figures.into_iter().zip(remarks));
     result

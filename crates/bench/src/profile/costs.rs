@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use entresol_media::cost::{
-    Access, CostSource, CostTable, CostTableError, LARGE_BYTES, MeasuredCosts,
+    Access, CostSource, CostTable, CostTableError, LARGE_SIZES, MeasuredCosts,
 };
 use entresol_media::{MediumSpec, cost};
 
@@ -35,13 +35,13 @@ pub(super) struct Origin {
 /// A size that was not measured costs as much as the next larger one that was: a disk moves whole
 /// sectors.
 pub(super) fn table(figure: &Figure, origin: Origin) -> Result<CostTable, CostTableError> {
-    let row = |label| -> (Vec<f64>, f64) {
+    let row = |label| -> (Vec<f64>, Vec<f64>) {
         let cost_ns = |bytes: usize| {
             let points = figure.series(label).map_or(&[][..], |series| &series.points);
             let point = points.iter().find(|point| point.x >= bytes as f64);
             point.map_or(f64::NAN, |point| 1e9 / point.y.median)
         };
-        ((64..=4096).step_by(64).map(cost_ns).collect(), cost_ns(LARGE_BYTES))
+        ((64..=4096).step_by(64).map(cost_ns).collect(), LARGE_SIZES.map(cost_ns).to_vec())
     };
     let ((read_ns, read_large_ns), (write_ns, write_large_ns)) = (row(READS), row(WRITES));
     let points = figure.series.iter().flat_map(|series| &series.points);

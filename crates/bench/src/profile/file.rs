@@ -142,8 +142,8 @@ fn finished(
     progress.advance(1);
     let [machine, date] = subject.origin();
     let method = format!(
-        "{}; random requests, {} in flight, {} of 1 MiB; sizes in between cost what the next \
-         multiple of {} bytes costs; beyond 4 KiB a line to what 1 MiB costs",
+        "{}; random requests, {} in flight, {} beyond 64 KiB; sizes in between cost what the next \
+         multiple of {} bytes costs; beyond 4 KiB a line from each power of two to the next",
         if options.full { "full" } else { "quick" },
         figures::COST_DEPTH,
         figures::COST_DEPTH_LARGE,

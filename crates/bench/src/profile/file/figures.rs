@@ -1,6 +1,6 @@
 //! The figures of files: which closed loops make them.
 
-use entresol_media::cost::LARGE_BYTES;
+use entresol_media::cost::LARGE_SIZES;
 use entresol_media::probe::Order;
 
 use super::{Closed, MIXED_READS, Outcome, PAGE_BYTES};
@@ -13,8 +13,12 @@ const SIZES_DEPTH: usize = 32;
 /// Requests in flight for the costs: more than any drive here needs to be wholly busy (the largest
 /// has 144 dies, and their sheets' figures are of 128 to 256).
 pub(super) const COST_DEPTH: usize = 256;
-/// The same for requests of 1 MiB, of which few are enough.
+/// The same for requests beyond [`COST_SMALL`], of which few are enough.
 pub(super) const COST_DEPTH_LARGE: usize = 32;
+/// See above.
+const COST_SMALL: usize = 64 << 10;
+/// The largest size that latencies and bandwidths are measured of.
+const SIZE_MAX: usize = 1 << 20;
 const DEPTHS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const OVER_DEPTH: &str = "iops_over_depth";
 const MIXED: &str = "70% reads";
@@ -44,7 +48,7 @@ pub(super) type FilePlan = Plan<Closed, Take>;
 pub(super) fn plan(sector: usize, full: bool) -> FilePlan {
     let mut plan = FilePlan::default();
     let sizes: Vec<usize> = std::iter::successors(Some(sector), |&bytes| Some(bytes * 2))
-        .take_while(|&bytes| bytes <= LARGE_BYTES)
+        .take_while(|&bytes| bytes <= SIZE_MAX)
         .collect();
     latency(&mut plan, &sizes);
     throughput(&mut plan, &sizes, full);
@@ -129,7 +133,7 @@ pub(super) fn most_mixed(figures: &[Figure]) -> f64 {
 
 fn most(plan: &mut FilePlan, sector: usize) {
     let about = format!(
-        "{COST_DEPTH} requests in flight, {COST_DEPTH_LARGE} of 1 MiB; reads meet a medium at \
+        "{COST_DEPTH} requests in flight, {COST_DEPTH_LARGE} beyond 64 KiB; reads meet a medium at \
          rest, writes one whose buffers are full; sizes are multiples of the disk's sector. (002: \
          figure 3)"
     );
@@ -141,8 +145,8 @@ fn most(plan: &mut FilePlan, sector: usize) {
     ));
     // All reads first: a medium has to come to rest once only.
     for (label, reads) in [(costs::READS, 1.0), (costs::WRITES, 0.0)] {
-        for bytes in (sector..=PAGE_BYTES).step_by(sector).chain([LARGE_BYTES]) {
-            let depth = if bytes == LARGE_BYTES { COST_DEPTH_LARGE } else { COST_DEPTH };
+        for bytes in (sector..=PAGE_BYTES).step_by(sector).chain(LARGE_SIZES) {
+            let depth = if bytes > COST_SMALL { COST_DEPTH_LARGE } else { COST_DEPTH };
             let load = Closed { reads, order: Order::Random, bytes, depth };
             plan.cell(figure, label, bytes as f64, load, Take::Operations);
         }

@@ -1,6 +1,6 @@
 //! The figures themselves: which loads make them.
 
-use entresol_media::cost::LARGE_BYTES;
+use entresol_media::cost::LARGE_SIZES;
 use entresol_media::probe::{Fences, Order, StoreMethod, Task, Touch};
 
 use super::{Plan, Scope, Side, Take, order_name, task, threads_label, write};
@@ -256,7 +256,7 @@ pub(in crate::profile) fn cost_plan(scope: &Scope, [readers, writers]: [usize; 2
          moves most. (002: figure 3)",
         (Quantity::SIZE, Quantity::OPERATIONS),
     ));
-    for bytes in (64..=4096).step_by(64).chain([LARGE_BYTES]) {
+    for bytes in (64..=4096).step_by(64).chain(LARGE_SIZES) {
         let read = task(Touch::Read, Order::Random, bytes);
         let write = task(write(scope.methods[0]), Order::Random, bytes);
         let x = bytes as f64;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use entresol_base::Picos;
-use entresol_media::cost::{CostSource, LARGE_BYTES, MeasuredCosts};
+use entresol_media::cost::{CostSource, LARGE_SIZES, MeasuredCosts};
 use entresol_media::model::memory::{AEP2, Further, MemoryOp, Module, Parameters, Processor};
 use entresol_media::{Access, CostTable};
 use entresol_sharing::scene::{Actor, Phase, Scene, Story, TenantMoment};
@@ -236,7 +236,7 @@ fn measured() -> &'static MeasuredCosts {
             1e9 / run(&AEP2, &scene, SEED).per_second
         };
         let row = |op| (1..=64).map(|lines| cost(op, lines * 64, ACCESSES)).collect();
-        let large = |op| cost(op, LARGE_BYTES as u64, LARGE_ACCESSES);
+        let large = |op| LARGE_SIZES.map(|bytes| cost(op, bytes as u64, LARGE_ACCESSES)).to_vec();
         MeasuredCosts {
             read_ns: row(MemoryOp::Load),
             write_ns: row(MemoryOp::NtStore),
@@ -251,8 +251,8 @@ fn scaled(costs: &MeasuredCosts, by: f64) -> CostTable {
     let costs = MeasuredCosts {
         read_ns: row(&costs.read_ns),
         write_ns: row(&costs.write_ns),
-        read_large_ns: costs.read_large_ns * by,
-        write_large_ns: costs.write_large_ns * by,
+        read_large_ns: row(&costs.read_large_ns),
+        write_large_ns: row(&costs.write_large_ns),
     };
     let source = CostSource {
         medium: "model:aep2".to_owned(),
