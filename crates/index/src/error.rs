@@ -62,6 +62,19 @@ pub enum IndexError {
         /// What, and what would do.
         what: String,
     },
+    /// A root leads to an index of another type.
+    #[error(
+        "root {root} of the pool leads to {found}, and {asked} was asked for: open it as what it \
+         is, or give another root"
+    )]
+    OtherIndex {
+        /// Which root.
+        root: usize,
+        /// What is there.
+        found: String,
+        /// What was to be opened.
+        asked: String,
+    },
     /// What lies in the region cannot have been written by this index.
     #[error("the index is damaged at {offset}: {what}; restore it or build it anew")]
     Damaged {

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use entresol_base::sync::RwLock;
 use entresol_media::Region;
 
-use crate::index::check_value;
+use crate::index::{check_node_bytes, check_value};
 use crate::root::{Tag, durable};
 use crate::walk::in_batches;
 use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, Statistics};
@@ -47,6 +47,17 @@ pub struct FpTreeOptions {
 impl Default for FpTreeOptions {
     fn default() -> FpTreeOptions {
         FpTreeOptions { leaf_records: leaf::SLOTS_MAX }
+    }
+}
+
+impl FpTreeOptions {
+    /// Leaves of so many bytes: a multiple of 64 from 128 to 1024.
+    ///
+    /// # Errors
+    /// If leaves cannot have so many.
+    pub fn of_bytes(leaf_bytes: u64) -> Result<FpTreeOptions, IndexError> {
+        check_node_bytes(leaf_bytes, 128..=1024)?;
+        Ok(FpTreeOptions { leaf_records: Leaves::slots_in(leaf_bytes) })
     }
 }
 

@@ -1,6 +1,6 @@
 //! What every index can do.
 
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
 
 use entresol_media::Region;
@@ -16,6 +16,21 @@ pub(crate) fn check_value(value: u64) -> Result<(), IndexError> {
         1..=VALUE_MAX => Ok(()),
         _ => Err(IndexError::Value { value, most: VALUE_MAX }),
     }
+}
+
+/// Refuses nodes that are not whole lines, or not of a size in a range.
+pub(crate) fn check_node_bytes(
+    node_bytes: u64,
+    range: RangeInclusive<u64>,
+) -> Result<(), IndexError> {
+    if range.contains(&node_bytes) && node_bytes.is_multiple_of(64) {
+        return Ok(());
+    }
+    let (least, most) = (range.start(), range.end());
+    let what = format!(
+        "nodes of {node_bytes} bytes cannot be had: use a multiple of 64 from {least} to {most}"
+    );
+    Err(IndexError::Options { what })
 }
 
 /// Which way a range is walked.
@@ -153,7 +168,8 @@ pub trait Persistent<R: Region>: Index + Sized {
     /// rebuilt is rebuilt by those who need it, or behind their backs.
     ///
     /// # Errors
-    /// If the options cannot be had, there is no room, or damage is found.
+    /// If the options cannot be had, the slot leads to an index of another type, there is no room,
+    /// or damage is found.
     fn open(pool: &Arc<Pool<R>>, root: usize, options: &Self::Options) -> Result<Self, IndexError>;
 
     /// Shows every block that it occupies in the pool, while others go on using it. A block that

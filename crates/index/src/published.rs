@@ -19,7 +19,7 @@ use crate::fast_fair::Moving;
 use crate::index::check_value;
 use crate::ods::InPlace;
 use crate::sorted::Style;
-use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, Statistics};
+use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, Statistics, root};
 
 mod change;
 mod rebalance;
@@ -298,6 +298,10 @@ impl<R: Region, S: Style> Persistent<R> for Published<R, S> {
             inside: Mutex::new(()),
             style: PhantomData,
         };
+        if let Some(found) = root::known(pool, root) {
+            let asked = "a tree as it was published".to_owned();
+            return Err(IndexError::OtherIndex { root, found, asked });
+        }
         if pool.root(root) == 0 {
             let first = tree.make(0, 0, 0, &[])?;
             pool.set_root(root, first);

@@ -64,16 +64,17 @@ mod write;
 use node::{Contents, LINE_BYTES, Link, Node, State};
 use records::{Goal, Spot};
 
+use crate::index::check_node_bytes;
 use crate::keys::{Inline, Keys};
 use crate::latch::{Latched, Latches, Seen};
-use crate::{IndexError, Pool};
+use crate::{IndexError, Pool, root};
 
 /// The bytes of a node's header.
 const HEADER_BYTES: u32 = 32;
 /// The bytes of a record.
 const RECORD_BYTES: u32 = 16;
 /// How large nodes can be: whole lines; more records than the state's word has bits do not fit.
-const NODE_BYTES: std::ops::RangeInclusive<u32> = 128..=512;
+const NODE_BYTES: std::ops::RangeInclusive<u64> = 128..=512;
 
 /// How a tree keeps its nodes in order.
 pub trait Style: fmt::Debug + Send + Sync + 'static {
@@ -116,14 +117,7 @@ struct Shape {
 impl Shape {
     fn new<S: Style>(chosen: Chosen) -> Result<Shape, IndexError> {
         let Chosen { node_bytes, split_from } = chosen;
-        if !NODE_BYTES.contains(&node_bytes) || !u64::from(node_bytes).is_multiple_of(LINE_BYTES) {
-            let (least, most) = (NODE_BYTES.start(), NODE_BYTES.end());
-            let what = format!(
-                "nodes of {node_bytes} bytes cannot be had: use a multiple of 64 from {least} to \
-                 {most}"
-            );
-            return Err(IndexError::Options { what });
-        }
+        check_node_bytes(node_bytes.into(), NODE_BYTES)?;
         if !(0.0..=1.0).contains(&split_from) {
             let what = format!("a node cannot be {split_from} full: use a number from 0 to 1");
             return Err(IndexError::Options { what });
@@ -186,7 +180,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
     /// still leads to them.
     const RECORDS_STAY: () = assert!(K::WHOLE || K::OWNS);
     /// See [`Tree::root`].
-    const KIND: u64 = if K::WHOLE { 0 } else { 16 };
+    const KIND: u64 = if K::WHOLE { 0 } else { root::RECORDS_BIT };
 
     fn open_at(
         pool: &Arc<Pool<R>>,
@@ -215,24 +209,33 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             tree.set_root(first);
             return Ok(tree);
         }
-        if word & 16 != Self::KIND {
-            let (is, not) = match K::WHOLE {
-                true => ("any length", "eight bytes"),
-                false => ("eight bytes", "any length"),
-            };
-            let what = format!("the tree was made with keys of {is}, not of {not}: open it so");
-            return Err(IndexError::Options { what });
-        }
-        let made_with = word % 16 * LINE_BYTES;
-        if made_with != tree.shape.node_bytes {
-            let what = format!(
-                "the tree was made with nodes of {made_with} bytes, not {}: open it with as many",
-                tree.shape.node_bytes
-            );
-            return Err(IndexError::Options { what });
-        }
+        tree.check_root(word)?;
         tree.root()?;
         Ok(tree)
+    }
+
+    /// Refuses the root of another index, and of a tree with other nodes.
+    fn check_root(&self, word: u64) -> Result<(), IndexError> {
+        let (root, asked) = (self.root, root::sorted(Self::KIND));
+        match root::known(&self.pool, root) {
+            None => {
+                let what = format!("root {root} of the pool leads here, and this is no index");
+                return Err(IndexError::damaged(word, what));
+            }
+            Some(found) if found != asked => {
+                return Err(IndexError::OtherIndex { root, found, asked });
+            }
+            Some(_) => {}
+        }
+        let made_with = word % root::RECORDS_BIT * LINE_BYTES;
+        if made_with == self.shape.node_bytes {
+            return Ok(());
+        }
+        let what = format!(
+            "the tree was made with nodes of {made_with} bytes, not {}: open it with as many",
+            self.shape.node_bytes
+        );
+        Err(IndexError::Options { what })
     }
 
     #[inline]

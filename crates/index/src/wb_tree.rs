@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use entresol_base::sync::RwLock;
 use entresol_media::Region;
 
-use crate::index::check_value;
+use crate::index::{check_node_bytes, check_value};
 use crate::root::{Tag, durable};
 use crate::settled::Settled;
 use crate::walk::in_batches;
@@ -52,6 +52,17 @@ pub struct WbTreeOptions {
 impl Default for WbTreeOptions {
     fn default() -> WbTreeOptions {
         WbTreeOptions { node_entries: node::ENTRIES_MAX }
+    }
+}
+
+impl WbTreeOptions {
+    /// Nodes of so many bytes: a multiple of 64 from 128 to 512.
+    ///
+    /// # Errors
+    /// If nodes cannot have so many.
+    pub fn of_bytes(node_bytes: u64) -> Result<WbTreeOptions, IndexError> {
+        check_node_bytes(node_bytes, 128..=512)?;
+        Ok(WbTreeOptions { node_entries: Node::entries_in(node_bytes) })
     }
 }
 

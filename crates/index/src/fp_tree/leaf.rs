@@ -66,6 +66,11 @@ impl Leaves {
         }
     }
 
+    /// The slots that a leaf of so many bytes has.
+    pub(super) fn slots_in(bytes: u64) -> usize {
+        SLOTS_MAX.min((bytes.saturating_sub(RECORDS) / RECORD_BYTES) as usize)
+    }
+
     /// The bytes of a leaf, whole lines.
     pub(super) fn bytes(&self) -> u64 {
         (RECORDS + RECORD_BYTES * self.slots as u64).next_multiple_of(64)

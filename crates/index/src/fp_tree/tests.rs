@@ -98,6 +98,19 @@ fn a_tree_that_is_there_stays_as_it_was_made() {
 }
 
 #[test]
+fn a_leaf_has_the_bytes_that_were_asked_for() {
+    for bytes in (128..=1024).step_by(128) {
+        let tree = fresh::<FpTree<_>>(&FpTreeOptions::of_bytes(bytes).expect("a size"));
+        assert_eq!(tree.leaves.bytes(), bytes);
+        check_against_map(&tree, 1, 2_000);
+    }
+    for bytes in [0, 64, 130, 1088, u64::MAX] {
+        let error = FpTreeOptions::of_bytes(bytes).expect_err("no size").to_string();
+        assert!(error.contains("use a multiple of 64 from 128 to 1024"), "{error}");
+    }
+}
+
+#[test]
 fn what_a_killed_process_left_is_not_relied_on_before_it_is_durable() {
     crate::testing::check_kills::<FpTree<_>>(&of(3));
 }

@@ -271,6 +271,11 @@ impl Node {
         region.flush(at, bytes.len());
     }
 
+    /// The entries of nodes of so many bytes.
+    pub(super) fn entries_in(bytes: u64) -> usize {
+        (bytes.saturating_sub(ENTRIES) / ENTRY_BYTES) as usize
+    }
+
     /// The bytes of nodes of so many entries, whole lines.
     pub(super) fn bytes(entries: usize) -> u64 {
         (ENTRIES + ENTRY_BYTES * entries as u64).next_multiple_of(64)

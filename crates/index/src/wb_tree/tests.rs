@@ -78,6 +78,19 @@ fn a_removal_clears_the_bit_of_the_place_and_not_of_the_rank() {
 }
 
 #[test]
+fn a_node_has_the_bytes_that_were_asked_for() {
+    for bytes in (128..=512).step_by(64) {
+        let tree = fresh::<WbTree<_>>(&WbTreeOptions::of_bytes(bytes).expect("a size"));
+        assert_eq!(Node::bytes(tree.most), bytes);
+        check_against_map(&tree, 1, 2_000);
+    }
+    for bytes in [0, 64, 130, 576, u64::MAX] {
+        let error = WbTreeOptions::of_bytes(bytes).expect_err("no size").to_string();
+        assert!(error.contains("use a multiple of 64 from 128 to 512"), "{error}");
+    }
+}
+
+#[test]
 fn nodes_that_become_empty_are_given_back_up_to_the_root() {
     for keys in [0..2000u64, 0..7] {
         let tree = fresh::<WbTree<_>>(&of(3));
