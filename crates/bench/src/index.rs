@@ -19,7 +19,7 @@ use std::sync::Arc;
 use entresol_base::ByteSize;
 pub use entresol_index::Probing;
 use entresol_index::{Pool, PoolOptions, Statistics};
-use entresol_media::{Direct, MediumSpec, ModelName, machine};
+use entresol_media::{Direct, FileError, MediumSpec, ModelName, RegionError, machine};
 use serde::Serialize;
 
 use crate::error::BenchError;
@@ -311,12 +311,32 @@ fn keys_run_out(options: &IndexOptions) -> Option<String> {
 fn check_indexes(options: &IndexOptions) -> Result<(), BenchError> {
     for index in &options.indexes {
         let region = Direct::anonymous(ByteSize::mib(8).0, false);
-        let region = Arc::new(region.map_err(|error| BenchError::Failed(error.to_string()))?);
+        let region = Arc::new(region.map_err(no_region)?);
         let pool = Pool::create(region, PoolOptions::default()).map_err(failed)?;
         let opened = index.open(&Arc::new(pool), options.node_bytes);
         opened.map_err(|error| BenchError::Usage(format!("{index}: {error}")))?;
     }
     Ok(())
+}
+
+/// Why there is no region of the bytes that [`region_bytes`] came to, and what would make room.
+fn no_region(error: RegionError) -> BenchError {
+    let room = |bytes: u64, lacks: &str, cause: &std::io::Error, or: &str| {
+        format!(
+            "no room for the {} that the index may need {lacks}: {cause}; {or}, or give fewer \
+             --keys or --operations",
+            ByteSize(bytes)
+        )
+    };
+    BenchError::Failed(match &error {
+        RegionError::Reserve { bytes, cause } => {
+            room(*bytes, "in memory", cause, "let this process reserve more (ulimit -v)")
+        }
+        RegionError::File(FileError::NoSpace { path, bytes, cause }) => {
+            room(*bytes, &format!("in {}", path.display()), cause, "free some there")
+        }
+        _ => error.to_string(),
+    })
 }
 
 impl IndexOptions {

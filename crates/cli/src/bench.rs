@@ -155,7 +155,9 @@ struct IndexArguments {
     /// [default: insert, read, update, scan, delete].
     #[arg(long, value_name = "NAME")]
     workload: Vec<Workload>,
-    /// Bytes of a node of ods, fast-fair or sv-tree; the index's own choice unless given.
+    /// Bytes of a node, or of a leaf: 256, 512 or 1024 of sv-tree, from 128 to 1024 of fp-tree, to
+    /// 512 of ods, fast-fair, wb-tree and hybrid-index-plus [default: 256, of wb-tree 512, of
+    /// fp-tree 1024].
     #[arg(long, value_name = "SIZE")]
     node_bytes: Option<ByteSize>,
     /// What it lies on: dram, pmem:PATH, pmem:PATH,assume-dax, or model:NAME in virtual time.

@@ -15,7 +15,7 @@ use entresol_media::{Counters, Counts, ModelName, Observed, Observer};
 use super::rounds::{Modelled, Round, results};
 use super::subjects::{AnyIndex, Subject, failed, hit_ratio};
 use super::work::{Worker, Workload};
-use super::{IndexName, IndexOptions, IndexResult, PerOperation, Shape, region_bytes};
+use super::{IndexName, IndexOptions, IndexResult, PerOperation, Shape, no_region, region_bytes};
 use crate::error::BenchError;
 use crate::progress::Progress;
 
@@ -94,7 +94,7 @@ impl Lab {
         let counters = Arc::new(Counters::default());
         let observers = (Arc::clone(&device), Arc::clone(&counters));
         let region = Observed::new(bytes, observers);
-        let region = Arc::new(region.map_err(|error| BenchError::Failed(error.to_string()))?);
+        let region = Arc::new(region.map_err(no_region)?);
         let pool = Pool::create(Arc::clone(&region), PoolOptions::default()).map_err(failed)?;
         Ok(Lab { world: world.clone(), device, counters, region, pool: Arc::new(pool) })
     }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use entresol_base::{Clock, SystemClock};
 use entresol_index::{Index, Pool, PoolOptions, pool};
-use entresol_media::{Direct, PmemMode, RegionError, RegionOptions, files};
+use entresol_media::{Direct, PmemMode, RegionOptions, files};
 
 use super::rounds::{Round, results};
 use super::subjects::{AnyIndex, Subject, failed, hit_ratio};
 use super::work::{Worker, Workload};
-use super::{IndexName, IndexOptions, IndexResult, Place, Shape, region_bytes};
+use super::{IndexName, IndexOptions, IndexResult, Place, Shape, no_region, region_bytes};
 use crate::error::BenchError;
 use crate::process::{self, thread_cpu_ns};
 use crate::progress::Progress;
@@ -78,9 +78,8 @@ fn first_answer_ns(
 
 fn region(options: &IndexOptions, place: Option<&Place>) -> Result<Arc<Direct>, BenchError> {
     let bytes = region_bytes(options);
-    let had = |error: RegionError| BenchError::Failed(error.to_string());
     let Some(place) = place else {
-        return Ok(Arc::new(Direct::anonymous(bytes, true).map_err(had)?));
+        return Ok(Arc::new(Direct::anonymous(bytes, true).map_err(no_region)?));
     };
     if files::exists(&place.path) {
         let problem = "is there already, and would be written over: give a file that is not there";
@@ -92,7 +91,7 @@ fn region(options: &IndexOptions, place: Option<&Place>) -> Result<Arc<Direct>, 
         pmem: Some(PmemMode { assume_dax: place.assume_dax }),
         ..RegionOptions::default()
     };
-    let region = Direct::open(&place.path, &options).map_err(had)?;
+    let region = Direct::open(&place.path, &options).map_err(no_region)?;
     // It lives on without a name: nothing is left over, however this process ends.
     files::remove(&place.path)
         .map_err(|source| BenchError::File { path: place.path.clone(), source })?;

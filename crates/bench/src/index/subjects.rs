@@ -130,22 +130,32 @@ impl IndexName {
                 256 => open::<R, SvTree<R, Inline, 4>>(pool, &Inline),
                 512 => open::<R, SvTree<R, Inline, 8>>(pool, &Inline),
                 1024 => open::<R, SvTree<R, Inline, 16>>(pool, &Inline),
-                _ => {
-                    let problem = "nodes have 256, 512 or 1024 bytes";
-                    Err(BenchError::Usage(problem.to_owned()))
-                }
+                given => Err(BenchError::Usage(format!(
+                    "nodes of {given} bytes cannot be had: use 256, 512 or 1024"
+                ))),
             },
+            IndexName::WbTree => {
+                let options =
+                    node_bytes.map_or(Ok(WbTreeOptions::default()), WbTreeOptions::of_bytes);
+                open::<R, WbTree<R>>(pool, &options.map_err(failed)?)
+            }
+            IndexName::FpTree => {
+                let options =
+                    node_bytes.map_or(Ok(FpTreeOptions::default()), FpTreeOptions::of_bytes);
+                open::<R, FpTree<R>>(pool, &options.map_err(failed)?)
+            }
+            IndexName::HybridIndexPlus => {
+                let mut options = HybridPlusOptions::<FastFairOptions>::default();
+                choose(&mut options.tree.node_bytes, node_bytes);
+                open::<R, HybridIndexPlus<FastFair<R>>>(pool, &options)
+            }
             _ if node_bytes.is_some() => {
-                let problem = "nodes are of one size: leave --node-bytes out";
+                let problem = "it has no nodes of a size to choose: leave --node-bytes out, or \
+                               name other indexes by --index";
                 Err(BenchError::Usage(problem.to_owned()))
             }
-            IndexName::WbTree => open::<R, WbTree<R>>(pool, &WbTreeOptions::default()),
-            IndexName::FpTree => open::<R, FpTree<R>>(pool, &FpTreeOptions::default()),
             IndexName::SkipList => open::<R, SkipList<R>>(pool, &()),
             IndexName::HybridIndex => open::<R, HybridIndex<R>>(pool, &HybridOptions::default()),
-            IndexName::HybridIndexPlus => {
-                open::<R, HybridIndexPlus<FastFair<R>>>(pool, &HybridPlusOptions::default())
-            }
             IndexName::BTreeMap => Ok(Arc::new(StandardMap::default())),
             IndexName::SkipMap => Ok(Arc::new(CrossbeamMap::default())),
         }
