@@ -10,8 +10,6 @@ const BOUND_GRACE: f64 = 0.05;
 const CELL_NEAR: f64 = 0.10;
 /// No cell may be farther away than this.
 const CELL_FAR: f64 = 0.25;
-/// How the terms of a check begin that never fails.
-const REPORTED: &str = "reported only";
 /// The share of a table's cells that must be near.
 const CELLS_NEAR_SHARE: f64 = 0.9;
 
@@ -71,6 +69,9 @@ pub struct Check {
     /// itself and is no result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub given: Option<&'static str>,
+    /// Whether it is a number beside the paper's that never fails: `tolerance` has the reason.
+    #[serde(rename = "report", skip_serializing_if = "std::ops::Not::not")]
+    pub is_report: bool,
     /// Whether it is within.
     pub pass: bool,
 }
@@ -119,6 +120,7 @@ impl Check {
             unit,
             tolerance: words,
             given: None,
+            is_report: false,
             pass: range.contains(&ours),
         }
     }
@@ -153,6 +155,7 @@ impl Check {
             unit: "",
             tolerance: "exact".to_owned(),
             given: None,
+            is_report: false,
             pass,
         }
     }
@@ -180,17 +183,11 @@ impl Check {
         }
     }
 
-    /// Whether it is a number beside the paper's, and nothing that could fail.
-    #[must_use]
-    pub fn is_report(&self) -> bool {
-        self.tolerance.starts_with(REPORTED)
-    }
-
     /// How it came out, in a word of four letters or more.
     #[must_use]
     pub fn verdict(&self) -> &'static str {
         match self.pass {
-            _ if self.is_report() => "report",
+            _ if self.is_report => "report",
             true => "pass",
             false => "FAIL",
         }
@@ -210,8 +207,9 @@ impl Check {
             paper: paper.map(Figure::Number),
             ours: ours.into(),
             unit,
-            tolerance: format!("{REPORTED}: {reason}"),
+            tolerance: format!("reported only: {reason}"),
             given: None,
+            is_report: true,
             pass: true,
         }
     }
@@ -225,7 +223,8 @@ impl Check {
         pass: bool,
     ) -> Check {
         let (paper, ours) = (Some(Figure::Number(paper)), Figure::Number(ours));
-        Check { what: what.into(), paper, ours, unit, tolerance, given: None, pass }
+        let (what, given, is_report) = (what.into(), None, false);
+        Check { what, paper, ours, unit, tolerance, given, is_report, pass }
     }
 
     fn is_near(&self) -> bool {
@@ -264,6 +263,7 @@ pub(super) fn share_near(what: &str, cells: &[Check]) -> Check {
         unit: "",
         tolerance: format!("at least {CELLS_NEAR_SHARE}"),
         given: None,
+        is_report: false,
         pass: share >= CELLS_NEAR_SHARE,
     }
 }
@@ -300,6 +300,16 @@ mod tests {
         let measured = Check::about("x", "ns", 1.0, 1.0, 15);
         assert_eq!(measured.terms(), "15%");
         assert!(serde_json::to_value(&measured).expect("json").get("given").is_none());
+    }
+
+    #[test]
+    fn a_report_is_one_whatever_its_words_are() {
+        let report = Check::report("x", "ns", Some(1.0), 9.0, "no number in the text");
+        assert!(report.pass && report.verdict() == "report");
+        assert_eq!(serde_json::to_value(&report).expect("json")["report"], true);
+        let check = Check::shape("x", "y", "z", true).with_slack("reported only: in words");
+        assert_eq!(check.verdict(), "pass");
+        assert!(serde_json::to_value(&check).expect("json").get("report").is_none());
     }
 
     #[test]

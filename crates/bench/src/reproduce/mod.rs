@@ -139,7 +139,7 @@ pub fn reproduce(
         }
         Reproduction::new(name, parts.first().map_or("", |part| part.source), whole)
     };
-    Reproductions::new(chosen.iter().map(run).collect())
+    Reproductions::new(chosen.iter().map(run).collect(), settings)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
+use super::Settings;
 use super::check::{Check, Figure};
 use crate::report::table::number;
 use crate::report::{Page, Table};
@@ -80,22 +81,29 @@ impl Reproduction {
 #[derive(Debug, Clone)]
 pub struct Reproductions {
     reproductions: Vec<Reproduction>,
+    settings: Settings,
 }
 
 impl Serialize for Reproductions {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Form<'a> {
+            version: &'static str,
+            seed: u64,
+            full_scale: bool,
             reproductions: &'a [Reproduction],
             pass: bool,
         }
-        Form { reproductions: &self.reproductions, pass: self.pass() }.serialize(serializer)
+        let Settings { seed, full_scale } = self.settings;
+        let (reproductions, pass) = (self.reproductions.as_slice(), self.pass());
+        let version = env!("CARGO_PKG_VERSION");
+        Form { version, seed, full_scale, reproductions, pass }.serialize(serializer)
     }
 }
 
 impl Reproductions {
-    pub(super) fn new(reproductions: Vec<Reproduction>) -> Reproductions {
-        Reproductions { reproductions }
+    pub(super) fn new(reproductions: Vec<Reproduction>, settings: &Settings) -> Reproductions {
+        Reproductions { reproductions, settings: *settings }
     }
 
     /// Whether every one passed.
@@ -122,7 +130,7 @@ impl Reproductions {
             text.push('\n');
         }
         let all = || self.reproductions.iter().flat_map(|one| &one.checks);
-        let reports = all().filter(|check| check.is_report()).count();
+        let reports = all().filter(|check| check.is_report).count();
         let checks = all().count() - reports;
         let passed = self.reproductions.len() - self.failed().len();
         let some = |count: usize, what: &str| match count {
@@ -172,9 +180,13 @@ mod tests {
         let checks =
             vec![Check::cell("8 B", "ns", 200.0, 201.0), Check::shape("s", "a", "b", false)];
         let outcome = Outcome { checks, ..Outcome::default() };
-        let all = Reproductions::new(vec![Reproduction::new("000-table3", "paper", outcome)]);
+        let one = Reproduction::new("000-table3", "paper", outcome);
+        let settings = Settings { seed: 7, full_scale: true };
+        let all = Reproductions::new(vec![one], &settings);
         let json = serde_json::to_value(&all).expect("json");
         assert_eq!(json["pass"], false);
+        assert_eq!((&json["seed"], &json["full_scale"]), (&7.into(), &true.into()));
+        assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
         let one = &json["reproductions"][0];
         assert_eq!(one["name"], "000-table3");
         assert_eq!(one["source"], "paper");
