@@ -5,7 +5,11 @@
 
 mod common;
 
-use common::{Bench, Load, device, millis, seconds, tenant};
+use std::collections::BTreeMap;
+
+use common::{Bench, Load, MS, Rates, Slowed, device, millis, seconds, tenant};
+use entresol_base::Nanos;
+use entresol_base::rng::Rng;
 use entresol_sharing::settings::{FairPace, FairSettings};
 use entresol_sharing::{PolicySettings, TenantId, TenantSettings, Throttle};
 
@@ -148,4 +152,112 @@ fn a_pause_ends_when_its_tenant_goes() {
     });
     let other = 3 - gone;
     assert_ne!(bench.slowed.of(other), Throttle::Stopped);
+}
+
+/// A drive on a busy machine: what each tenant gets varies by a third either way, and nobody gets
+/// anything in one of twenty stretches of 30 ms; and what the writer left in the drive's buffer
+/// disturbs the reader for 55 ms after the writer has stopped.
+struct Drive {
+    loads: [(u32, Load); 2],
+    stopped_at: Option<Nanos>,
+}
+
+const READS: u32 = 1;
+const WRITES: u32 = 2;
+
+impl Drive {
+    fn new() -> Drive {
+        let reader = Load {
+            threads: 16.0,
+            cost_ns: 13_000.0,
+            base_ns: 250_000.0,
+            bytes_each: 4096.0,
+            disturbs: 0.3,
+            ..Load::READER
+        };
+        let writer = Load { cost_ns: 60_000.0, is_writing: true, disturbs: 3.0, ..reader };
+        Drive { loads: [(READS, reader), (WRITES, writer)], stopped_at: None }
+    }
+
+    fn rates(&mut self, now: Nanos, slowed: &Slowed) -> BTreeMap<u32, Rates> {
+        let is_stopped = slowed.of(WRITES) == Throttle::Stopped;
+        self.stopped_at = is_stopped.then(|| self.stopped_at.unwrap_or(now));
+        let is_draining = self.stopped_at.is_some_and(|at| now.since(at) < millis(55));
+        let mut seen = slowed.clone();
+        if is_draining {
+            seen.0.insert(TenantId(WRITES), Throttle::Free);
+        }
+        let mut rates = device(&self.loads, &seen);
+        for (&id, rates) in &mut rates {
+            let mut rng =
+                Rng::named(now.0 / (30 * MS), if id == READS { "reads" } else { "writes" });
+            let stall = Rng::named(now.0 / (30 * MS), "all").next_f64() < 0.05;
+            let part = if stall { 0.0 } else { 0.67 + 0.66 * rng.next_f64() };
+            rates.operations_s *= if is_draining && id == WRITES { 0.0 } else { part };
+        }
+        rates
+    }
+
+    /// How much slower each is than alone, whatever varies.
+    fn slowdowns(&self, slowed: &Slowed) -> BTreeMap<u32, f64> {
+        let together = device(&self.loads, slowed);
+        let alone = |load| device(&[load], &Slowed::default());
+        let of = |load: &(u32, Load)| {
+            let id = load.0;
+            (id, alone(*load)[&id].operations_s / together[&id].operations_s)
+        };
+        self.loads.iter().map(of).collect()
+    }
+}
+
+#[test]
+fn on_a_restless_drive_slow_downs_are_shown_right_and_a_constant_load_comes_to_rest() {
+    let mut drive = Drive::new();
+    let mut bench = bench(FairSettings::default(), vec![tenant(READS), tenant(WRITES)]);
+    bench.run(seconds(60), |now, slowed| drive.rates(now, slowed));
+    let settled = bench.controller.decisions().total();
+    let (mut shown, mut truly) = ([0.0; 2], [0.0; 2]);
+    let (mut worst, mut count) = (1.0_f64, 0.0);
+    while count < 60.0 {
+        bench.run(seconds(1), |now, slowed| drive.rates(now, slowed));
+        if bench.controller.is_trying() {
+            continue;
+        }
+        count += 1.0;
+        let right = drive.slowdowns(&bench.slowed);
+        for (place, id) in [READS, WRITES].into_iter().enumerate() {
+            let of = bench.controller.slowdown(TenantId(id)).expect("known");
+            shown[place] += of;
+            truly[place] += right[&id];
+            worst = worst.max(of / right[&id]).max(right[&id] / of);
+        }
+    }
+    for place in 0..2 {
+        let ratio = shown[place] / truly[place];
+        assert!((0.85..1.15).contains(&ratio), "{ratio}: {shown:?} {truly:?} {}", bench.log());
+    }
+    assert!(worst < 1.4, "{worst} {}", bench.log());
+    let unfairness = truly[0].max(truly[1]) / truly[0].min(truly[1]);
+    assert!(unfairness < 1.2, "{unfairness} {}", bench.log());
+    let decisions = bench.controller.decisions().total() - settled;
+    assert!(decisions <= 60, "{decisions} in a minute: {}", bench.log());
+}
+
+#[test]
+fn on_a_slow_drive_pauses_are_long_and_take_a_fortieth_of_the_time() {
+    let mut drive = Drive::new();
+    let mut bench = bench(FairSettings::default(), vec![tenant(READS), tenant(WRITES)]);
+    bench.run(seconds(30), |now, slowed| drive.rates(now, slowed));
+    let (mut in_pause, mut pauses, mut paused_ms) = (false, 0, 0);
+    for _ in 0..120_000 {
+        bench.run(millis(1), |now, slowed| drive.rates(now, slowed));
+        let trying = bench.controller.is_trying();
+        pauses += u32::from(trying && !in_pause);
+        paused_ms += u32::from(trying);
+        in_pause = trying;
+    }
+    let part = f64::from(paused_ms) / 120_000.0;
+    assert!((0.018..0.029).contains(&part), "{part} in {pauses} pauses");
+    let each_ms = f64::from(paused_ms) / f64::from(pauses);
+    assert!((75.0..95.0).contains(&each_ms), "{each_ms} ms each");
 }

@@ -13,23 +13,21 @@ const DAMPING: f64 = 0.7;
 /// others are slowed for it, lest the two undo each other.
 const LIMIT_NEAR: f64 = 0.88;
 
+/// A difference of so many standard errors is no chance.
+const SURE: f64 = 3.0;
+
+/// The two whose slow-downs lie furthest apart.
+struct Unfair {
+    least: TenantId,
+    most: TenantId,
+    /// The larger slow-down over the smaller, by weight.
+    unfairness: f64,
+}
+
 impl Fair {
     pub(super) fn equalise(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) {
-        // By weight: who counts double is slowed half as much.
-        let weighted: Vec<(TenantId, f64)> = self
-            .slowdowns
-            .iter()
-            .filter_map(|(&tenant, &slowdown)| {
-                Some((tenant, slowdown * tick.tenants.get(&tenant)?.settings.weight))
-            })
-            .collect();
-        let by_slowdown = |a: &&(TenantId, f64), b: &&(TenantId, f64)| a.1.total_cmp(&b.1);
-        let may_slow = |(tenant, _): &&(TenantId, f64)| self.has_room(tick, *tenant);
-        let Some(&(most, largest)) = weighted.iter().max_by(by_slowdown) else { return };
-        let Some(&(least, smallest)) = weighted.iter().filter(may_slow).min_by(by_slowdown) else {
-            return;
-        };
-        let unfairness = largest / smallest;
+        let Some(Unfair { least, most, unfairness }) = self.unfair(tick) else { return };
+        let doubt = self.doubt([least, most]);
         // Once it has been reached, fairness is held until it is lost.
         let was_fair = self.rounds > 0;
         let enough = match self.settings.pace {
@@ -38,7 +36,7 @@ impl Fair {
             FairPace::Adaptive => (1.0 + 2.0 * self.settings.unfairness_max) / 3.0,
             _ => self.settings.unfairness_max,
         };
-        if unfairness <= enough || most == least {
+        if unfairness <= enough.max(1.0 + doubt) || most == least {
             return self.be_fair(tick, hands);
         }
         self.rounds = 0;
@@ -47,6 +45,8 @@ impl Fair {
         }
         // From the smallest to the geometric middle of the two.
         let ratio = unfairness.sqrt();
+        let damping = DAMPING * belief(unfairness - 1.0, doubt);
+        let damped = |factor| damped(factor, damping);
         let down = damped(1.0 / ratio).clamp(0.6, 0.99).max(self.down_min(tick, least));
         let up = damped(ratio).clamp(1.01, 1.6);
         let steps = match self.settings.pace {
@@ -65,6 +65,38 @@ impl Fair {
         if steps == [None, None] {
             self.strides.rest(tick.now, unfairness);
         }
+    }
+
+    /// Who is slowed least, of those who may be slowed, and who most.
+    fn unfair(&self, tick: &Tick<'_>) -> Option<Unfair> {
+        // By weight: who counts double is slowed half as much.
+        let weighted: Vec<(TenantId, f64)> = self
+            .slowdowns
+            .iter()
+            .filter_map(|(&tenant, &slowdown)| {
+                Some((tenant, slowdown * tick.tenants.get(&tenant)?.settings.weight))
+            })
+            .collect();
+        let by_slowdown = |a: &&(TenantId, f64), b: &&(TenantId, f64)| a.1.total_cmp(&b.1);
+        let may_slow = |(tenant, _): &&(TenantId, f64)| self.has_room(tick, *tenant);
+        let &(most, largest) = weighted.iter().max_by(by_slowdown)?;
+        let &(least, smallest) = weighted.iter().filter(may_slow).min_by(by_slowdown)?;
+        Some(Unfair { least, most, unfairness: largest / smallest })
+    }
+
+    /// How far off the quotient of two slow-downs may be, as a part of it: one standard error.
+    fn doubt(&self, two: [TenantId; 2]) -> f64 {
+        let slow = two.into_iter().filter(|tenant| self.alone.is_slow(*tenant));
+        let squares = |tenant| self.looks.error(tenant).powi(2) + self.alone.doubt(tenant).powi(2);
+        slow.map(squares).sum::<f64>().sqrt()
+    }
+
+    /// Whether longer looks would not make the difference any clearer that matters.
+    pub(super) fn is_sure(&self, tick: &Tick<'_>) -> bool {
+        let Some(Unfair { least, most, unfairness }) = self.unfair(tick) else { return true };
+        let error = self.looks.error(least).hypot(self.looks.error(most));
+        let tolerated = (self.settings.unfairness_max - 1.0) / 2.0;
+        error <= tolerated.max((unfairness - 1.0) / SURE)
     }
 
     /// How far this step may go; none if the tenant cannot go that way, or not far enough to
@@ -104,6 +136,12 @@ impl Fair {
 }
 
 /// A factor brought nearer to one. Linear, since the platforms' powers differ in the last bit.
-fn damped(factor: f64) -> f64 {
-    1.0 + (factor - 1.0) * DAMPING
+fn damped(factor: f64, damping: f64) -> f64 {
+    1.0 + (factor - 1.0) * damping
+}
+
+/// The part of a difference that is believed: all of it where there is no doubt, and half where it
+/// may as well be chance.
+fn belief(difference: f64, doubt: f64) -> f64 {
+    if doubt > 0.0 { 1.0 / (1.0 + (doubt / difference).powi(2)) } else { 1.0 }
 }

@@ -3,10 +3,12 @@
 //!
 //! Each round the tenant with the smallest slow-down is slowed and the one with the largest is
 //! released, until the two are near enough. After some fair rounds all are released a step, lest
-//! everybody is slowed alike for nothing.
+//! everybody is slowed alike for nothing. Where the medium is slow, and so a difference may be
+//! chance, it is looked at for longer and steps are the shorter the less sure it is.
 
 mod even;
 mod guard;
+mod looks;
 mod strides;
 
 use std::collections::BTreeMap;
@@ -14,6 +16,7 @@ use std::time::Duration;
 
 use entresol_base::Nanos;
 
+use self::looks::Looks;
 use self::strides::Strides;
 use super::patience::Patience;
 use super::{Hands, Policy, Tick, Windows};
@@ -21,24 +24,32 @@ use crate::estimate::alone::Alone;
 use crate::settings::{FairPace, FairSettings};
 use crate::tenant::TenantId;
 use crate::throttle::{Throttle, Throttles};
+use crate::window::Window;
 
 /// The first wait after a release that had to be taken back.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// What is released when all is fair.
 const LIFT: f64 = 1.05;
+/// What is shown of a slow-down on a slow medium is a mean over about so many judgements.
+const SHOWN: u32 = 8;
 
 #[derive(Debug)]
 pub(super) struct Fair {
     settings: FairSettings,
     alone: Alone,
     windows: Windows,
+    looks: Looks,
     slowdowns: BTreeMap<TenantId, f64>,
+    /// What is shown of them, and of how many judgements it is the mean.
+    shown: BTreeMap<TenantId, (f64, u32)>,
     /// Fair rounds in a row.
     rounds: u32,
     /// The throttles before the last release of all, until all has stayed well for so many rounds.
     lifted_from: Option<Throttles>,
     patience: Patience,
     strides: Strides,
+    /// What there was to learn when steps were last taken.
+    lessons: u64,
 }
 
 impl Policy for Fair {
@@ -50,14 +61,14 @@ impl Policy for Fair {
         }
         self.windows.add(tick);
         let interval = self.settings.interval;
-        if self.windows.elapsed >= interval {
-            if self.alone.notice(tick.now, &self.windows) {
-                self.patience.reset();
-                self.strides.reset();
-            }
+        if self.windows.elapsed >= interval * (self.looks.count() + 1) {
+            self.looks.add(&self.windows);
             self.strides.retain(|tenant| tick.is_here(tenant));
-            self.adjust(tick, hands);
-            self.windows.clear();
+            if self.has_seen_enough(tick, hands) {
+                self.adjust(tick, hands);
+                self.windows.clear();
+                self.looks.clear();
+            }
         }
         // Who does nothing has no performance to learn; who is slowed has one.
         let throttles = hands.throttles.clone();
@@ -68,7 +79,8 @@ impl Policy for Fair {
         if let Some(next) = self.alone.tick(tick, hands, &active) {
             return next;
         }
-        let end = tick.now.after(interval.saturating_sub(self.windows.elapsed));
+        let due = interval * (self.looks.count() + 1);
+        let end = tick.now.after(due.saturating_sub(self.windows.elapsed));
         tick.now.after(self.settings.tick).min(end.max(Nanos(tick.now.0.saturating_add(1))))
     }
 
@@ -77,39 +89,83 @@ impl Policy for Fair {
     }
 
     fn slowdown(&self, tenant: TenantId) -> Option<f64> {
-        self.slowdowns.get(&tenant).copied()
+        self.shown.get(&tenant).map(|(shown, _)| *shown)
     }
 }
 
 impl Fair {
     pub(super) fn new(settings: FairSettings, seed: u64) -> Fair {
+        let alone = Alone::new(settings.alone, settings.metric, seed);
+        // The paper's pauses are all alike. Where only tenants' own limits are kept, a long pause
+        // would itself be what they are promised to be spared.
+        let is_patient = settings.pace == FairPace::Adaptive && settings.equalise;
         Fair {
-            alone: Alone::new(settings.alone, settings.metric, seed),
+            alone: if is_patient { alone.patient() } else { alone },
             windows: Windows::default(),
+            looks: Looks::default(),
             slowdowns: BTreeMap::new(),
+            shown: BTreeMap::new(),
             rounds: 0,
             lifted_from: None,
             patience: Patience::new(PATIENCE, settings.patience_max),
             strides: Strides::new(PATIENCE, settings.patience_max),
+            lessons: 0,
             settings,
         }
     }
 
+    /// Whether these intervals are enough to judge by. Sets the slow-downs if so.
+    fn has_seen_enough(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) -> bool {
+        let any_slow = |alone: &Alone| tick.tenants.keys().any(|tenant| alone.is_slow(*tenant));
+        let was_slow = any_slow(&self.alone);
+        if was_slow && self.looks.are_few() {
+            return false;
+        }
+        // Once in a judgement: the next looks have most of this one in them.
+        if (!was_slow || self.looks.are_just_enough())
+            && self.alone.notice(tick.now, &self.windows, hands.throttles)
+        {
+            self.patience.reset();
+            self.strides.reset();
+            self.shown.clear();
+        }
+        if std::mem::replace(&mut self.lessons, self.alone.lessons()) != self.alone.lessons() {
+            // Steps that turned for what was thought before are no reason for shorter ones.
+            self.strides.reset();
+        }
+        let is_slow = any_slow(&self.alone);
+        if is_slow && self.looks.are_few() {
+            return false;
+        }
+        let now = self.windows.by.iter();
+        let slowdown = |(&tenant, window)| Some((tenant, self.alone.slowdown(tenant, window)?));
+        self.slowdowns = now.filter_map(slowdown).collect();
+        let is_enough = !is_slow || self.looks.are_most() || self.is_sure(tick);
+        if is_enough {
+            self.show();
+        }
+        is_enough
+    }
+
+    /// What is shown of slow-downs: on a slow medium a mean over the last judgements.
+    fn show(&mut self) {
+        self.shown.retain(|tenant, _| self.slowdowns.contains_key(tenant));
+        for (&tenant, &slowdown) in &self.slowdowns {
+            let (shown, count) = self.shown.entry(tenant).or_insert((slowdown, 0));
+            *count = if self.alone.is_slow(tenant) { (*count + 1).min(SHOWN) } else { 1 };
+            *shown += (slowdown - *shown) / f64::from(*count);
+        }
+    }
+
     fn adjust(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) {
-        self.slowdowns.clear();
         for &tenant in tick.tenants.keys() {
-            let window = self.windows.by.get(&tenant);
-            match window.and_then(|window| self.alone.slowdown(tenant, window)) {
-                Some(slowdown) => {
-                    self.slowdowns.insert(tenant, slowdown);
-                }
-                // It was slowed so far that it answers nothing: that is no load that came to
-                // rest, it is our doing.
-                None if window.is_some_and(|window| window.operations == 0) => {
-                    let why = "it answers nothing while it is slowed".to_owned();
-                    self.ease(tick, hands, (tenant, 2.0), why);
-                }
-                None => {}
+            let answers = |window: &Window| window.operations > 0;
+            let known = self.slowdowns.contains_key(&tenant);
+            // It was slowed so far that it answers nothing: that is no load that came to rest, it
+            // is our doing.
+            if !known && self.windows.by.get(&tenant).is_some_and(|window| !answers(window)) {
+                let why = "it answers nothing while it is slowed".to_owned();
+                self.ease(tick, hands, (tenant, 2.0), why);
             }
         }
         if self.guard(tick, hands) {

@@ -41,7 +41,7 @@ impl Policy for Proportional {
         self.windows.add(tick);
         self.welcome(tick, hands);
         if let Some(ended) = self.ended(tick, hands) {
-            self.alone.notice(tick.now, &self.windows);
+            self.alone.notice(tick.now, &self.windows, hands.throttles);
             self.assign_anew(tick, &ended);
             self.set(tick, hands);
             self.windows.clear();
