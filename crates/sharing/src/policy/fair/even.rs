@@ -111,7 +111,8 @@ impl Fair {
     }
 
     fn be_fair(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) {
-        self.rounds += 1;
+        // As many rounds as intervals: the release must not wait the longer for longer looks.
+        self.rounds = self.rounds.saturating_add(self.looks.count().max(1));
         if self.rounds > self.settings.rounds {
             self.rounds = 1;
             self.lifted_from = None;
