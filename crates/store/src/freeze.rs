@@ -16,7 +16,7 @@ use crate::log::segment;
 use crate::manifest::Manifest;
 use crate::run::{self, RunOptions, RunWriter};
 use crate::view::{Frozen, View};
-use crate::young::{Found, Generation};
+use crate::young::{Found, Generation, image};
 
 /// So many records ahead are fetched.
 const RECORDS_AHEAD: usize = 8;
@@ -36,6 +36,7 @@ pub(crate) fn freeze(
     }
     // What the manifest says to be frozen must not depend on what a crash would undo.
     let durable = if left_out() { last } else { inner.log_behind()?.sync()? };
+    generation.check_unread()?;
     let mut runs = BTreeMap::new();
     for kvs in generation.kvs() {
         if let Some(run) = freeze_kvs(inner, generation, kvs, last)? {
@@ -161,7 +162,9 @@ fn install(
     if !left_out() {
         next.log.first_segment = first_segment_behind(&view, generation);
     }
-    let dead: Vec<String> = dead.iter().map(|it| segment::file_name(it.number())).collect();
+    let mut dead: Vec<String> = dead.iter().map(|it| segment::file_name(it.number())).collect();
+    let image = generation.first_segment().filter(|_| generation.has_image());
+    dead.extend(image.map(image::file_name));
     if left_out() {
         inner.remove(&dead)?;
     }

@@ -35,11 +35,13 @@ use crate::statistics::Counters;
 use crate::transaction::Transactions;
 use crate::view::{Current, Frozen, View};
 use crate::work::Work;
-use crate::young::Generation;
+use crate::young::{Generation, image};
 use crate::{Batch, Snapshot, StoreError, merge};
 
 /// How long a thread that could not make room waits before it tries again.
 const RETRY: Duration = Duration::from_millis(100);
+/// An image is behind what was written by this time, and what entering it takes.
+const IMAGE_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest that a thread sleeps without being told anything.
 const IDLE: Duration = Duration::from_secs(3600);
 /// So many numbers a `Kvs` can have.
@@ -91,6 +93,8 @@ pub(crate) struct Inner {
     /// None if the store is only read.
     pub(crate) log: Option<Log>,
     last_recovered: Sequence,
+    /// Records of the log that were read to open it.
+    pub(crate) records_read: u64,
     pub(crate) current: Arc<Current>,
     /// Changes are made under its lock: first the manifest, then the view.
     pub(crate) manifest: Mutex<Manifest>,
@@ -384,6 +388,10 @@ impl Kvdb {
             }
         }
         let done = self.inner.make_all_durable();
+        let done = match self.inner.options.pmem {
+            Some(_) if self.inner.log.is_some() => done.and_then(|()| self.inner.remove_images()),
+            _ => done,
+        };
         // Handles that are still there hold no files.
         if let Some(log) = &self.inner.log {
             log.end();
@@ -419,18 +427,10 @@ impl Opening {
     fn inner(self, manifest: Manifest) -> Result<(Inner, DirectoryLock), StoreError> {
         let Opening { directory, options, clock, lock, read_only } = self;
         let shares = Shares::of(&options);
-        let LogState { first_segment, frozen, durable } = manifest.log;
-        let start = Start {
-            store: manifest.store,
-            segment: SegmentNumber(first_segment),
-            frozen: Sequence(frozen),
-            durable: Sequence(durable),
-            generation: shares.generation,
-            pmem: options.pmem,
-        };
-        let Recovered { generations, last, next_segment } = recover(&directory, start, read_only)?;
+        let recovered = recover(&directory, start(&manifest, &options, &shares), read_only)?;
+        let Recovered { generations, last, next_segment, images, records } = recovered;
         if !read_only {
-            remove_strangers(&directory, &manifest)?;
+            remove_strangers(&directory, &manifest, &images)?;
         }
         let pages = Pages::new(shares.pages);
         let (runs, segments, unreadable) = open_frozen(&directory, &manifest, &pages)?;
@@ -470,6 +470,7 @@ impl Opening {
             seconds: AtomicU32::new(if left_out() { 0 } else { manifest.seconds }),
             log,
             last_recovered: last,
+            records_read: records,
             current,
             manifest: Mutex::new(manifest),
             merging: Mutex::new(()),
@@ -485,6 +486,19 @@ impl Opening {
             is_closed: AtomicBool::new(false),
         };
         Ok((inner, lock))
+    }
+}
+
+/// Where the log of a store begins that is not frozen.
+fn start(manifest: &Manifest, options: &KvdbOptions, shares: &Shares) -> Start {
+    let LogState { first_segment, frozen, durable } = manifest.log;
+    Start {
+        store: manifest.store,
+        segment: SegmentNumber(first_segment),
+        frozen: Sequence(frozen),
+        durable: Sequence(durable),
+        generation: shares.generation,
+        pmem: options.pmem,
     }
 }
 
@@ -522,11 +536,17 @@ fn open_frozen(
 }
 
 /// Removes files that a crash has left and no manifest names.
-fn remove_strangers(directory: &Arc<dyn Directory>, manifest: &Manifest) -> Result<(), StoreError> {
+fn remove_strangers(
+    directory: &Arc<dyn Directory>,
+    manifest: &Manifest,
+    images: &[SegmentNumber],
+) -> Result<(), StoreError> {
     for entry in directory.list()? {
         let is_file =
             segment::number_of(&entry.name).is_some() || run::number_of(&entry.name).is_some();
-        if is_file && !manifest.has_file(&entry.name) {
+        let is_useless =
+            image::number_of(&entry.name).is_some_and(|number| !images.contains(&number));
+        if is_file && !manifest.has_file(&entry.name) || is_useless {
             directory.remove(&entry.name)?;
         }
     }
@@ -704,6 +724,38 @@ impl Inner {
         }
     }
 
+    /// Makes images of generations on persistent memory, as far as what they have counts.
+    fn keep_images(&self) -> Result<(), StoreError> {
+        let Some(pmem) = self.options.pmem else { return Ok(()) };
+        let (view, published) = (self.current.get(), self.published());
+        for generation in view.generations() {
+            let is_wanted = Arc::ptr_eq(generation, &view.young) && !generation.has_image();
+            if is_wanted && self.has_room_for_an_image() {
+                // Held, so that it is not frozen, and its image removed, meanwhile.
+                let manifest = self.manifest.lock();
+                let LogState { first_segment, .. } = manifest.log;
+                if generation.first_segment().is_some_and(|first| first.0 >= first_segment) {
+                    generation.begin_image(&self.directory, manifest.store, pmem)?;
+                }
+            }
+            generation.keep_image(published, &|| !self.work.is_over())?;
+        }
+        Ok(())
+    }
+
+    /// Whether an image leaves the room that is kept for what makes room.
+    fn has_room_for_an_image(&self) -> bool {
+        let needed = self.options.reserve_bytes + self.options.generation_bytes / 4;
+        self.directory.free_bytes().is_ok_and(|free| free > needed)
+    }
+
+    /// Removes the images: what opens a store that was closed reads its log.
+    fn remove_images(&self) -> Result<(), StoreError> {
+        let names = self.directory.list()?.into_iter().map(|entry| entry.name);
+        let names: Vec<String> = names.filter(|name| image::number_of(name).is_some()).collect();
+        self.remove(&names)
+    }
+
     /// Makes everything durable, and says so in the manifest.
     fn make_all_durable(&self) -> Result<(), StoreError> {
         let Some(log) = &self.log else { return Ok(()) };
@@ -771,10 +823,16 @@ pub(crate) fn live_segments(view: &View) -> BTreeMap<SegmentNumber, u64> {
 /// Syncs at least as often as the options say, and makes segments ahead.
 fn keep_durable(inner: &Inner) {
     let Ok(log) = inner.log_behind() else { return };
-    while !inner.work.pause(inner.options.durability_interval) {
+    let interval = match inner.options.pmem {
+        Some(_) => inner.options.durability_interval.min(IMAGE_INTERVAL),
+        None => inner.options.durability_interval,
+    };
+    while !inner.work.pause(interval) {
         // Both failures are told to those who write.
         let _ = log.sync();
         let _ = log.make_spare();
+        // Without an image opening takes longer, that is all.
+        let _ = inner.keep_images();
     }
 }
 

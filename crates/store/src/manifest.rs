@@ -11,6 +11,7 @@ use crate::StoreError;
 use crate::entry::{KvsId, RunNumber, SegmentNumber};
 use crate::log::segment;
 use crate::run;
+use crate::young::image;
 
 /// The manifest's name.
 pub(crate) const FILE: &str = "MANIFEST";
@@ -157,7 +158,10 @@ impl Manifest {
                 is_ahead || self.segments.contains(&number.0)
             }
             (_, Some(RunNumber(number))) => self.kvs.iter().any(|kvs| kvs.runs.contains(&number)),
-            (None, None) => name == FILE,
+            (None, None) => match image::number_of(name) {
+                Some(number) => number.0 >= self.log.first_segment,
+                None => name == FILE,
+            },
         }
     }
 

@@ -32,6 +32,9 @@ pub struct Statistics {
     pub debt: DebtStatistics,
     /// Each `Kvs`.
     pub kvs: Vec<KvsStatistics>,
+    /// Records of the log that were read when the store was opened; those before the watermark of
+    /// an image on persistent memory need not be.
+    pub log_records_read: u64,
 }
 
 /// What a store has done on a medium, and what it holds there.
@@ -283,7 +286,8 @@ impl Kvdb {
         let stalls = self.stalls();
         let debt = debt(&view, &kvs, inner.transactions.count());
         let medium = inner.medium(&view, log);
-        Ok(Statistics { media: vec![medium], memory, cache, entries, stalls, debt, kvs })
+        let (media, log_records_read) = (vec![medium], inner.records_read);
+        Ok(Statistics { media, memory, cache, entries, stalls, debt, kvs, log_records_read })
     }
 
     /// How often writers had to wait since the store was opened.

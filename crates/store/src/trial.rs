@@ -13,6 +13,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use entresol_base::rng::Rng;
 use entresol_base::world::{Preemption, World, WorldOptions};
@@ -235,7 +236,12 @@ fn change(rng: &mut Rng, writer: u8, number: u8) -> Change {
 /// How a store is opened that lies on a disk.
 fn options_on(disk: &Disk) -> KvdbOptions {
     let pmem = disk.is_persistent_memory().then_some(PmemMode { assume_dax: false });
-    KvdbOptions { pmem, ..options() }
+    // Images are made as often as a disk would be synced.
+    let durability_interval = match pmem {
+        Some(_) => Duration::from_millis(2),
+        None => options().durability_interval,
+    };
+    KvdbOptions { pmem, durability_interval, ..options() }
 }
 
 fn options() -> KvdbOptions {

@@ -1,5 +1,6 @@
 //! What the log holds when a store is opened: generations, and up to where their records go.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use entresol_base::mutants::left_out;
@@ -12,6 +13,7 @@ use crate::StoreError;
 use crate::entry::{RecordPlace, SegmentNumber, Sequence};
 use crate::memory::GenerationLimits;
 use crate::young::Generation;
+use crate::young::image::{self, Left, Owner, Watermark};
 
 /// Where the log begins that is not frozen yet.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +41,10 @@ pub(crate) struct Recovered {
     pub(crate) last: Sequence,
     /// Above the numbers of all segments that there are.
     pub(crate) next_segment: u64,
+    /// The first segments of generations whose images are used.
+    pub(crate) images: Vec<SegmentNumber>,
+    /// Records that were read.
+    pub(crate) records: u64,
 }
 
 /// The reader of a log.
@@ -49,6 +55,19 @@ struct Reader<'a> {
     generation_used: u64,
     closed: Vec<(Arc<Generation>, Sequence)>,
     last: Sequence,
+    /// Segments, from where on in them it is not known whether what was written is durable.
+    unsure: Vec<(Arc<Segment>, u64)>,
+    images: Vec<SegmentNumber>,
+    records: u64,
+}
+
+/// A generation as far as a crash has left an image of it.
+struct LeftBehind {
+    generation: Generation,
+    segments: Vec<Arc<Segment>>,
+    /// Where in the last segment the image's last record ends, and its number.
+    end: u64,
+    sequence: Sequence,
 }
 
 /// Reads the log. What lies behind its end, which a crash has left there, is removed, and the end
@@ -61,8 +80,8 @@ pub(crate) fn recover(
     start: Start,
     read_only: bool,
 ) -> Result<Recovered, StoreError> {
-    let names = directory.list()?;
-    let numbers = names.iter().filter_map(|entry| segment::number_of(&entry.name));
+    let names: BTreeSet<String> = directory.list()?.into_iter().map(|it| it.name).collect();
+    let numbers = names.iter().filter_map(|name| segment::number_of(name));
     let numbers = numbers.filter(|number| number.is_of_log());
     let mut numbers: Vec<SegmentNumber> = numbers.collect();
     numbers.sort_unstable();
@@ -75,12 +94,24 @@ pub(crate) fn recover(
         generation_used: 0,
         closed: Vec::new(),
         last: start.frozen,
+        unsure: Vec::new(),
+        images: Vec::new(),
+        records: 0,
     };
-    let mut open_end = None;
-    let mut rest = numbers.as_slice();
+    let (mut open_end, mut rest) = (None, numbers.as_slice());
     while let Some((&number, behind)) = rest.split_first() {
-        let Some((segment, end)) = reader.read(number)? else { break };
-        rest = behind;
+        let left = if names.contains(&image::file_name(number)) { reader.left(rest) } else { None };
+        let (segment, end) = match left {
+            Some((left, places)) => {
+                rest = rest.get(places..).unwrap_or_default();
+                reader.go_on_behind(left)?
+            }
+            None => {
+                let Some(found) = reader.read(number)? else { break };
+                rest = behind;
+                found
+            }
+        };
         if !end.is_sealed {
             open_end = Some((segment, end));
             break;
@@ -102,17 +133,17 @@ pub(crate) fn recover(
         }
         // What a process that died had written but not synced counts from now on. On persistent
         // memory its last lines may be in the processor's caches.
-        let mut segments = reader.closed.iter().flat_map(|(closed, _)| closed.segments().iter());
-        segments.try_for_each(|segment| {
-            segment.flush(0, segment.len());
-            segment.persist(0, segment.len())
+        reader.unsure.iter().try_for_each(|(segment, from)| {
+            segment.flush(*from, segment.len() - from);
+            segment.persist(*from, segment.len() - from)
         })?;
         if let Some((segment, end)) = open_end.filter(|_| !left_out()) {
             segment.seal(end.offset, Sequence(reader.last.0 + 1))?;
             segment.persist(end.offset, SEAL_BYTES)?;
         }
     }
-    Ok(Recovered { generations: reader.closed, last: reader.last, next_segment })
+    let Reader { closed: generations, last, images, records, .. } = reader;
+    Ok(Recovered { generations, last, next_segment, images, records })
 }
 
 /// Removes segments behind the log's end, so that none is ever taken for a part of it. That is
@@ -143,8 +174,57 @@ impl Reader<'_> {
             }
         };
         self.generation_used += segment.len();
+        self.unsure.push((segment.clone(), 0));
         let end = segment.scan(&mut |group| self.enter(place, group))?;
         Ok(Some((segment, end)))
+    }
+
+    /// What a crash has left of the generation that begins with the first of these segments, and
+    /// how many of them it has; none if there is no image that can be relied on.
+    fn left(&self, numbers: &[SegmentNumber]) -> Option<(LeftBehind, usize)> {
+        let Start { store, pmem, .. } = self.start;
+        let owner = Owner { store, segment: *numbers.first()?, first: Sequence(self.last.0 + 1) };
+        let left = Left::open(&**self.directory, owner, pmem?)?;
+        let last = numbers.iter().position(|number| *number == left.watermark.segment)?;
+        let mut segments = Vec::with_capacity(last + 1);
+        for number in &numbers[..=last] {
+            let opened = Segment::open_mapped(&**self.directory, store, *number, pmem).ok()??;
+            segments.push(Arc::new(opened));
+        }
+        let Watermark { offset, sequence, .. } = left.watermark;
+        let segment = segments.last()?;
+        let bytes = u32::try_from(segment.header(offset).ok()?.bytes()).ok()?;
+        let place = RecordPlace { segment: segment.number(), offset, bytes };
+        let mut scratch = Vec::new();
+        let record = segment.record(place, &mut scratch).ok()?;
+        if record.header.sequence != sequence {
+            return None;
+        }
+        let end = offset + u64::from(bytes);
+        let generation = Generation::new(self.start.generation.bytes, owner.first);
+        for segment in &segments {
+            generation.add_segment(segment.clone())?;
+        }
+        generation.take(left).ok()?;
+        Some((LeftBehind { generation, segments, end, sequence }, last + 1))
+    }
+
+    /// Goes on with a generation of which a crash has left an image, behind its watermark.
+    fn go_on_behind(&mut self, left: LeftBehind) -> Result<(Arc<Segment>, End), StoreError> {
+        let LeftBehind { generation, segments, end, sequence } = left;
+        self.close_generation();
+        self.generation = Arc::new(generation);
+        self.generation_used = segments.iter().map(|segment| segment.len()).sum();
+        self.images.extend(self.generation.first_segment());
+        self.last = sequence;
+        let place = segments.len() as u32 - 1;
+        let Some(segment) = segments.last().cloned() else {
+            return Err(StoreError::NoSegment { number: 0 });
+        };
+        // What is before the watermark was durable before it was entered.
+        self.unsure.push((segment.clone(), end));
+        let found = segment.scan_from(end, &mut |group| self.enter(place, group))?;
+        Ok((segment, found))
     }
 
     /// Enters a group, if its numbers go on where the last one's ended: others are left from an
@@ -166,6 +246,7 @@ impl Reader<'_> {
             let hash = self.generation.prepare(&draft);
             self.generation.enter((&draft, hash), header.sequence, segment, place.offset)?;
             self.last = header.sequence;
+            self.records += 1;
         }
         Ok(Flow::On)
     }

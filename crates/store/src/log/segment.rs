@@ -425,7 +425,15 @@ impl Segment {
     /// # Errors
     /// If the disk fails, or `visit` does.
     pub(crate) fn scan(&self, visit: &mut Visit<'_>) -> Result<End, StoreError> {
-        let mut end = End { offset: FIRST_RECORD, is_sealed: false };
+        self.scan_from(FIRST_RECORD, visit)
+    }
+
+    /// The same from a record on.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn scan_from(&self, offset: u64, visit: &mut Visit<'_>) -> Result<End, StoreError> {
+        let mut end = End { offset, is_sealed: false };
         let mut bytes = Vec::new();
         while let Some(group) = self.group(end.offset, &mut bytes)? {
             let records = group.iter().filter_map(|&place| {

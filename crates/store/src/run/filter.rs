@@ -100,7 +100,7 @@ const PRIMES: [u64; 5] = [
 /// The hash of a key: XXH64, which is published and of which every language has an implementation,
 /// for what lies on a medium must be readable by others. (The hash of `base` is for tables in
 /// memory and may change.)
-pub(super) fn hash(key: &[u8], seed: u64) -> u64 {
+pub(crate) fn hash(key: &[u8], seed: u64) -> u64 {
     let [p1, p2, p3, p4, p5] = PRIMES;
     let mut rest = key;
     let mut hash = seed.wrapping_add(p5);

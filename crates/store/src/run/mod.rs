@@ -21,7 +21,7 @@ mod block;
 pub(crate) mod bytes;
 mod cursor;
 mod ends;
-mod filter;
+pub(crate) mod filter;
 mod list;
 mod output;
 mod reader;

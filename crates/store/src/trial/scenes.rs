@@ -29,7 +29,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 24] = [
+pub(crate) const ALL: [(&str, Scene); 26] = [
     ("what is read is what was written last", reads_follow_writes),
     ("a failed sync is the last word", failed_sync),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
@@ -50,6 +50,8 @@ pub(crate) const ALL: [(&str, Scene); 24] = [
     ("crashes of a merge that moves values", crashed::moved),
     ("crashes where several write", crashed::several),
     ("on persistent memory: what a killed process left is made durable", pmem::left_by_the_dead),
+    ("on persistent memory: an image is as good as the log", pmem::image_of_the_dead),
+    ("on persistent memory: damage behind an image is told", pmem::damage_behind_an_image),
     ("on persistent memory: crashes behind an opening", pmem::reopened),
     ("on persistent memory: crashes from segment to segment", pmem::segments),
     ("on persistent memory: crashes of a merge that moves values", pmem::moved),

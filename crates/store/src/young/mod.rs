@@ -2,6 +2,7 @@
 //!
 //! A generation has a [`table`] from keys to their newest records, and for who walks over keys a
 //! tree for each `Kvs` ([`ordered`]). It only grows; when its data are frozen it goes as a whole.
+//! On persistent memory there is an [`image`] of the table, for who opens the store after a crash.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -24,7 +25,9 @@ use crate::run::bytes::u32_at;
 use ordered::Ordered;
 use table::Table;
 
+pub(crate) mod image;
 pub(crate) mod key;
+mod lasting;
 mod ordered;
 mod sorted;
 mod table;
@@ -38,6 +41,8 @@ const INDEX_RESERVE: u64 = 4;
 const INDEX_RESERVE_MIN: u64 = 64 << 20;
 /// A table's is more: a group of writes of any size must find room.
 const TABLE_RESERVE_MIN: u64 = 1 << 30;
+/// For so many bytes of records a table is made that has those behind an image's watermark.
+const BYTES_BEHIND_AN_IMAGE: u64 = 32 << 20;
 /// Words of a bit for each number that a `Kvs` can have.
 const KVS_WORDS: usize = (1 << 16) / 64;
 
@@ -61,6 +66,10 @@ pub(crate) struct Generation {
     hasher: NameHasher,
     /// Made when the first key comes.
     table: OnceLock<Table>,
+    /// What is written for who opens the store after a crash.
+    image: OnceLock<image::Making>,
+    /// What a crash has left of it, which is asked where the table knows nothing.
+    left: OnceLock<image::Left>,
     ordered: Ordered,
     prefixes: RwLock<BTreeMap<KvsId, Arc<Prefixes>>>,
     has_prefixes: AtomicBool,
@@ -111,6 +120,12 @@ impl Segments {
         Ok((segment, offset, segment.header(offset)?))
     }
 
+    #[inline]
+    fn is_of(&self, place: u64, kvs: KvsId, key: &[u8]) -> Result<bool, StoreError> {
+        let (segment, offset, header) = self.header(place)?;
+        Ok(header.kvs == kvs && segment.has_key(offset, &header, key)?)
+    }
+
     /// The word of the record at a place, its segment and its header, if its number is not above
     /// `last`, which counts; the place moves behind it.
     fn next(
@@ -146,6 +161,8 @@ impl Generation {
         Generation {
             hasher: NameHasher::new(),
             table: OnceLock::new(),
+            image: OnceLock::new(),
+            left: OnceLock::new(),
             ordered: Ordered::new(segments.clone(), first, reserve_bytes),
             segments,
             prefixes: RwLock::default(),
@@ -209,7 +226,12 @@ impl Generation {
             return Ok(table);
         }
         let reserve = (self.bytes * INDEX_RESERVE).max(TABLE_RESERVE_MIN);
-        let table = Table::new(self.bytes, reserve)?;
+        let bytes = match self.left.get() {
+            // Most records are in the image, and a line that is touched costs a page.
+            Some(_) => self.bytes.min(BYTES_BEHIND_AN_IMAGE),
+            None => self.bytes,
+        };
+        let table = Table::new(bytes, reserve)?;
         // Who comes second takes that of the first.
         Ok(self.table.get_or_init(|| table))
     }
@@ -250,7 +272,8 @@ impl Generation {
             return Ok(());
         }
         let place = u64::from(segment) << 32 | offset;
-        self.table()?.enter(hash, place, |place| self.is_of(place, draft.kvs, draft.key))
+        let is_its = |place| self.segments.is_of(place, draft.kvs, draft.key);
+        self.table()?.enter(hash, place, is_its)
     }
 
     fn note(&self, kvs: KvsId) {
@@ -269,12 +292,6 @@ impl Generation {
     #[inline]
     pub(crate) fn written(&self, last: Sequence) -> Result<(), StoreError> {
         self.ordered.written(last)
-    }
-
-    #[inline]
-    fn is_of(&self, place: u64, kvs: KvsId, key: &[u8]) -> Result<bool, StoreError> {
-        let (segment, offset, header) = self.segments.header(place)?;
-        Ok(header.kvs == kvs && segment.has_key(offset, &header, key)?)
     }
 
     fn prefixes_of(&self, kvs: KvsId) -> Arc<Prefixes> {
@@ -301,16 +318,28 @@ impl Generation {
         key: &[u8],
         at: Sequence,
     ) -> Result<Option<Found>, StoreError> {
-        let Some(table) = self.table.get() else { return Ok(None) };
-        let hash = self.hasher.hash(kvs, key);
-        let Some(word) = table.find(hash, |place| self.is_of(place, kvs, key))? else {
-            return Ok(None);
-        };
+        let Some(word) = self.newest(kvs, key)? else { return Ok(None) };
         let newest = self.found(word)?.0;
         if newest.sequence <= at {
             return Ok(Some(newest));
         }
         self.find_older(kvs, key, at)
+    }
+
+    /// The place of the newest record of a key.
+    #[inline]
+    fn newest(&self, kvs: KvsId, key: &[u8]) -> Result<Option<u64>, StoreError> {
+        if let Some(table) = self.table.get() {
+            let hash = self.hasher.hash(kvs, key);
+            let found = table.find(hash, |place| self.segments.is_of(place, kvs, key))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        match self.left.get() {
+            Some(left) => left.find((kvs, key), &self.segments),
+            None => Ok(None),
+        }
     }
 
     /// The same where there is a newer version.

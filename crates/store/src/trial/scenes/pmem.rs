@@ -1,13 +1,17 @@
 //! Scenes on persistent memory, where a write is durable when the call returns.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use entresol_base::thread;
-use entresol_base::world::Preemption;
-use entresol_media::disk::{DiskOptions, SectorSize};
+use entresol_base::world::{Preemption, World};
+use entresol_media::disk::{Disk, DiskOptions, SectorSize};
 use entresol_media::{MapOptions, PmemMode};
 
-use super::super::Trial;
+use super::super::{Trial, options_on};
 use super::crashed::{is_kept, moved_in, reopened_in, segments_in, several_in, trial};
-use super::{Told, all, create, key, on_disk, open, require, text};
+use super::{Pairs, Told, all, create, freeze, key, on_disk, open, require, text};
+use crate::Kvdb;
 
 fn on_pmem() -> Trial {
     Trial { pmem: true, ..trial() }
@@ -16,33 +20,111 @@ fn on_pmem() -> Trial {
 /// A process dies and leaves records that are in the processor's caches only. What the next one
 /// finds must not be undone by a power cut, nor what is written then; nobody syncs.
 pub(super) fn left_by_the_dead() -> Told {
-    let disk = DiskOptions { sector: SectorSize::Line, ..DiskOptions::default() };
-    on_disk(Preemption::Never, disk, |world, disk| {
+    on_disk(Preemption::Never, pmem_disk(), |world, disk| {
         let (_store, kvs) = create(world, disk)?;
         let left = disk.image(&vec![0; disk.units().len()]);
         for number in 0..12 {
             kvs.put(&key(number), &vec![number as u8; 20 * number as usize]).map_err(text)?;
         }
         let expected = all(&kvs)?;
-        let seen = disk.contents();
-        let (to, files) = (left.root(), seen.clone());
-        // Another thread, whose flushes this one's drains do not wait for.
-        let dead = thread::spawn("dead", move || -> Told {
-            for (name, bytes) in files.iter().filter(|(name, _)| name.ends_with(".segment")) {
-                let pmem = Some(PmemMode { assume_dax: false });
-                let options = MapOptions { create: Some(bytes.len() as u64), magic: None, pmem };
-                to.map_file(name, &options).map_err(text)?.write(0, bytes);
-            }
-            Ok(())
-        });
-        dead.join().unwrap_or_else(|_| Err("the thread panicked".to_owned()))?;
-        require(seen == left.contents(), "the dead process has left something else")?;
+        leave(disk, &left)?;
         let (_next, kvs) = open(world, &left)?;
         require(all(&kvs)? == expected, "the next process finds something else")?;
         is_kept(world, &left, &expected)?;
         kvs.put(&key(99), b"of the next process").map_err(text)?;
         is_kept(world, &left, &all(&kvs)?)
     })
+}
+
+/// Writes what the segments of a disk hold to another one, as a process that died there would have
+/// left it: by a thread for whose flushes no other one's drains wait.
+fn leave(disk: &Disk, left: &Disk) -> Told {
+    let (to, files) = (left.root(), disk.contents());
+    let dead = thread::spawn("dead", move || -> Told {
+        for (name, bytes) in files.iter().filter(|(name, _)| name.ends_with(".segment")) {
+            let pmem = Some(PmemMode { assume_dax: false });
+            let options = MapOptions { create: Some(bytes.len() as u64), magic: None, pmem };
+            to.map_file(name, &options).map_err(text)?.write(0, bytes);
+        }
+        Ok(())
+    });
+    dead.join().unwrap_or_else(|_| Err("the thread panicked".to_owned()))
+}
+
+/// Writes, some before and some behind an image's watermark, and what a process that died then
+/// leaves on another disk; also what must be found there.
+fn with_an_image(world: &World, disk: &Disk) -> Result<(Disk, Pairs), String> {
+    let (_store, kvs) = create(world, disk)?;
+    for number in 0..30 {
+        kvs.put(&key(number), &vec![number as u8; 10 * number as usize]).map_err(text)?;
+    }
+    kvs.delete(&key(1)).map_err(text)?;
+    kvs.delete_prefix(b"key001").map_err(text)?;
+    thread::sleep(Duration::from_millis(50));
+    // The next watermark is not durable, but the one before is then.
+    kvs.put(&key(12), b"again").map_err(text)?;
+    thread::sleep(Duration::from_millis(50));
+    let left = disk.image(&vec![0; disk.units().len()]);
+    kvs.put(&key(2), b"anew").map_err(text)?;
+    kvs.delete(&key(3)).map_err(text)?;
+    kvs.delete_prefix(b"key002").map_err(text)?;
+    kvs.put(&key(12), b"once more").map_err(text)?;
+    kvs.put(&key(24), b"again").map_err(text)?;
+    leave(disk, &left)?;
+    Ok((left, all(&kvs)?))
+}
+
+/// So many writes come behind the watermark.
+const BEHIND: u64 = 6;
+
+/// What lies before an image's watermark is not read again, and found as it was.
+pub(super) fn image_of_the_dead() -> Told {
+    on_disk(Preemption::Never, pmem_disk(), |world, disk| {
+        let (left, expected) = with_an_image(world, disk)?;
+        let clock = Arc::new(world.clone());
+        // Nothing is frozen while it is only read.
+        let store = Kvdb::open_read_only(left.root(), options_on(&left), clock).map_err(text)?;
+        let read = store.statistics().map_err(text)?.log_records_read;
+        require(read == BEHIND, format!("{read} records were read"))?;
+        let kvs = store.kvs("one").map_err(text)?;
+        for number in 0..40 {
+            let found = kvs.get(&key(number)).map_err(text)?;
+            let was = expected.iter().find(|(of, _)| *of == key(number)).map(|(_, value)| value);
+            require(found.as_ref() == was, format!("key {number} is {found:?}"))?;
+        }
+        require(all(&kvs)? == expected, "the next process finds something else")?;
+        store.close().map_err(text)?;
+        let (store, kvs) = open(world, &left)?;
+        is_kept(world, &left, &expected)?;
+        freeze(&store)?;
+        require(all(&kvs)? == expected, "what is frozen is something else")?;
+        is_kept(world, &left, &expected)?;
+        store.close().map_err(text)?;
+        let has_image = left.contents().keys().any(|name| name.starts_with("image"));
+        require(!has_image, "an image outlives a store that was closed")
+    })
+}
+
+/// A bit has turned over in a record that the opening did not read: whoever reads it is told, and
+/// it is not frozen.
+pub(super) fn damage_behind_an_image() -> Told {
+    on_disk(Preemption::Never, pmem_disk(), |world, disk| {
+        let (left, _) = with_an_image(world, disk)?;
+        let segment = left.contents().into_keys().find(|name| name.ends_with(".segment"));
+        let segment = segment.ok_or("there is no segment")?;
+        // The second record's value, and nothing else.
+        let byte = 4096 + (24 + 7) + (24 + 7) + 3;
+        left.flip(&segment, byte, 3).map_err(text)?;
+        let (store, kvs) = open(world, &left)?;
+        let told = store.inner().freeze_all(&mut || true);
+        require(told.is_err(), "a damaged record is frozen")?;
+        require(kvs.put(b"key", b"value").is_err(), "and what is written then acknowledged")?;
+        require(kvs.get(&key(29)).is_ok(), "what is whole can be read no more")
+    })
+}
+
+fn pmem_disk() -> DiskOptions {
+    DiskOptions { sector: SectorSize::Line, ..DiskOptions::default() }
 }
 
 pub(super) fn reopened() -> Told {
