@@ -41,6 +41,8 @@ const LONGER: u32 = 16;
 const SETTLING_LONG: f64 = 0.75;
 /// ... the median is of so many, ...
 const SAMPLES_LONG: usize = 9;
+/// ... and at least of so many, ...
+const SAMPLES_LONG_MIN: usize = 2;
 /// ... and all of them together take at most this part of the time, ...
 const PART_MAX: f64 = 0.025;
 /// ... but for the first ones of a load, which come so many times sooner.
@@ -66,6 +68,8 @@ pub(crate) struct Alone {
     is_patient: bool,
     /// How often a pause has shown something of a load that was not well known yet.
     lessons: u64,
+    /// A medium has shown itself to be slow since the last time that somebody asked.
+    has_become_slow: bool,
 }
 
 #[derive(Debug, Default)]
@@ -133,6 +137,7 @@ impl Alone {
             pause: None,
             is_patient: false,
             lessons: 0,
+            has_become_slow: false,
         }
     }
 
@@ -148,8 +153,11 @@ impl Alone {
 
     /// How bad a tenant fares alone.
     pub(crate) fn badness(&self, tenant: TenantId) -> Option<f64> {
-        let beliefs = self.beliefs(self.known.get(&tenant)?);
-        beliefs.get(beliefs.len() / 2).copied()
+        let known = self.known.get(&tenant)?;
+        let beliefs = self.beliefs(known);
+        // On a slow medium one pause is too little to slow anybody by.
+        let enough = if known.is_slow { SAMPLES_LONG_MIN } else { 1 };
+        beliefs.get(beliefs.len() / 2).copied().filter(|_| beliefs.len() >= enough)
     }
 
     /// What each pause says, the best first.
@@ -169,6 +177,12 @@ impl Alone {
     /// yet. It no longer grows once everybody is.
     pub(crate) fn lessons(&self) -> u64 {
         self.lessons
+    }
+
+    /// Whether a medium has shown itself to be slow for a tenant since the last call. What was
+    /// thought of it before came of short pauses.
+    pub(crate) fn takes_to_be_slow(&mut self) -> bool {
+        std::mem::take(&mut self.has_become_slow)
     }
 
     /// How far off the performance alone may be on a slow medium, as a part of it: one standard
@@ -331,6 +345,7 @@ impl Alone {
                 // What short pauses have shown is worth nothing here.
                 known.is_slow = true;
                 known.samples.clear();
+                self.has_become_slow = true;
             }
             let load = Load {
                 bytes_each: window.bytes_s() / window.operations_s(),

@@ -133,6 +133,13 @@ impl Fair {
             // Steps that turned for what was thought before are no reason for shorter ones.
             self.strides.reset();
         }
+        if self.alone.takes_to_be_slow() {
+            for &tenant in tick.tenants.keys() {
+                let why = "the medium is slow: what short pauses showed is forgotten".to_owned();
+                hands.slow(tick, tenant, Throttle::Free, why);
+            }
+            self.strides.reset();
+        }
         let is_slow = any_slow(&self.alone);
         if is_slow && self.looks.are_few() {
             return false;
