@@ -66,10 +66,17 @@ pub(crate) struct Alone {
     pause: Option<Pause>,
     /// Whether pauses become longer where the medium is slow.
     is_patient: bool,
-    /// How often a pause has shown something of a load that was not well known yet.
-    lessons: u64,
-    /// A medium has shown itself to be slow since the last time that somebody asked.
-    has_become_slow: bool,
+    news: News,
+}
+
+/// What has become known of slow media since the last time that somebody asked.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// A pause has shown something of a load that was not well known yet.
+    pub(crate) has_learnt: bool,
+    /// A medium has shown itself to be slow for a tenant: what was thought of it before came of
+    /// short pauses.
+    pub(crate) has_become_slow: bool,
 }
 
 #[derive(Debug, Default)]
@@ -136,8 +143,7 @@ impl Alone {
             known: BTreeMap::new(),
             pause: None,
             is_patient: false,
-            lessons: 0,
-            has_become_slow: false,
+            news: News::default(),
         }
     }
 
@@ -173,16 +179,9 @@ impl Alone {
         self.known.get(&tenant).is_some_and(|known| known.is_slow)
     }
 
-    /// How often a pause on a slow medium has shown something of a load that was not well known
-    /// yet. It no longer grows once everybody is.
-    pub(crate) fn lessons(&self) -> u64 {
-        self.lessons
-    }
-
-    /// Whether a medium has shown itself to be slow for a tenant since the last call. What was
-    /// thought of it before came of short pauses.
-    pub(crate) fn takes_to_be_slow(&mut self) -> bool {
-        std::mem::take(&mut self.has_become_slow)
+    /// What has become known since the last call.
+    pub(crate) fn take_news(&mut self) -> News {
+        std::mem::take(&mut self.news)
     }
 
     /// How far off the performance alone may be on a slow medium, as a part of it: one standard
@@ -319,7 +318,7 @@ impl Alone {
         if known.samples.len() > samples_max {
             known.samples.pop_front();
         } else if known.is_slow {
-            self.lessons += 1;
+            self.news.has_learnt = true;
         }
     }
 
@@ -345,7 +344,7 @@ impl Alone {
                 // What short pauses have shown is worth nothing here.
                 known.is_slow = true;
                 known.samples.clear();
-                self.has_become_slow = true;
+                self.news.has_become_slow = true;
             }
             let load = Load {
                 bytes_each: window.bytes_s() / window.operations_s(),

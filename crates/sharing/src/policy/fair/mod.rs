@@ -48,8 +48,6 @@ pub(super) struct Fair {
     lifted_from: Option<Throttles>,
     patience: Patience,
     strides: Strides,
-    /// What there was to learn when steps were last taken.
-    lessons: u64,
 }
 
 impl Policy for Fair {
@@ -109,7 +107,6 @@ impl Fair {
             lifted_from: None,
             patience: Patience::new(PATIENCE, settings.patience_max),
             strides: Strides::new(PATIENCE, settings.patience_max),
-            lessons: 0,
             settings,
         }
     }
@@ -129,15 +126,15 @@ impl Fair {
             self.strides.reset();
             self.shown.clear();
         }
-        if std::mem::replace(&mut self.lessons, self.alone.lessons()) != self.alone.lessons() {
-            // Steps that turned for what was thought before are no reason for shorter ones.
-            self.strides.reset();
-        }
-        if self.alone.takes_to_be_slow() {
+        let news = self.alone.take_news();
+        if news.has_become_slow {
             for &tenant in tick.tenants.keys() {
                 let why = "the medium is slow: what short pauses showed is forgotten".to_owned();
                 hands.slow(tick, tenant, Throttle::Free, why);
             }
+        }
+        if news.has_become_slow || news.has_learnt {
+            // Steps that turned for what was thought before are no reason for shorter ones.
             self.strides.reset();
         }
         let is_slow = any_slow(&self.alone);
