@@ -46,7 +46,7 @@ fn child_writes_and_waits_to_be_killed() {
 /// On what stands in for persistent memory. It prints after what time the first key was found; a
 /// file system that must be asked for the space of files that are there takes most of it.
 #[test]
-#[ignore = "takes a minute and 2 GiB of space; run it alone"]
+#[ignore = "takes a minute and 2 GiB of space; run it alone, as docs/measuring.md says"]
 fn of_ten_million_keys_that_are_not_frozen_only_the_last_are_read_to_open_a_store() {
     let scratch = tempfile::tempdir().expect("a directory");
     let path = scratch.path().join("store");

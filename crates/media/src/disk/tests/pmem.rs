@@ -23,6 +23,14 @@ fn settled(disk: &Disk) -> Arc<dyn MappedFile> {
     file
 }
 
+/// Runs a test with a settled file, in a world, so that it may begin threads.
+fn with_threads(test: impl FnOnce(&Disk, &Arc<dyn MappedFile>) + 'static) {
+    let world = world();
+    let options = DiskOptions { sector: SectorSize::Line, ..DiskOptions::default() };
+    let disk = Disk::new(&world, options).expect("no model");
+    world.run(move || test(&disk, &settled(&disk))).expect("runs");
+}
+
 /// The first words of the first lines, in all states that a crash may leave.
 fn first_words(disk: &Disk, lines: usize) -> BTreeSet<Vec<u8>> {
     let word = |contents: &BTreeMap<String, Vec<u8>>, line| contents["a"][line * LINE];
@@ -66,41 +74,30 @@ fn of_a_write_a_crash_leaves_any_words_of_each_line() {
 
 #[test]
 fn a_drain_is_that_of_the_thread_and_of_what_it_has_flushed() {
-    let world = world();
-    let disk =
-        Disk::new(&world, DiskOptions { sector: SectorSize::Line, ..DiskOptions::default() });
-    let disk = disk.expect("no model");
-    let ran = world.run(move || {
-        let file = settled(&disk);
-        let other = Arc::clone(&file);
+    with_threads(|disk, file| {
+        let other = Arc::clone(file);
         // One word, so that it is not torn, in each of two lines.
         thread::spawn("other", move || other.write(LINE as u64, &[2; 8])).join().expect("ends");
         file.write(0, &[2; 8]);
         let any = states(&[[1, 1], [1, 2], [2, 1], [2, 2]]);
-        assert_eq!(first_words(&disk, 2), any);
+        assert_eq!(first_words(disk, 2), any);
         file.persist(0, file.len()).expect("drains");
-        assert_eq!(first_words(&disk, 2), states(&[[2, 1], [2, 2]]), "the other's is not durable");
+        assert_eq!(first_words(disk, 2), states(&[[2, 1], [2, 2]]), "the other's is not durable");
         file.flush(0, 1);
         file.persist(0, 1).expect("drains");
-        assert_eq!(first_words(&disk, 2), states(&[[2, 1], [2, 2]]), "another line was flushed");
+        assert_eq!(first_words(disk, 2), states(&[[2, 1], [2, 2]]), "another line was flushed");
         file.flush(0, file.len());
-        assert_eq!(first_words(&disk, 2).len(), 2, "not before the drain");
+        assert_eq!(first_words(disk, 2).len(), 2, "not before the drain");
         file.persist(0, 0).expect("drains");
-        assert_eq!(first_words(&disk, 2), states(&[[2, 2]]));
+        assert_eq!(first_words(disk, 2), states(&[[2, 2]]));
     });
-    ran.expect("runs");
 }
 
 #[test]
 fn a_line_is_written_back_as_a_whole_in_the_state_in_which_it_was_flushed() {
-    let world = world();
-    let disk =
-        Disk::new(&world, DiskOptions { sector: SectorSize::Line, ..DiskOptions::default() });
-    let disk = disk.expect("no model");
-    let ran = world.run(move || {
-        let file = settled(&disk);
+    with_threads(|disk, file| {
         let by_another = |at: u64, with: u8| {
-            let file = Arc::clone(&file);
+            let file = Arc::clone(file);
             let writing = thread::spawn("other", move || file.write(at, &[with; 8]));
             writing.join().expect("ends");
         };
@@ -112,7 +109,6 @@ fn a_line_is_written_back_as_a_whole_in_the_state_in_which_it_was_flushed() {
         file.write(8, &[2; 8]);
         by_another(16, 2);
         file.persist(0, 0).expect("drains");
-        assert_eq!(words(&disk), states(&[[2, 2, 1], [2, 2, 2]]), "all before it, nothing since");
+        assert_eq!(words(disk), states(&[[2, 2, 1], [2, 2, 2]]), "all before it, nothing since");
     });
-    ran.expect("runs");
 }
