@@ -11,7 +11,7 @@ use entresol_media::account::WholeBytes;
 use entresol_media::{Access, Account, AccountHandle, Admission};
 
 use crate::Kvdb;
-use crate::kvdb::Inner;
+use crate::inner::Inner;
 
 /// What is charged at once: the run's writer moves no smaller pieces.
 const PIECE_BYTES: u64 = 1 << 20;

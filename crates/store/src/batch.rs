@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::StoreError;
 use crate::entries::Held;
 use crate::entry::{Expiry, KvsId, Sequence};
-use crate::kvdb::Inner;
+use crate::inner::Inner;
 use crate::kvs::Kvs;
 use crate::log::record::{Draft, Kind};
 use crate::options::{GROUP_BYTES_MAX, check_sizes};
@@ -141,7 +141,7 @@ impl Inner {
         mut held: Held<'_>,
     ) -> Result<Sequence, StoreError> {
         let log = self.log()?;
-        if let Some(draft) = drafts.iter().find(|draft| self.is_dropped(draft.kvs)) {
+        if let Some(draft) = drafts.iter().find(|draft| self.dropped.has(draft.kvs)) {
             return Err(StoreError::KvsDropped { name: format!("number {}", draft.kvs.0) });
         }
         let bytes = drafts.iter().map(Draft::bytes).sum();

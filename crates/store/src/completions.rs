@@ -13,7 +13,7 @@ use entresol_base::sync::{Condvar, Mutex};
 use entresol_base::thread::{self, JoinHandle};
 
 use crate::entry::Sequence;
-use crate::kvdb::Inner;
+use crate::inner::Inner;
 use crate::{Batch, Kvdb, Kvs, StoreError};
 
 /// How [`Completions`] are made.

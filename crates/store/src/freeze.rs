@@ -11,7 +11,7 @@ use entresol_base::thread;
 use crate::StoreError;
 use crate::background::Bill;
 use crate::entry::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
-use crate::kvdb::Inner;
+use crate::inner::Inner;
 use crate::log::segment;
 use crate::manifest::Manifest;
 use crate::run::{self, RunOptions, RunWriter};

@@ -9,7 +9,7 @@ use entresol_base::mutants::left_out;
 use crate::cursor::{Cursor, CursorOptions};
 use crate::entries::{self, Cached};
 use crate::entry::{Expiry, KvsId, Sequence};
-use crate::kvdb::Inner;
+use crate::inner::Inner;
 use crate::log::record::{Draft, Kind};
 use crate::manifest::KvsState;
 use crate::options::check_sizes;
@@ -62,7 +62,7 @@ impl Kvs {
     /// If the store is closed, or the `Kvs` was dropped.
     pub(crate) fn check_there(&self) -> Result<(), StoreError> {
         self.inner.check_open()?;
-        match self.inner.is_dropped(self.id) {
+        match self.inner.dropped.has(self.id) {
             true => Err(StoreError::KvsDropped { name: self.name.to_string() }),
             false => Ok(()),
         }

@@ -6,7 +6,7 @@ use entresol_base::mutants::left_out;
 use entresol_base::thread;
 
 use crate::entry::Sequence;
-use crate::kvdb::Inner;
+use crate::inner::Inner;
 use crate::view::View;
 
 /// Everything in a store as it was at one time. As long as it is held, what has been overwritten or

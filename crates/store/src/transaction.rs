@@ -12,7 +12,8 @@ use entresol_base::sync::Mutex;
 
 use crate::cursor::{Cursor, CursorOptions};
 use crate::entry::{Expiry, KvsId, Sequence};
-use crate::kvdb::{Inner, Kvdb};
+use crate::inner::Inner;
+use crate::kvdb::Kvdb;
 use crate::kvs::Kvs;
 use crate::log::record::{Draft, HEADER_BYTES, Kind};
 use crate::options::{GROUP_BYTES_MAX, check_sizes};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use entresol_index::Direction;
 
 use crate::entry::{Expiry, Sequence};
-use crate::kvdb::Inner;
+use crate::inner::Inner;
 use crate::kvs::Kvs;
 use crate::transaction::Own;
 use crate::view::{Held, Version, View};

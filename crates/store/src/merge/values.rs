@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::StoreError;
 use crate::entry::{KvsId, RecordPlace};
-use crate::kvdb::Inner;
+use crate::inner::Inner;
 use crate::log::record::{Draft, Record};
 use crate::log::segment::{self, FIRST_RECORD, Segment};
 use crate::view::View;

@@ -1,0 +1,342 @@
+//! What the handles of a store share, and what they and its threads do with it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use entresol_base::mutants::left_out;
+use entresol_base::sync::Mutex;
+use entresol_base::{Clock, Seconds};
+use entresol_media::Directory;
+
+use crate::StoreError;
+use crate::background::Background;
+use crate::entries::Entries;
+use crate::entry::{KvsId, SegmentNumber, Sequence};
+use crate::failure::Failure;
+use crate::log::Log;
+use crate::log::segment::{self, Segment};
+use crate::manifest::{LogState, Manifest};
+use crate::options::KvdbOptions;
+use crate::pages::Pages;
+use crate::statistics::Counters;
+use crate::threads::RETRY;
+use crate::transaction::Transactions;
+use crate::view::{Current, View};
+use crate::work::Work;
+use crate::young::image;
+
+/// So many numbers a `Kvs` can have.
+const KVS_NUMBERS: usize = 1 << 16;
+/// How long a writer waits for each byte, for each generation too many that waits to be frozen.
+const DELAY_NS: u64 = 4;
+
+/// What the handles of a store share.
+pub(crate) struct Inner {
+    pub(crate) directory: Arc<dyn Directory>,
+    pub(crate) options: KvdbOptions,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The latest time that was seen.
+    pub(crate) seconds: AtomicU32,
+    /// None if the store is only read.
+    pub(crate) log: Option<Log>,
+    pub(crate) last_recovered: Sequence,
+    /// Records of the log that were read to open it.
+    pub(crate) records_read: u64,
+    pub(crate) current: Arc<Current>,
+    /// Changes are made under its lock: first the manifest, then the view.
+    pub(crate) manifest: Mutex<Manifest>,
+    /// Held by the one who merges.
+    pub(crate) merging: Mutex<()>,
+    pub(crate) pages: Arc<Pages>,
+    /// Entries that were read last, and the locks of keys.
+    pub(crate) entries: Entries,
+    pub(crate) transactions: Transactions,
+    pub(crate) dropped: Dropped,
+    pub(crate) work: Arc<Work>,
+    pub(crate) background: Background,
+    pub(crate) failure: Arc<Failure>,
+    pub(crate) counters: Counters,
+    /// `Kvs` that are damaged so that they cannot be opened: what they have is left as it is.
+    pub(crate) unreadable: Unreadable,
+    pub(crate) is_closed: AtomicBool,
+}
+
+/// `Kvs` that were dropped since the store was opened, a bit for each number.
+pub(crate) struct Dropped(Box<[AtomicU64]>);
+
+/// `Kvs` of which a run cannot be opened, and why.
+pub(crate) type Unreadable = BTreeMap<KvsId, String>;
+
+impl Dropped {
+    pub(crate) fn new() -> Dropped {
+        Dropped((0..KVS_NUMBERS / 64).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, kvs: KvsId) -> bool {
+        let word = self.0.get(kvs.0 as usize / 64);
+        word.is_some_and(|word| word.load(Relaxed) >> (kvs.0 % 64) & 1 == 1)
+    }
+
+    pub(crate) fn add(&self, kvs: KvsId) {
+        if let Some(word) = self.0.get(kvs.0 as usize / 64) {
+            word.fetch_or(1 << (kvs.0 % 64), Relaxed);
+        }
+    }
+}
+
+impl Inner {
+    /// The log, if the store can be written to.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub(crate) fn log(&self) -> Result<&Log, StoreError> {
+        self.check_open()?;
+        self.log.as_ref().ok_or(StoreError::ReadOnly)
+    }
+
+    /// The log, for the store's own threads, which work until it is closed.
+    ///
+    /// # Errors
+    /// If the store cannot be written to.
+    pub(crate) fn log_behind(&self) -> Result<&Log, StoreError> {
+        self.log.as_ref().ok_or(StoreError::ReadOnly)
+    }
+
+    /// Makes everything durable that was acknowledged before.
+    ///
+    /// # Errors
+    /// If the disk fails; then nothing is written any more.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        let log = self.log()?;
+        let begun = self.clock.now();
+        let done = log.sync();
+        self.counters.sync.add(self.clock.now().since(begun));
+        done.map(drop)
+    }
+
+    /// Makes a segment for values that are moved. Its name is not durable yet.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub(crate) fn make_value_segment(&self, bytes: u64) -> Result<Segment, StoreError> {
+        let (store, number) = {
+            let manifest = &mut *self.manifest.lock();
+            (manifest.store, manifest.take_value_segment())
+        };
+        Segment::create(&*self.directory, store, number, bytes, self.options.pmem)
+    }
+
+    /// Freezes all that was written before; says whether that was done, or `go_on` did not want to.
+    ///
+    /// # Errors
+    /// If the disk fails, or has no room.
+    pub(crate) fn freeze_all(&self, go_on: &mut dyn FnMut() -> bool) -> Result<bool, StoreError> {
+        let _awaited = self.background.await_freezing();
+        let last = self.log()?.close_generation()?;
+        self.work.tell();
+        let (before, _) = self.work.attempts();
+        loop {
+            let seen = self.work.events();
+            self.failure.check()?;
+            self.check_open()?;
+            if self.manifest.lock().log.frozen >= last.0 {
+                return Ok(true);
+            }
+            if let (tried, Some(what)) = self.work.attempts()
+                && tried > before
+            {
+                return Err(StoreError::NoRoom { what });
+            }
+            if !go_on() {
+                return Ok(false);
+            }
+            self.work.wait(seen, RETRY);
+        }
+    }
+
+    /// Lets a writer wait if freezing falls behind: first a little, in the end until it has caught
+    /// up.
+    ///
+    /// # Errors
+    /// If the store fails or is closed meanwhile.
+    pub(crate) fn slow_down(&self, bytes: u64) -> Result<(), StoreError> {
+        let most = self.options.generations_waiting_max as usize;
+        let waiting = self.work.waiting();
+        if !self.would_wait() {
+            return Ok(());
+        }
+        if waiting < most {
+            let owed = Duration::from_nanos(bytes * DELAY_NS * (waiting - most / 2) as u64);
+            if let Some(slept) = self.work.pay(owed) {
+                self.counters.slope.add(slept);
+            }
+            return Ok(());
+        }
+        let begun = self.clock.now();
+        let done = self.wait_for_room(most);
+        self.counters.wall.add(self.clock.now().since(begun));
+        done
+    }
+
+    /// Whether a writer would have to wait for freezing.
+    pub(crate) fn would_wait(&self) -> bool {
+        self.work.waiting() > self.options.generations_waiting_max as usize / 2
+    }
+
+    fn wait_for_room(&self, most: usize) -> Result<(), StoreError> {
+        let (before, _) = self.work.attempts();
+        loop {
+            let seen = self.work.events();
+            if self.work.waiting() < most {
+                return Ok(());
+            }
+            if let (tried, Some(what)) = self.work.attempts()
+                && tried > before
+            {
+                return Err(StoreError::NoRoom { what });
+            }
+            self.failure.check()?;
+            self.check_open()?;
+            self.work.wait(seen, RETRY);
+        }
+    }
+
+    /// # Errors
+    /// If the store is closed.
+    pub(crate) fn check_open(&self) -> Result<(), StoreError> {
+        if self.is_closed.load(Relaxed) { Err(StoreError::Closed) } else { Ok(()) }
+    }
+
+    /// The last write that counts.
+    pub(crate) fn published(&self) -> Sequence {
+        self.log.as_ref().map_or(self.last_recovered, Log::published)
+    }
+
+    /// What time it is; never earlier than it was, also if the clock was set back.
+    pub(crate) fn now(&self) -> Seconds {
+        let now = self.clock.seconds().0;
+        let before = self.seconds.fetch_max(now, Relaxed);
+        Seconds(if left_out() { now } else { before.max(now) })
+    }
+
+    /// Puts a manifest in the place of the one before.
+    ///
+    /// # Errors
+    /// If the disk fails; then nothing is written any more, since either may be there.
+    pub(crate) fn save(&self, held: &mut Manifest, mut next: Manifest) -> Result<(), StoreError> {
+        if !left_out() {
+            next.seconds = self.seconds.load(Relaxed).max(next.seconds);
+        }
+        match next.save(&*self.directory) {
+            Ok(bytes) => {
+                self.counters.manifest.fetch_add(bytes, Relaxed);
+                if !left_out() {
+                    *held = next;
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.failure.set(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes images of generations on persistent memory, as far as what they have counts.
+    pub(crate) fn keep_images(&self) -> Result<(), StoreError> {
+        let Some(pmem) = self.options.pmem else { return Ok(()) };
+        let (view, published) = (self.current.get(), self.published());
+        for generation in view.generations() {
+            let is_wanted = Arc::ptr_eq(generation, &view.young) && !generation.has_image();
+            if is_wanted && self.has_room_for_an_image() {
+                // Held, so that it is not frozen, and its image removed, meanwhile.
+                let manifest = self.manifest.lock();
+                let LogState { first_segment, .. } = manifest.log;
+                if generation.first_segment().is_some_and(|first| first.0 >= first_segment) {
+                    generation.begin_image(&self.directory, manifest.store, pmem)?;
+                }
+            }
+            generation.keep_image(published, &|| !self.work.is_over())?;
+        }
+        Ok(())
+    }
+
+    /// Whether an image leaves the room that is kept for what makes room.
+    pub(crate) fn has_room_for_an_image(&self) -> bool {
+        let needed = self.options.reserve_bytes + self.options.generation_bytes / 4;
+        self.directory.free_bytes().is_ok_and(|free| free > needed)
+    }
+
+    /// Removes the images: what opens a store that was closed reads its log.
+    pub(crate) fn remove_images(&self) -> Result<(), StoreError> {
+        let names = self.directory.list()?.into_iter().map(|entry| entry.name);
+        let names: Vec<String> = names.filter(|name| image::number_of(name).is_some()).collect();
+        self.remove(&names)
+    }
+
+    /// Makes everything durable, and says so in the manifest.
+    pub(crate) fn make_all_durable(&self) -> Result<(), StoreError> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let last = log.sync()?;
+        let manifest = &mut *self.manifest.lock();
+        let mut next = manifest.clone();
+        if !left_out() {
+            next.log.durable = last.0;
+        }
+        self.save(manifest, next)
+    }
+
+    /// Removes frozen segments that no run needs any more. `manifest` is the one that is locked.
+    pub(crate) fn drop_dead_segments(&self, manifest: &mut Manifest) -> Result<(), StoreError> {
+        if !self.unreadable.is_empty() {
+            // Nobody knows what their runs lead to.
+            return Ok(());
+        }
+        let live = live_segments(&self.current.get());
+        let is_dead = |number: u64| !live.contains_key(&SegmentNumber(number));
+        let (dead, kept): (Vec<u64>, Vec<u64>) =
+            manifest.segments.iter().copied().partition(|&number| is_dead(number));
+        if dead.is_empty() {
+            return Ok(());
+        }
+        let mut next = manifest.clone();
+        next.segments = kept;
+        let dead_files: Vec<String> =
+            dead.iter().map(|number| segment::file_name(SegmentNumber(*number))).collect();
+        if left_out() {
+            self.remove(&dead_files)?;
+        }
+        self.save(manifest, next)?;
+        self.current.change(|view| {
+            let segments = Arc::make_mut(&mut view.segments);
+            for number in &dead {
+                if let Some(segment) = segments.remove(&SegmentNumber(*number)) {
+                    self.counters.values_read.fetch_add(segment.bytes_read(), Relaxed);
+                }
+            }
+        });
+        self.remove(&dead_files)
+    }
+
+    /// Removes files that the manifest does not name, or no more.
+    ///
+    /// # Errors
+    /// If the disk fails; the next opening removes them.
+    pub(crate) fn remove(&self, names: &[String]) -> Result<(), StoreError> {
+        Ok(names.iter().try_for_each(|name| self.directory.remove(name))?)
+    }
+}
+
+/// The bytes of records in each frozen segment that runs lead to.
+pub(crate) fn live_segments(view: &View) -> BTreeMap<SegmentNumber, u64> {
+    let mut live = BTreeMap::new();
+    for run in view.runs.values().flat_map(|runs| runs.iter()) {
+        for of_segment in &run.run.summary().live {
+            *live.entry(of_segment.segment).or_default() += of_segment.bytes;
+        }
+    }
+    live
+}

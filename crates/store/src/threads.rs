@@ -1,0 +1,63 @@
+//! What is done behind the writers' backs: syncing, freezing, merging.
+
+use std::time::Duration;
+
+use crate::freeze::freeze;
+use crate::inner::Inner;
+use crate::merge;
+
+/// How long a thread that could not make room waits before it tries again.
+pub(crate) const RETRY: Duration = Duration::from_millis(100);
+/// An image is behind what was written by this time, and what entering it takes.
+const IMAGE_INTERVAL: Duration = Duration::from_millis(10);
+/// The longest that a thread sleeps without being told anything.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// Syncs at least as often as the options say, and makes segments ahead.
+pub(crate) fn keep_durable(inner: &Inner) {
+    let Ok(log) = inner.log_behind() else { return };
+    let interval = match inner.options.pmem {
+        Some(_) => inner.options.durability_interval.min(IMAGE_INTERVAL),
+        None => inner.options.durability_interval,
+    };
+    while !inner.work.pause(interval) {
+        // Both failures are told to those who write.
+        let _ = log.sync();
+        let _ = log.make_spare();
+        // Without an image opening takes longer, that is all.
+        let _ = inner.keep_images();
+    }
+}
+
+/// Freezes generations, the oldest first.
+pub(crate) fn keep_freezing(inner: &Inner) {
+    while !inner.work.is_over() {
+        let seen = inner.work.events();
+        let oldest = inner.current.get().closed.last().cloned();
+        let Some((generation, last)) = oldest else {
+            inner.work.wait(seen, IDLE);
+            continue;
+        };
+        match freeze(inner, &generation, last) {
+            Ok(()) => inner.work.tried(None),
+            Err(error) if error.is_no_room() => {
+                inner.work.tried(Some(error.to_string()));
+                inner.work.pause(RETRY);
+            }
+            Err(error) => return inner.failure.set(&error),
+        }
+    }
+}
+
+/// Merges runs, where that is worth it.
+pub(crate) fn keep_merging(inner: &Inner) {
+    while !inner.work.is_over() {
+        let seen = inner.work.events();
+        match merge::merge_one(inner) {
+            Ok(true) => inner.work.tell(),
+            Ok(false) => inner.work.wait(seen, IDLE),
+            Err(error) if error.is_no_room() => drop(inner.work.pause(RETRY)),
+            Err(error) => return inner.failure.set(&error),
+        }
+    }
+}
