@@ -7,7 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -256,7 +256,7 @@ impl Placement {
                 return Err(FileError::TooSmall { path: path.into(), found: len, needed });
             }
             if !device {
-                prepared.allocate(len)?;
+                prepared.allocate_missing()?;
             }
             return Ok(prepared);
         }
@@ -319,12 +319,41 @@ impl Prepared {
         allocate(&self.file, 0, bytes).map_err(|cause| failed_allocation(self.path(), bytes, cause))
     }
 
+    /// Allocates what a file that was there before may lack of its space.
+    fn allocate_missing(&mut self) -> Result<(), FileError> {
+        let bytes = self.len;
+        let done = first_missing(&self.file, bytes).and_then(|missing| match missing {
+            Some(from) => allocate(&self.file, from, bytes - from),
+            None => Ok(()),
+        });
+        done.map_err(|cause| failed_allocation(self.path(), bytes, cause))
+    }
+
     /// Gives the file its name, makes it durable, and hands it over.
-    pub(crate) fn keep(mut self) -> Result<File, FileError> {
+    pub(crate) fn keep(self) -> Result<File, FileError> {
+        self.keep_with(|file| file.sync_data())
+    }
+
+    /// The same, but a file that was there before, with its length, is not waited for: for what
+    /// promises nothing when the machine fails.
+    pub(crate) fn keep_as_found(self) -> Result<File, FileError> {
+        self.keep_with(|_| Ok(()))
+    }
+
+    fn keep_with(
+        mut self,
+        sync_found: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result<File, FileError> {
         let path = self.path().to_path_buf();
         let place = path.as_path();
         let io = |doing| move |cause| FileError::Io { doing, path: place.into(), cause };
-        self.file.sync_all().map_err(io("sync"))?;
+        let synced = match self.undo.undo {
+            // Its bytes and its length may be those of a process that did not live to sync them;
+            // of everything else nothing depends on its times.
+            Undo::Nothing => sync_found(&self.file),
+            _ => self.file.sync_all(),
+        };
+        synced.map_err(io("sync"))?;
         if let Undo::Unnamed = self.undo.undo {
             let unnamed = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             rustix::fs::linkat(CWD, unnamed, CWD, &path, AtFlags::SYMLINK_FOLLOW)
@@ -388,6 +417,24 @@ pub(crate) fn lock(file: &File, path: &Path) -> Result<(), FileError> {
         }
     }
     Err(FileError::Locked { path: path.into() })
+}
+
+/// From where on space may be missing in the first `bytes` of a file; none if it is all there for
+/// sure. To allocate all of a file that lacks nothing changes nothing but its times, and takes some
+/// milliseconds for 64 MiB.
+///
+/// It needs two witnesses. A file system that cannot search for holes says that there are none; one
+/// that counts blocks also counts some that hold no data, or lie behind the end. Space that was
+/// allocated and never written to may be called a hole: it is allocated once more.
+fn first_missing(file: &File, bytes: u64) -> io::Result<Option<u64>> {
+    const COUNTED_IN: u64 = 512;
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(0)) {
+        Ok(hole) if hole < bytes => return Ok(Some(hole)),
+        Ok(_) => {}
+        Err(_) => return Ok(Some(0)),
+    }
+    let has_enough = file.metadata()?.blocks().saturating_mul(COUNTED_IN) >= bytes;
+    Ok(if has_enough { None } else { Some(0) })
 }
 
 /// Allocates a range of a file, lengthening it where necessary. Where the file system cannot, what

@@ -54,6 +54,54 @@ fn what_is_not_kept_leaves_no_trace() {
     assert_eq!(fs::metadata(&path).expect("there").len(), 1 << 20);
 }
 
+/// A file of ours of so many pages, with data in some of them.
+fn sparse(path: &Path, pages: u64, has_data: impl Fn(u64) -> bool) -> File {
+    let file = File::create(path).expect("new");
+    file.set_len(pages * PAGE_BYTES).expect("has a length");
+    for page in (0..pages).filter(|page| has_data(*page)) {
+        file.write_all_at(&[7; PAGE_BYTES as usize], page * PAGE_BYTES).expect("room");
+    }
+    file.write_all_at(&MAGIC, 0).expect("room");
+    file
+}
+
+/// What is mapped must have its space, or an access on a full disk ends the process.
+#[test]
+fn a_file_that_was_there_has_all_its_space_afterwards_and_a_whole_one_is_not_touched() {
+    const PAGES: u64 = 64;
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("a");
+    let blocks = |file: &File| file.metadata().expect("there").blocks() * 512;
+    let changed = |file: &File| {
+        let metadata = file.metadata().expect("there");
+        (metadata.ctime(), metadata.ctime_nsec())
+    };
+    let adopt = || drop(wanted(8192).prepare(&path).expect("ours").keep().expect("kept"));
+    let holes: [fn(u64) -> bool; 4] =
+        [|_| false, |page| page != 7, |page| page % 2 == 0, |page| page < PAGES - 1];
+    for has_data in holes {
+        let file = sparse(&path, PAGES, has_data);
+        assert!(blocks(&file) < PAGES * PAGE_BYTES, "there is no hole");
+        adopt();
+        assert!(blocks(&file) >= PAGES * PAGE_BYTES, "{} bytes have space", blocks(&file));
+    }
+    // Blocks behind its end make up for a hole only if nobody looks where they are.
+    let file = sparse(&path, PAGES, |page| page != 7);
+    let behind = (PAGES * PAGE_BYTES, 4 * PAGE_BYTES);
+    rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, behind.0, behind.1).expect("room");
+    let before = blocks(&file);
+    assert!(before >= PAGES * PAGE_BYTES);
+    adopt();
+    assert!(blocks(&file) >= before + PAGE_BYTES, "{before}, then {}", blocks(&file));
+
+    let file = sparse(&path, PAGES, |_| true);
+    let before = changed(&file);
+    // The clock by which files are dated goes in steps.
+    std::thread::sleep(Duration::from_millis(20));
+    adopt();
+    assert_eq!(changed(&file), before, "a file that lacks nothing was changed");
+}
+
 #[test]
 fn what_is_somebody_elses_stays_as_it_is() {
     let directory = tempfile::tempdir().expect("directory");

@@ -69,7 +69,10 @@ impl Direct {
         };
         let prepared = placement.prepare(path)?;
         let (mapping, kind) = map(path, &prepared, options.pmem)?;
-        let file = prepared.keep()?;
+        let file = match kind {
+            RegionKind::Emulated => prepared.keep_as_found()?,
+            _ => prepared.keep()?,
+        };
         Ok(Direct::new(mapping, kind, Some((file, path.into()))))
     }
 
