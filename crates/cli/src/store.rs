@@ -197,18 +197,19 @@ impl Place {
 
     /// The store, which is not changed.
     fn look(&self) -> anyhow::Result<(Kvdb, Kvs)> {
-        let store = look(&self.directory.path)?;
+        let store = look(&self.directory)?;
         let kvs = store.kvs(&self.kvs).map_err(told)?;
         Ok((store, kvs))
     }
 }
 
 /// A store that is not changed.
-fn look(directory: &Path) -> anyhow::Result<Kvdb> {
-    let directory = LocalDirectory::open_existing(directory);
+fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
+    let directory = LocalDirectory::open_existing(&place.path);
     let directory: Arc<dyn Directory> = Arc::new(directory.map_err(|it| told(it.into()))?);
     let clock = Arc::new(SystemClock::new());
-    Kvdb::open_read_only(directory, KvdbOptions::default(), clock).map_err(told)
+    let options = KvdbOptions { pmem: place.pmem, ..KvdbOptions::default() };
+    Kvdb::open_read_only(directory, options, clock).map_err(told)
 }
 
 /// Whether there is nothing at a path, or a directory with nothing in it.

@@ -15,9 +15,10 @@ use crate::background::Background;
 use crate::entries::Entries;
 use crate::entry::{KvsId, SegmentNumber, Sequence};
 use crate::failure::Failure;
+use crate::images::Images;
 use crate::log::Log;
 use crate::log::segment::{self, Segment};
-use crate::manifest::{LogState, Manifest};
+use crate::manifest::Manifest;
 use crate::options::KvdbOptions;
 use crate::pages::Pages;
 use crate::statistics::Counters;
@@ -25,7 +26,6 @@ use crate::threads::RETRY;
 use crate::transaction::Transactions;
 use crate::view::{Current, View};
 use crate::work::Work;
-use crate::young::image;
 
 /// So many numbers a `Kvs` can have.
 const KVS_NUMBERS: usize = 1 << 16;
@@ -58,6 +58,8 @@ pub(crate) struct Inner {
     pub(crate) background: Background,
     pub(crate) failure: Arc<Failure>,
     pub(crate) counters: Counters,
+    /// How images are kept.
+    pub(crate) images: Images,
     /// `Kvs` that are damaged so that they cannot be opened: what they have is left as it is.
     pub(crate) unreadable: Unreadable,
     pub(crate) is_closed: AtomicBool,
@@ -243,38 +245,6 @@ impl Inner {
                 Err(error)
             }
         }
-    }
-
-    /// Makes images of generations on persistent memory, as far as what they have counts.
-    pub(crate) fn keep_images(&self) -> Result<(), StoreError> {
-        let Some(pmem) = self.options.pmem else { return Ok(()) };
-        let (view, published) = (self.current.get(), self.published());
-        for generation in view.generations() {
-            let is_wanted = Arc::ptr_eq(generation, &view.young) && !generation.has_image();
-            if is_wanted && self.has_room_for_an_image() {
-                // Held, so that it is not frozen, and its image removed, meanwhile.
-                let manifest = self.manifest.lock();
-                let LogState { first_segment, .. } = manifest.log;
-                if generation.first_segment().is_some_and(|first| first.0 >= first_segment) {
-                    generation.begin_image(&self.directory, manifest.store, pmem)?;
-                }
-            }
-            generation.keep_image(published, &|| !self.work.is_over())?;
-        }
-        Ok(())
-    }
-
-    /// Whether an image leaves the room that is kept for what makes room.
-    pub(crate) fn has_room_for_an_image(&self) -> bool {
-        let needed = self.options.reserve_bytes + self.options.generation_bytes / 4;
-        self.directory.free_bytes().is_ok_and(|free| free > needed)
-    }
-
-    /// Removes the images: what opens a store that was closed reads its log.
-    pub(crate) fn remove_images(&self) -> Result<(), StoreError> {
-        let names = self.directory.list()?.into_iter().map(|entry| entry.name);
-        let names: Vec<String> = names.filter(|name| image::number_of(name).is_some()).collect();
-        self.remove(&names)
     }
 
     /// Makes everything durable, and says so in the manifest.

@@ -331,10 +331,6 @@ impl Kvdb {
             }
         }
         let done = self.inner.make_all_durable();
-        let done = match self.inner.options.pmem {
-            Some(_) if self.inner.log.is_some() => done.and_then(|()| self.inner.remove_images()),
-            _ => done,
-        };
         // Handles that are still there hold no files.
         if let Some(log) = &self.inner.log {
             log.end();

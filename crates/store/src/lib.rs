@@ -16,6 +16,7 @@ mod entry;
 mod error;
 mod failure;
 mod freeze;
+mod images;
 mod inner;
 mod kvdb;
 mod kvs;
@@ -46,6 +47,7 @@ pub use cursor::{Cursor, CursorOptions, Shown};
 pub use entries::EntryCounts;
 pub use entry::{Entry, Expiry, KvsId, RecordPlace, RunNumber, SegmentNumber, Sequence, Value};
 pub use error::StoreError;
+pub use images::ImageStatistics;
 pub use kvdb::{CompactProgress, Kvdb};
 pub use kvs::{Kvs, Matches};
 pub use options::{

@@ -15,6 +15,7 @@ use crate::background::Background;
 use crate::entries::Entries;
 use crate::entry::{KvsId, RunNumber, SegmentNumber, Sequence};
 use crate::failure::Failure;
+use crate::images::Images;
 use crate::inner::{Dropped, Inner, Unreadable};
 use crate::log::recover::{Recovered, Start, recover};
 use crate::log::segment::{self, Segment};
@@ -28,7 +29,7 @@ use crate::statistics::Counters;
 use crate::transaction::Transactions;
 use crate::view::{Current, Frozen, View};
 use crate::work::Work;
-use crate::young::{Generation, image};
+use crate::young::Generation;
 
 /// What a store is opened with.
 pub(crate) struct Opening {
@@ -48,9 +49,9 @@ impl Opening {
         let Opening { directory, options, clock, lock, read_only } = self;
         let shares = Shares::of(&options);
         let recovered = recover(&directory, start(&manifest, &options, &shares), read_only)?;
-        let Recovered { generations, last, next_segment, images, records } = recovered;
+        let Recovered { generations, last, next_segment, records } = recovered;
         if !read_only {
-            remove_strangers(&directory, &manifest, &images)?;
+            remove_strangers(&directory, &manifest)?;
         }
         let pages = Pages::new(shares.pages);
         let (runs, segments, unreadable) = open_frozen(&directory, &manifest, &pages)?;
@@ -102,6 +103,7 @@ impl Opening {
             background: Background::default(),
             failure,
             counters: Counters::default(),
+            images: Images::default(),
             unreadable,
             is_closed: AtomicBool::new(false),
         };
@@ -154,17 +156,11 @@ fn open_frozen(
 }
 
 /// Removes files that a crash has left and no manifest names.
-fn remove_strangers(
-    directory: &Arc<dyn Directory>,
-    manifest: &Manifest,
-    images: &[SegmentNumber],
-) -> Result<(), StoreError> {
+fn remove_strangers(directory: &Arc<dyn Directory>, manifest: &Manifest) -> Result<(), StoreError> {
     for entry in directory.list()? {
         let is_file =
             segment::number_of(&entry.name).is_some() || run::number_of(&entry.name).is_some();
-        let is_useless =
-            image::number_of(&entry.name).is_some_and(|number| !images.contains(&number));
-        if is_file && !manifest.has_file(&entry.name) || is_useless {
+        if is_file && !manifest.has_file(&entry.name) {
             directory.remove(&entry.name)?;
         }
     }

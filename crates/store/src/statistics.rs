@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::StoreError;
 use crate::entries::EntryCounts;
 use crate::entry::KvsId;
+use crate::images::ImageStatistics;
 use crate::inner::{Inner, live_segments};
 use crate::kvdb::Kvdb;
 use crate::log::{Log, Written};
@@ -36,6 +37,8 @@ pub struct Statistics {
     /// Records of the log that were read when the store was opened; those before the watermark of
     /// an image on persistent memory need not be.
     pub log_records_read: u64,
+    /// Images of what was written last; none unless the store was opened on persistent memory.
+    pub images: Option<ImageStatistics>,
 }
 
 /// What a store has done on a medium, and what it holds there.
@@ -288,7 +291,18 @@ impl Kvdb {
         let debt = debt(&view, &kvs, inner.transactions.count());
         let medium = inner.medium(&view, log);
         let (media, log_records_read) = (vec![medium], inner.records_read);
-        Ok(Statistics { media, memory, cache, entries, stalls, debt, kvs, log_records_read })
+        let images = inner.image_statistics();
+        Ok(Statistics {
+            media,
+            memory,
+            cache,
+            entries,
+            stalls,
+            debt,
+            kvs,
+            log_records_read,
+            images,
+        })
     }
 
     /// How often writers had to wait since the store was opened.

@@ -13,7 +13,7 @@ const IMAGE_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest that a thread sleeps without being told anything.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// Syncs at least as often as the options say, and makes segments ahead.
+/// Syncs at least as often as the options say, makes segments ahead, and keeps images.
 pub(crate) fn keep_durable(inner: &Inner) {
     let Ok(log) = inner.log_behind() else { return };
     let interval = match inner.options.pmem {
@@ -24,9 +24,9 @@ pub(crate) fn keep_durable(inner: &Inner) {
         // Both failures are told to those who write.
         let _ = log.sync();
         let _ = log.make_spare();
-        // Without an image opening takes longer, that is all.
-        let _ = inner.keep_images();
+        inner.keep_images();
     }
+    inner.complete_images();
 }
 
 /// Freezes generations, the oldest first.

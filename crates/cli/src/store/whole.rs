@@ -75,7 +75,7 @@ fn size(bytes: u64) -> String {
 }
 
 pub(super) fn stats(arguments: &Whole) -> anyhow::Result<()> {
-    let store = look(&arguments.directory.path)?;
+    let store = look(&arguments.directory)?;
     let statistics = store.statistics().map_err(told)?;
     store.close().map_err(told)?;
     if arguments.json {
@@ -87,7 +87,7 @@ pub(super) fn stats(arguments: &Whole) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn tables(statistics: &Statistics) -> [Table; 2] {
+fn tables(statistics: &Statistics) -> Vec<Table> {
     let columns = ["medium", "log", "runs", "values", "of it dead", "free"];
     let mut media = Table::new("Space", &columns);
     for medium in &statistics.media {
@@ -113,7 +113,19 @@ fn tables(statistics: &Statistics) -> [Table; 2] {
             size(kvs.value_bytes),
         ]);
     }
-    [media, all]
+    let mut tables = vec![media, all];
+    if let Some(images) = &statistics.images {
+        let columns = ["writes read to open it", "in no image", "failures", "the last"];
+        let mut table = Table::new("Images of what is not frozen", &columns);
+        table.row(vec![
+            grouped(statistics.log_records_read as f64),
+            grouped(images.writes_missing as f64),
+            grouped(images.failures as f64),
+            images.failure.clone().unwrap_or_else(|| "-".to_owned()),
+        ]);
+        tables.push(table);
+    }
+    tables
 }
 
 pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {

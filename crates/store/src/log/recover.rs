@@ -1,6 +1,7 @@
 //! What the log holds when a store is opened: generations, and up to where their records go.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use entresol_base::mutants::left_out;
@@ -41,8 +42,6 @@ pub(crate) struct Recovered {
     pub(crate) last: Sequence,
     /// Above the numbers of all segments that there are.
     pub(crate) next_segment: u64,
-    /// The first segments of generations whose images are used.
-    pub(crate) images: Vec<SegmentNumber>,
     /// Records that were read.
     pub(crate) records: u64,
 }
@@ -55,8 +54,9 @@ struct Reader<'a> {
     generation_used: u64,
     closed: Vec<(Arc<Generation>, Sequence)>,
     last: Sequence,
-    /// Segments, from where on in them it is not known whether what was written is durable.
-    unsure: Vec<(Arc<Segment>, u64)>,
+    /// Ranges of segments with records of which it is not known whether they are durable.
+    unsure: Vec<(Arc<Segment>, Range<u64>)>,
+    /// The first segments of generations whose images are used.
     images: Vec<SegmentNumber>,
     records: u64,
 }
@@ -70,8 +70,8 @@ struct LeftBehind {
     sequence: Sequence,
 }
 
-/// Reads the log. What lies behind its end, which a crash has left there, is removed, and the end
-/// sealed, unless the store is only read.
+/// Reads the log. What lies behind its end, which a crash has left there, is removed, so are images
+/// that are not used, and the end is sealed, unless the store is only read.
 ///
 /// # Errors
 /// If the disk fails, or the log ends before a write that was durable.
@@ -131,19 +131,13 @@ pub(crate) fn recover(
         if !left_out() {
             remove(directory, rest)?;
         }
-        // What a process that died had written but not synced counts from now on. On persistent
-        // memory its last lines may be in the processor's caches.
-        reader.unsure.iter().try_for_each(|(segment, from)| {
-            segment.flush(*from, segment.len() - from);
-            segment.persist(*from, segment.len() - from)
-        })?;
-        if let Some((segment, end)) = open_end.filter(|_| !left_out()) {
-            segment.seal(end.offset, Sequence(reader.last.0 + 1))?;
-            segment.persist(end.offset, SEAL_BYTES)?;
-        }
+        let images = names.iter().filter_map(|name| Some((name, image::number_of(name)?)));
+        let mut useless = images.filter(|(_, number)| !reader.images.contains(number));
+        useless.try_for_each(|(name, _)| directory.remove(name))?;
+        reader.settle(open_end)?;
     }
-    let Reader { closed: generations, last, images, records, .. } = reader;
-    Ok(Recovered { generations, last, next_segment, images, records })
+    let Reader { closed: generations, last, records, .. } = reader;
+    Ok(Recovered { generations, last, next_segment, records })
 }
 
 /// Removes segments behind the log's end, so that none is ever taken for a part of it. That is
@@ -152,6 +146,11 @@ pub(crate) fn recover(
 fn remove(directory: &Arc<dyn Directory>, numbers: &[SegmentNumber]) -> Result<(), StoreError> {
     let mut names = numbers.iter().map(|number| segment::file_name(*number));
     Ok(names.try_for_each(|name| directory.remove(&name))?)
+}
+
+/// Behind what was found in a segment, its seal included.
+fn behind(segment: &Segment, end: End) -> u64 {
+    segment.len().min(end.offset + SEAL_BYTES)
 }
 
 impl Reader<'_> {
@@ -174,8 +173,8 @@ impl Reader<'_> {
             }
         };
         self.generation_used += segment.len();
-        self.unsure.push((segment.clone(), 0));
         let end = segment.scan(&mut |group| self.enter(place, group))?;
+        self.unsure.push((segment.clone(), 0..behind(&segment, end)));
         Ok(Some((segment, end)))
     }
 
@@ -221,9 +220,9 @@ impl Reader<'_> {
         let Some(segment) = segments.last().cloned() else {
             return Err(StoreError::NoSegment { number: 0 });
         };
-        // What is before the watermark was durable before it was entered.
-        self.unsure.push((segment.clone(), end));
         let found = segment.scan_from(end, &mut |group| self.enter(place, group))?;
+        // What is before the watermark was durable before it was entered.
+        self.unsure.push((segment.clone(), end..behind(&segment, found)));
         Ok((segment, found))
     }
 
@@ -249,6 +248,21 @@ impl Reader<'_> {
             self.records += 1;
         }
         Ok(Flow::On)
+    }
+
+    /// Makes durable what was found, and seals the segment in which the log ends.
+    fn settle(&self, open_end: Option<(Arc<Segment>, End)>) -> Result<(), StoreError> {
+        // What a process that died had written but not synced counts from now on. On persistent
+        // memory its last lines may be in the processor's caches.
+        self.unsure.iter().try_for_each(|(segment, Range { start, end })| {
+            segment.flush(*start, end - start);
+            segment.persist(*start, end - start)
+        })?;
+        if let Some((segment, end)) = open_end.filter(|_| !left_out()) {
+            segment.seal(end.offset, Sequence(self.last.0 + 1))?;
+            segment.persist(end.offset, SEAL_BYTES)?;
+        }
+        Ok(())
     }
 
     fn close_generation(&mut self) {

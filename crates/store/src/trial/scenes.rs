@@ -29,7 +29,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 26] = [
+pub(crate) const ALL: [(&str, Scene); 27] = [
     ("what is read is what was written last", reads_follow_writes),
     ("a failed sync is the last word", failed_sync),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
@@ -51,6 +51,7 @@ pub(crate) const ALL: [(&str, Scene); 26] = [
     ("crashes where several write", crashed::several),
     ("on persistent memory: what a killed process left is made durable", pmem::left_by_the_dead),
     ("on persistent memory: an image is as good as the log", pmem::image_of_the_dead),
+    ("on persistent memory: a store that was closed is not read", pmem::image_of_the_closed),
     ("on persistent memory: damage behind an image is told", pmem::damage_behind_an_image),
     ("on persistent memory: crashes behind an opening", pmem::reopened),
     ("on persistent memory: crashes from segment to segment", pmem::segments),

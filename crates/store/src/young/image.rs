@@ -1,11 +1,11 @@
 //! Images: the table of a generation once more, in a file on persistent memory, for whoever opens
-//! the store after a crash.
+//! the store again.
 //!
 //! While a store is open its own [`table`](super::table) answers, in DRAM. Behind the writers'
 //! backs the records that count are entered into the image as well, in their order; from time to
-//! time, when what was entered is durable, a **watermark** says up to where. After a crash the
-//! image is read as it stands, and only the records behind the watermark are read again, into a
-//! table that is asked first.
+//! time, when what was entered is durable, a **watermark** says up to where; once more when the
+//! store is closed. After a crash the image is read as it stands, and only the records behind the
+//! watermark are read again, into a table that is asked first.
 //!
 //! That is right whatever of the image is durable behind the watermark. What it leads to are
 //! records that counted, which the log keeps. A key that was written before the watermark only has
@@ -247,9 +247,9 @@ impl Making {
         // What is there is none of ours: what it leads to may be something else by now.
         directory.remove(&name)?;
         let file = directory.map_file(&name, &options)?;
+        // It is durable with what is entered, before any watermark. The name may become so later:
+        // without an image a crash leaves more to be read, that is all.
         file.write(HEADER_AT, &header(owner, buckets));
-        // The header is durable with what is entered, before any watermark.
-        directory.sync()?;
         let state = State {
             at: Place::first(owner.first),
             end: 1 + buckets,
@@ -259,6 +259,11 @@ impl Making {
         };
         let lines = Lines::of(file, owner.store, buckets);
         Ok(Making { lines, state: Mutex::new(state) })
+    }
+
+    /// The last record that is entered.
+    pub(crate) fn entered(&self) -> Sequence {
+        Sequence(self.state.lock().at.next.0 - 1)
     }
 
     /// Enters records up to one, which counts, as many as `most`; says whether there are more.
@@ -327,16 +332,27 @@ impl Making {
     /// Says that all up to a record is entered, once that is durable itself. That it is said need
     /// not be: an earlier watermark is right as well.
     fn mark(&self, state: &mut State, to: Watermark) -> Result<(), StoreError> {
-        let (file, offset) = (&*self.lines.file, LINES_AT);
-        let failed =
-            |cause| StoreError::Io { doing: "sync", path: file.path().to_owned(), offset, cause };
-        file.persist(offset, 0).map_err(failed)?;
+        let file = &*self.lines.file;
+        file.persist(LINES_AT, 0).map_err(|cause| self.failed(cause))?;
         file.write(
             WATERMARKS_AT + LINE_BYTES * (state.watermarks % 2),
             &to.encode(state.watermarks),
         );
         state.watermarks += 1;
         Ok(())
+    }
+
+    /// Makes durable what was said last.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn settle(&self) -> Result<(), StoreError> {
+        self.lines.file.persist(WATERMARKS_AT, 0).map_err(|cause| self.failed(cause))
+    }
+
+    fn failed(&self, cause: std::io::Error) -> StoreError {
+        let path = self.lines.file.path().to_owned();
+        StoreError::Io { doing: "sync", path, offset: WATERMARKS_AT, cause }
     }
 }
 

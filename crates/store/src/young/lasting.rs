@@ -26,22 +26,39 @@ impl Generation {
         self.image.get().is_some() || self.left.get().is_some()
     }
 
-    /// Begins an image; there is none yet.
+    /// Whether it has writes, if all up to one count.
+    pub(crate) fn has_records(&self, published: Sequence) -> bool {
+        published >= self.first
+    }
+
+    /// How many of its writes, up to one, are in no image.
+    pub(crate) fn writes_missing(&self, last: Sequence) -> u64 {
+        let entered = match (self.image.get(), self.left.get()) {
+            (Some(image), _) => image.entered(),
+            (None, Some(left)) => left.watermark.sequence,
+            (None, None) => Sequence(self.first.0 - 1),
+        };
+        last.0.saturating_sub(entered.0)
+    }
+
+    /// Makes an image, in which nothing is entered yet, of the generation that begins with a
+    /// segment.
     ///
     /// # Errors
     /// If there is no room.
-    pub(crate) fn begin_image(
+    pub(crate) fn make_image(
         &self,
         directory: &Arc<dyn Directory>,
-        store: u64,
+        (store, segment): (u64, SegmentNumber),
         pmem: PmemMode,
-    ) -> Result<(), StoreError> {
-        let Some(segment) = self.first_segment() else { return Ok(()) };
+    ) -> Result<Making, StoreError> {
         let owner = Owner { store, segment, first: self.first };
-        let made = Making::create(directory, owner, self.bytes, pmem)?;
-        // Only one thread makes images.
+        Making::create(directory, owner, self.bytes, pmem)
+    }
+
+    /// Takes an image that was made; there is none yet, and only one thread makes any.
+    pub(crate) fn set_image(&self, made: Making) {
         let _ = self.image.set(made);
-        Ok(())
     }
 
     /// Enters all records up to one, which counts, into the image, if one is made and `go_on`.
@@ -56,6 +73,15 @@ impl Generation {
         let Some(image) = self.image.get() else { return Ok(()) };
         while go_on() && image.enter(&self.segments, last, RECORDS_AT_ONCE)? {}
         Ok(())
+    }
+
+    /// The same with all records, so that this survives a crash of the machine as well.
+    ///
+    /// # Errors
+    /// If a record or the image is damaged.
+    pub(crate) fn complete_image(&self, last: Sequence) -> Result<(), StoreError> {
+        self.keep_image(last, &|| true)?;
+        self.image.get().map_or(Ok(()), Making::settle)
     }
 
     /// Takes an image that a crash has left; all segments up to its watermark's are there, which

@@ -8,10 +8,10 @@ use entresol_base::world::{Preemption, World};
 use entresol_media::disk::{Disk, DiskOptions, SectorSize};
 use entresol_media::{MapOptions, PmemMode};
 
-use super::super::{Trial, options_on};
+use super::super::{Trial, options, options_on};
 use super::crashed::{is_kept, moved_in, reopened_in, segments_in, several_in, trial};
 use super::{Pairs, Told, all, create, freeze, key, on_disk, open, require, text};
-use crate::Kvdb;
+use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions};
 
 fn on_pmem() -> Trial {
     Trial { pmem: true, ..trial() }
@@ -54,13 +54,11 @@ fn leave(disk: &Disk, left: &Disk) -> Told {
 /// Writes, some before and some behind an image's watermark, and what a process that died then
 /// leaves on another disk; also what must be found there.
 fn with_an_image(world: &World, disk: &Disk) -> Result<(Disk, Pairs), String> {
-    let (_store, kvs) = create(world, disk)?;
-    for number in 0..30 {
-        kvs.put(&key(number), &vec![number as u8; 10 * number as usize]).map_err(text)?;
-    }
-    kvs.delete(&key(1)).map_err(text)?;
-    kvs.delete_prefix(b"key001").map_err(text)?;
+    let (store, kvs) = create(world, disk)?;
+    write_some(&kvs)?;
     thread::sleep(Duration::from_millis(50));
+    // What makes a manifest durable makes the image's name durable.
+    store.create_kvs("two", KvsOptions::default()).map_err(text)?;
     // The next watermark is not durable, but the one before is then.
     kvs.put(&key(12), b"again").map_err(text)?;
     thread::sleep(Duration::from_millis(50));
@@ -72,6 +70,14 @@ fn with_an_image(world: &World, disk: &Disk) -> Result<(Disk, Pairs), String> {
     kvs.put(&key(24), b"again").map_err(text)?;
     leave(disk, &left)?;
     Ok((left, all(&kvs)?))
+}
+
+fn write_some(kvs: &Kvs) -> Told {
+    for number in 0..30 {
+        kvs.put(&key(number), &vec![number as u8; 10 * number as usize]).map_err(text)?;
+    }
+    kvs.delete(&key(1)).map_err(text)?;
+    kvs.delete_prefix(b"key001").map(drop).map_err(text)
 }
 
 /// So many writes come behind the watermark.
@@ -100,8 +106,50 @@ pub(super) fn image_of_the_dead() -> Told {
         require(all(&kvs)? == expected, "what is frozen is something else")?;
         is_kept(world, &left, &expected)?;
         store.close().map_err(text)?;
-        let has_image = left.contents().keys().any(|name| name.starts_with("image"));
-        require(!has_image, "an image outlives a store that was closed")
+        require(!has_image(&left), "an image outlives its generation")
+    })
+}
+
+fn has_image(disk: &Disk) -> bool {
+    disk.contents().keys().any(|name| name.starts_with("image"))
+}
+
+/// Of a store that was closed nothing is read, also if the power fails then. Who opens it as if it
+/// lay on a disk has no use for images.
+pub(super) fn image_of_the_closed() -> Told {
+    on_disk(Preemption::Never, pmem_disk(), |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        write_some(&kvs)?;
+        thread::sleep(Duration::from_millis(50));
+        // It is closed before the store has looked at these by itself.
+        kvs.put(&key(2), b"anew").map_err(text)?;
+        kvs.delete(&key(3)).map_err(text)?;
+        kvs.delete_prefix(b"key002").map_err(text)?;
+        let expected = all(&kvs)?;
+        store.close().map_err(text)?;
+        let (pmem, file) = (options_on(disk), options());
+        let cut = disk.image(&vec![0; disk.units().len()]);
+        let is_read = |disk: &Disk, options: KvdbOptions, most: u64| -> Told {
+            let clock = Arc::new(world.clone());
+            let store = Kvdb::open_read_only(disk.root(), options, clock).map_err(text)?;
+            let read = store.statistics().map_err(text)?.log_records_read;
+            require(read <= most, format!("{read} records were read"))?;
+            let found = all(&store.kvs("one").map_err(text)?)?;
+            require(found == expected, "what was written is not there")?;
+            require(has_image(disk), "an image went while the store was only read")
+        };
+        is_read(disk, pmem, 0)?;
+        is_read(&cut, pmem, 0)?;
+        is_read(&cut, file, u64::MAX)?;
+        let clock = Arc::new(world.clone());
+        let store = Kvdb::open(cut.root(), file, clock).map_err(text)?;
+        require(!has_image(&cut), "a store on a disk has an image")?;
+        let kvs = store.kvs("one").map_err(text)?;
+        kvs.put(&key(5), b"on a disk").map_err(text)?;
+        let expected = all(&kvs)?;
+        store.close().map_err(text)?;
+        let (_store, kvs) = open(world, &cut)?;
+        require(all(&kvs)? == expected, "what was written on a disk is not there")
     })
 }
 

@@ -136,7 +136,7 @@ pub(super) fn snapshots() -> Told {
             let (kvs, is_over) = (kvs.clone(), is_over.clone());
             thread::spawn("writer", move || {
                 let put = |number: u8| kvs.put(b"key", &[number; 9000]).map_err(text);
-                let puts: Result<Vec<Sequence>, String> = (0..120).map(put).collect();
+                let puts: Result<Vec<Sequence>, String> = (0..240).map(put).collect();
                 is_over.store(true, Relaxed);
                 puts
             })

@@ -1,0 +1,149 @@
+//! Images of what was written last (see [`young::image`](crate::young::image)), kept behind the
+//! writers' backs. Where that fails, opening the store takes longer, and that is all: it is
+//! counted, told in the statistics, and tried again after a while.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_base::sync::Mutex;
+use entresol_base::{ByteSize, Nanos};
+use entresol_media::PmemMode;
+use serde::Serialize;
+
+use crate::StoreError;
+use crate::entry::Sequence;
+use crate::inner::Inner;
+use crate::view::View;
+use crate::young::{Generation, image};
+
+/// After a failure it is tried again after so long, and after twice as long each time that fails.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// But not after longer than this.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// How well what was written last can be found without reading it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ImageStatistics {
+    /// Writes that are neither frozen nor in an image: whoever opened the store now would read
+    /// them.
+    pub writes_missing: u64,
+    /// How often an image could not be begun, or gone on with.
+    pub failures: u64,
+    /// Why the last time, unless it has succeeded since.
+    pub failure: Option<String>,
+}
+
+/// How the keeping of images goes. One thread keeps them.
+#[derive(Debug, Default)]
+pub(crate) struct Images(Mutex<Keeping>);
+
+#[derive(Debug, Default)]
+struct Keeping {
+    failures: u64,
+    failure: Option<String>,
+    /// How long it is left alone after the last failure; zero if there was none.
+    pause: Duration,
+    /// Until then it is.
+    until: Nanos,
+}
+
+impl Images {
+    fn is_due(&self, now: Nanos) -> bool {
+        self.0.lock().until <= now
+    }
+
+    /// Says how an attempt has ended.
+    fn tried(&self, done: &Result<(), StoreError>, now: Nanos) {
+        let keeping = &mut *self.0.lock();
+        match done {
+            Ok(()) => {
+                let failures = keeping.failures;
+                *keeping = Keeping { failures, ..Keeping::default() };
+            }
+            Err(error) => {
+                keeping.failures += 1;
+                keeping.failure = Some(error.to_string());
+                keeping.pause = (keeping.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+                keeping.until = now.after(keeping.pause);
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Makes images of generations on persistent memory, as far as what they have counts.
+    pub(crate) fn keep_images(&self) {
+        let (Some(pmem), now) = (self.options.pmem, self.clock.now()) else { return };
+        if self.images.is_due(now) {
+            self.images.tried(&self.try_to_keep_images(pmem), now);
+        }
+    }
+
+    /// Enters all that counts into the images that there are, so that whoever opens the store next
+    /// has nothing to read. None is begun: what has none is soon read.
+    pub(crate) fn complete_images(&self) {
+        if self.options.pmem.is_none() {
+            return;
+        }
+        let published = self.published();
+        let each = |generation: &Generation| generation.complete_image(published);
+        let done = each_of(&self.current.get(), &each);
+        self.images.tried(&done, self.clock.now());
+    }
+
+    fn try_to_keep_images(&self, pmem: PmemMode) -> Result<(), StoreError> {
+        let (view, published) = (self.current.get(), self.published());
+        let begun = match view.young.has_records(published) && !view.young.has_image() {
+            true => self.begin_image(&view.young, pmem),
+            false => Ok(()),
+        };
+        let go_on = || !self.work.is_over();
+        each_of(&view, &|generation| generation.keep_image(published, &go_on)).and(begun)
+    }
+
+    fn begin_image(&self, generation: &Arc<Generation>, pmem: PmemMode) -> Result<(), StoreError> {
+        self.check_room_for_an_image()?;
+        let Some(first) = generation.first_segment() else { return Ok(()) };
+        let store = self.manifest.lock().store;
+        let made = generation.make_image(&self.directory, (store, first), pmem)?;
+        // Whoever freezes the generation removes its image, if it has one by then.
+        let manifest = self.manifest.lock();
+        if first.0 >= manifest.log.first_segment {
+            generation.set_image(made);
+            return Ok(());
+        }
+        drop(made);
+        self.remove(&[image::file_name(first)])
+    }
+
+    /// Refuses to take the room that is kept for what makes room.
+    fn check_room_for_an_image(&self) -> Result<(), StoreError> {
+        let needed = self.options.reserve_bytes + self.options.generation_bytes / 4;
+        let free = self.directory.free_bytes()?;
+        if free > needed {
+            return Ok(());
+        }
+        let (free, needed) = (ByteSize(free), ByteSize(needed));
+        Err(StoreError::NoRoom { what: format!("an image wants {needed}, and {free} are left") })
+    }
+
+    /// What is known of images, if the store is opened on persistent memory.
+    pub(crate) fn image_statistics(&self) -> Option<ImageStatistics> {
+        self.options.pmem?;
+        let (view, published) = (self.current.get(), self.published());
+        let missing = |generation: &Generation, last: Sequence| generation.writes_missing(last);
+        let closed = view.closed.iter().map(|(closed, last)| missing(closed, *last));
+        let writes_missing = missing(&view.young, published) + closed.sum::<u64>();
+        let keeping = self.images.0.lock();
+        let (failures, failure) = (keeping.failures, keeping.failure.clone());
+        Some(ImageStatistics { writes_missing, failures, failure })
+    }
+}
+
+/// Does something with each generation; one that fails keeps no other from it.
+fn each_of(
+    view: &View,
+    what: &dyn Fn(&Generation) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    view.generations().map(|generation| what(generation)).fold(Ok(()), Result::and)
+}

@@ -1,0 +1,62 @@
+//! Images on what stands in for persistent memory, where they cannot be had.
+#![expect(clippy::expect_used, reason = "a test says what it expects")]
+
+use std::time::Duration;
+
+use entresol_base::{Clock, SystemClock};
+use entresol_media::PmemMode;
+use entresol_store::{ImageStatistics, Kvdb, KvdbOptions, KvsOptions};
+
+/// As the store does.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+
+fn images(store: &Kvdb) -> ImageStatistics {
+    store.statistics().expect("open").images.expect("on persistent memory")
+}
+
+/// Waits until what is asked is so.
+fn until(store: &Kvdb, is_so: impl Fn(&ImageStatistics) -> bool) -> ImageStatistics {
+    let clock = SystemClock::new();
+    let begun = clock.now();
+    loop {
+        let found = images(store);
+        if is_so(&found) {
+            return found;
+        }
+        assert!(clock.now().since(begun) < Duration::from_secs(60), "{found:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn an_image_that_cannot_be_made_is_told_tried_again_ever_more_rarely_and_harms_nothing() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let path = scratch.path().join("store");
+    let pmem = Some(PmemMode { assume_dax: true });
+    let options = KvdbOptions { pmem, ..KvdbOptions::default() };
+    let store = Kvdb::create_at(&path, options).expect("a store");
+    // The first generation begins with the first segment.
+    let in_its_place = path.join("image-000000000001");
+    std::fs::create_dir(&in_its_place).expect("new");
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    let clock = SystemClock::new();
+    let begun = clock.now();
+    for number in 0..100_u32 {
+        kvs.put(&number.to_be_bytes(), b"value").expect("room");
+    }
+    let found = until(&store, |it| it.failures >= 5);
+    let pauses = clock.now().since(begun).div_duration_f64(PAUSE_MIN);
+    // After so many failures one, two, four times the pause have passed, and so on.
+    assert!(found.failures as f64 <= 1.0 + (pauses + 1.0).log2(), "{found:?} in {pauses} pauses");
+    assert!(found.failure.is_some_and(|why| why.contains("image-000000000001")));
+    assert_eq!(found.writes_missing, 100);
+    kvs.put(b"key", b"value").expect("the store goes on");
+    std::fs::remove_dir(&in_its_place).expect("empty");
+    let found = until(&store, |it| it.failure.is_none() && it.writes_missing == 0);
+    assert!(found.failures >= 5, "what has been is not forgotten");
+    store.close().expect("durable");
+    let store = Kvdb::open_at(&path, options).expect("the store");
+    assert_eq!(store.statistics().expect("open").log_records_read, 0);
+    let kvs = store.kvs("data").expect("there");
+    assert_eq!(kvs.get(&99_u32.to_be_bytes()).expect("readable"), Some(b"value".to_vec()));
+}
