@@ -53,6 +53,8 @@ pub struct YcsbOptions {
     pub key_bytes: usize,
     /// Bytes of a value; `mixgraph` draws its own.
     pub value_bytes: usize,
+    /// Records of each scan of `e`; 1 to 100 if none, each number as likely.
+    pub scan_records: Option<usize>,
     /// Threads that work at once.
     pub threads: usize,
     /// Open loop: so many operations a second fall due.
@@ -119,6 +121,9 @@ impl YcsbOptions {
         if self.workloads.is_empty() || self.keys == 0 || self.operations == 0 || self.threads == 0
         {
             return refuse("give at least one workload, key, operation and thread");
+        }
+        if self.scan_records == Some(0) {
+            return refuse("a scan has at least one record");
         }
         if self.pmem.is_some() && self.model.is_some() {
             return refuse("a model slows a disk, and persistent memory is none: leave one out");

@@ -43,6 +43,9 @@ pub(crate) struct Arguments {
     /// Bytes of a value; mixgraph draws its own.
     #[arg(long, value_name = "BYTES", default_value_t = 1000)]
     value_size: usize,
+    /// Records of each scan of workload e [default: 1 to 100, each number as likely].
+    #[arg(long, value_name = "N")]
+    scan_records: Option<usize>,
     /// Threads that work at once.
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
@@ -95,6 +98,7 @@ impl Arguments {
             duration: self.duration,
             key_bytes: self.key_size,
             value_bytes: self.value_size,
+            scan_records: self.scan_records,
             threads: self.threads,
             rate_ops_s: self.rate,
             verify: self.verify,

@@ -28,6 +28,8 @@ pub struct YcsbResult {
     pub key_bytes: usize,
     /// Bytes of a value; none if they were drawn.
     pub value_bytes: Option<usize>,
+    /// Records of each scan of `e`; none if they were drawn.
+    pub scan_records: Option<usize>,
     /// Threads that worked at once.
     pub threads: usize,
     /// `closed` or `open`.
@@ -173,6 +175,7 @@ impl YcsbResult {
             keys: options.keys,
             key_bytes: options.key_bytes,
             value_bytes: (!options.is_mixgraph()).then_some(options.value_bytes),
+            scan_records: options.scan_records,
             threads: options.threads,
             r#loop: if options.rate_ops_s.is_some() { "open" } else { "closed" },
             cache_bytes: options.cache_bytes.map(|bytes| bytes.0),

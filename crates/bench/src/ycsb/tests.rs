@@ -17,6 +17,7 @@ fn options(directory: &Path, workloads: &[Workload]) -> YcsbOptions {
         duration: None,
         key_bytes: 16,
         value_bytes: 100,
+        scan_records: None,
         threads: 2,
         rate_ops_s: None,
         verify: true,
@@ -58,6 +59,18 @@ fn every_workload_runs_and_all_that_is_read_is_right() {
     // D and E insert.
     assert!(result.keys_read_back.is_some_and(|keys| (3250..3350).contains(&keys)));
     assert!(!files::exists(&scratch.path().join("store")), "it is removed");
+}
+
+#[test]
+fn scans_have_as_many_records_as_are_asked_for() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let options = options(scratch.path(), &[Workload::Load, Workload::E]);
+    // So few that hardly any scan comes to the end of the keys.
+    let options = YcsbOptions { scan_records: Some(7), ..options };
+    let result = run(&options).expect("measured");
+    let (found, scans) = (&result.workloads[1], result.workloads[1].kinds[1].latency.count);
+    assert!((scans * 7 - 70..=scans * 7).contains(&found.records_scanned), "{found:?}");
+    assert_eq!(result.scan_records, Some(7));
 }
 
 #[test]
@@ -113,6 +126,7 @@ fn what_does_not_fit_together_is_refused() {
         YcsbOptions { pmem, engine: "another", ..good.clone() },
         YcsbOptions { key_bytes: 7, ..good.clone() },
         YcsbOptions { threads: 0, ..good.clone() },
+        YcsbOptions { scan_records: Some(0), ..good.clone() },
         YcsbOptions { rate_ops_s: Some(0.0), ..good.clone() },
     ];
     for options in wrong {

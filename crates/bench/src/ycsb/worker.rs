@@ -186,9 +186,10 @@ impl<'a> Worker<'a> {
     }
 
     fn scan(&mut self, number: u64) -> Result<(), BenchError> {
-        let most = match self.shared.workload {
-            Workload::Mixgraph => mixgraph::scan_len(&mut self.rng),
-            _ => self.rng.usize(1..=SCAN_LEN_MAX),
+        let most = match (self.shared.workload, self.shared.options.scan_records) {
+            (Workload::Mixgraph, _) => mixgraph::scan_len(&mut self.rng),
+            (_, Some(records)) => records,
+            (_, None) => self.rng.usize(1..=SCAN_LEN_MAX),
         };
         self.name(number);
         let Worker { shared, names, values, key, read, fault, .. } = self;
