@@ -118,6 +118,19 @@ pub trait Index: Send + Sync {
         visit: &mut dyn FnMut(&Self::Key, u64) -> Flow,
     ) -> Result<(), IndexError>;
 
+    /// The same without the keys, for whom the values lead to what he wants.
+    ///
+    /// # Errors
+    /// If damage is found.
+    fn range_values(
+        &self,
+        from: Bound<&Self::Key>,
+        direction: Direction,
+        visit: &mut dyn FnMut(u64) -> Flow,
+    ) -> Result<(), IndexError> {
+        self.range(from, direction, &mut |_, value| visit(value))
+    }
+
     /// What it consists of; walks all of it.
     ///
     /// # Errors
@@ -151,6 +164,15 @@ impl<I: Index + ?Sized> Index for Arc<I> {
         visit: &mut dyn FnMut(&I::Key, u64) -> Flow,
     ) -> Result<(), IndexError> {
         (**self).range(from, direction, visit)
+    }
+
+    fn range_values(
+        &self,
+        from: Bound<&I::Key>,
+        direction: Direction,
+        visit: &mut dyn FnMut(u64) -> Flow,
+    ) -> Result<(), IndexError> {
+        (**self).range_values(from, direction, visit)
     }
 
     fn statistics(&self) -> Result<Statistics, IndexError> {

@@ -68,6 +68,7 @@ use guide::{Guide, Side, Spot};
 use leaf::{LOW_AT, Leaf, Link, Looked, slot_at};
 use orders::Orders;
 use posts::Posts;
+use range::Visit;
 
 /// So often a leaf is read that others keep changing, before its latch is taken.
 const TRIES: u32 = 64;
@@ -482,10 +483,16 @@ impl<R: Region, K: Keys<R>, const LINES: usize> Index for SvTree<R, K, LINES> {
         direction: Direction,
         visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
     ) -> Result<(), IndexError> {
-        match direction {
-            Direction::Forward => self.ascend(from, visit),
-            Direction::Backward => self.descend(from, visit),
-        }
+        self.walk_over(from, direction, &mut Visit::Keys(visit))
+    }
+
+    fn range_values(
+        &self,
+        from: Bound<&K::Key>,
+        direction: Direction,
+        visit: &mut dyn FnMut(u64) -> Flow,
+    ) -> Result<(), IndexError> {
+        self.walk_over(from, direction, &mut Visit::Values(visit))
     }
 
     fn statistics(&self) -> Result<Statistics, IndexError> {

@@ -215,20 +215,10 @@ impl View {
         (kvs, key): (KvsId, &[u8]),
         out: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
-        let segment = self.segment(place.segment)?;
         let before = out.len();
-        let value = segment.append_record(place, out).and_then(|record| {
-            if record.header.kvs == kvs && record.key == key {
-                return Ok(record.value.len());
-            }
-            Err(segment.damaged(place.offset, "the record is not that of the key that leads to it"))
-        });
+        let value_bytes = self.segment(place.segment)?.append_value_of(place, (kvs, key), out)?;
         // The value ends the record, and all before it goes.
-        let kept = value.as_ref().map_or(0, |value| *value);
-        match value {
-            Ok(_) => drop(out.drain(before..out.len() - kept)),
-            Err(_) => out.truncate(before),
-        }
-        value.map(drop)
+        out.drain(before..out.len() - value_bytes);
+        Ok(())
     }
 }

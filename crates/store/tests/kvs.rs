@@ -35,6 +35,50 @@ fn what_was_put_is_there_until_it_is_overwritten_or_removed() {
 }
 
 #[test]
+fn cursors_of_snapshots_see_the_newest_of_many_versions_both_ways() {
+    let place = Place::new();
+    let store = place.create();
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    let (mut model, mut snapshots) = (std::collections::BTreeMap::new(), Vec::new());
+    for round in 0..40_u32 {
+        for number in 0..24 {
+            let key = key(number);
+            // Some keys have one version, some one in each round.
+            match (number % 3, (number + round) % 5) {
+                (0, _) if round > 0 => continue,
+                (_, 0) => {
+                    kvs.delete(&key).expect("room");
+                    model.remove(&key);
+                }
+                _ => {
+                    let value = format!("{round}/{number}").into_bytes();
+                    kvs.put(&key, &value).expect("room");
+                    model.insert(key, value);
+                }
+            }
+        }
+        snapshots.push((store.snapshot().expect("open"), model.clone()));
+    }
+    let options = |backward| CursorOptions { backward, ..CursorOptions::default() };
+    for (snapshot, model) in &snapshots {
+        for (backward, from) in (0..25).flat_map(|from| [(false, from), (true, from)]) {
+            let mut cursor = kvs.cursor_at(snapshot, options(backward)).expect("open");
+            cursor.seek(&key(from));
+            let mut expected: Vec<_> = match backward {
+                false => model.range(key(from)..).collect(),
+                true => model.range(..=key(from)).rev().collect(),
+            };
+            expected.reverse();
+            while let Some(shown) = cursor.next().expect("readable") {
+                let (key, value) = expected.pop().expect("no more than there are");
+                assert_eq!(shown, (key.as_slice(), value.as_slice()), "{backward} {from}");
+            }
+            assert!(expected.is_empty(), "{backward} {from}");
+        }
+    }
+}
+
+#[test]
 fn what_was_written_is_there_when_the_store_is_opened_again_and_again() {
     let place = Place::new();
     let mut expected = std::collections::BTreeMap::new();

@@ -14,7 +14,7 @@ use super::leaf::Leaf;
 use super::orders::Order;
 use super::{GONE_MAX, SvTree, View};
 use crate::keys::{Keys, Slot};
-use crate::{Flow, IndexError};
+use crate::{Direction, Flow, IndexError};
 
 /// The keys of a leaf in their order.
 struct Ordered<const LINES: usize> {
@@ -33,11 +33,31 @@ impl<const LINES: usize> Ordered<LINES> {
     }
 }
 
+/// Who is shown what.
+pub(super) enum Visit<'a, Key: ?Sized> {
+    /// Keys and values.
+    Keys(&'a mut dyn FnMut(&Key, u64) -> Flow),
+    /// Values: keys are looked at only where that is needed to find the way.
+    Values(&'a mut dyn FnMut(u64) -> Flow),
+}
+
 impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
-    pub(super) fn ascend(
+    pub(super) fn walk_over(
         &self,
         from: Bound<&K::Key>,
-        visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
+        direction: Direction,
+        visit: &mut Visit<'_, K::Key>,
+    ) -> Result<(), IndexError> {
+        match direction {
+            Direction::Forward => self.ascend(from, visit),
+            Direction::Backward => self.descend(from, visit),
+        }
+    }
+
+    fn ascend(
+        &self,
+        from: Bound<&K::Key>,
+        visit: &mut Visit<'_, K::Key>,
     ) -> Result<(), IndexError> {
         let _pin = self.ground.pool.pin();
         let mut view = match from {
@@ -72,10 +92,10 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         }
     }
 
-    pub(super) fn descend(
+    fn descend(
         &self,
         from: Bound<&K::Key>,
-        visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
+        visit: &mut Visit<'_, K::Key>,
     ) -> Result<(), IndexError> {
         let _pin = self.ground.pool.pin();
         let mut view = match from {
@@ -124,13 +144,18 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     fn show<'a>(
         &self,
         slots: impl Iterator<Item = &'a Slot>,
-        visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
+        visit: &mut Visit<'_, K::Key>,
     ) -> Result<Flow, IndexError> {
         let mut scratch = K::Scratch::default();
         for &slot in slots {
             let value = self.ground.keys.value(&self.ground.pool, slot.payload)?;
-            let key = self.ground.keys.key(&self.ground.pool, slot, &mut scratch)?;
-            if visit(key, value) == Flow::Stop {
+            let flow = match visit {
+                Visit::Keys(visit) => {
+                    visit(self.ground.keys.key(&self.ground.pool, slot, &mut scratch)?, value)
+                }
+                Visit::Values(visit) => visit(value),
+            };
+            if flow == Flow::Stop {
                 return Ok(Flow::Stop);
             }
         }

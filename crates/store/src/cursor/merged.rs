@@ -7,36 +7,43 @@ use entresol_index::Direction;
 
 use super::source::Source;
 use crate::StoreError;
-use crate::entry::Sequence;
+use crate::entry::{KvsId, RecordPlace, Sequence};
 use crate::prefixes::Prefixes;
-use crate::view::Version;
+use crate::view::{Version, View};
 
 /// A source, and the prefixes that are gone by what is in it.
 pub(crate) type Part = (Source, Option<Arc<Prefixes>>);
 
 /// Sources, the newest first, as one.
 ///
-/// Most keys follow one another in one source. So it is known which source comes after the first,
-/// and as long as the first stays before that one, no other is looked at.
+/// They stand in the order of the keys that they are at. Who goes on to his next key seldom goes
+/// far back in it, and mostly eight bytes of a key tell how far.
 #[derive(Debug)]
 pub(crate) struct Merged {
-    parts: Vec<Part>,
+    parts: Vec<Ahead>,
     direction: Direction,
     at: Sequence,
-    /// The part with the next key, or with the one that was taken last; none at the end.
-    first: Option<usize>,
-    /// The part that comes after it.
-    second: Option<usize>,
-    /// Whether both have the same key.
-    is_shared: bool,
-    /// Whether the first one's key was taken.
-    is_taken: bool,
+    /// The parts that are not at their end, in the order of their keys, and of one key the newest
+    /// first.
+    order: Vec<usize>,
+    /// So many of the first of them are at the key that was taken last.
+    taken: usize,
     key: Vec<u8>,
-    /// Whether the value that was taken last did not lie beside its key, and it.
+    /// Whether the value that was taken last did not lie beside its key, and its record.
     is_apart: bool,
-    value: Vec<u8>,
+    record: Vec<u8>,
+    /// Where in the record the value begins.
+    value_from: usize,
     /// Whether any part has prefixes that are gone.
     any_gone: bool,
+}
+
+/// A part, and the first bytes of the key that it is at, as a number in the order of the walk.
+#[derive(Debug)]
+struct Ahead {
+    source: Source,
+    prefixes: Option<Arc<Prefixes>>,
+    head: u64,
 }
 
 /// What [`Merged::take`] took, beside the key and a value that lies beside it.
@@ -58,18 +65,18 @@ impl Merged {
     pub(crate) fn new(parts: Vec<Part>, direction: Direction, at: Sequence) -> Merged {
         // Those that come later are later than what this shows.
         let any = |part: &Part| part.1.as_ref().is_some_and(|prefixes| prefixes.any());
+        let ahead = |(source, prefixes)| Ahead { source, prefixes, head: 0 };
         Merged {
             any_gone: parts.iter().any(any),
-            parts,
+            order: Vec::with_capacity(parts.len()),
+            parts: parts.into_iter().map(ahead).collect(),
             direction,
             at,
-            first: None,
-            second: None,
-            is_shared: false,
-            is_taken: false,
+            taken: 0,
             key: Vec::new(),
             is_apart: false,
-            value: Vec::new(),
+            record: Vec::new(),
+            value_from: 0,
         }
     }
 
@@ -78,9 +85,15 @@ impl Merged {
     /// # Errors
     /// If a disk fails, or what is read is damaged.
     pub(crate) fn seek(&mut self, bound: Option<(&[u8], bool)>) -> Result<(), StoreError> {
-        (self.first, self.is_taken) = (None, false);
-        self.parts.iter_mut().try_for_each(|(source, _)| source.seek(bound))?;
-        self.select();
+        self.taken = 0;
+        self.order.clear();
+        self.parts.iter_mut().try_for_each(|part| part.source.seek(bound))?;
+        for number in (0..self.parts.len()).rev() {
+            if self.look_ahead(number) {
+                self.order.insert(0, number);
+                self.put_in_order(0);
+            }
+        }
         Ok(())
     }
 
@@ -91,92 +104,126 @@ impl Merged {
 
     /// Its value.
     pub(crate) fn value(&self) -> &[u8] {
-        match self.first {
-            _ if self.is_apart => &self.value,
-            Some(first) => self.parts[first].0.value(),
+        match self.order.first() {
+            _ if self.is_apart => self.record.get(self.value_from..).unwrap_or_default(),
+            Some(&first) => self.parts[first].source.value(),
             None => &[],
         }
     }
 
-    /// The same key, and where its value goes if it does not lie beside it.
-    pub(crate) fn key_and_value_mut(&mut self) -> (&[u8], &mut Vec<u8>) {
-        self.value.clear();
+    /// Reads the value of the same key, which does not lie beside it.
+    ///
+    /// # Errors
+    /// If a disk fails, or the record is damaged or another key's.
+    pub(crate) fn read_value(
+        &mut self,
+        place: RecordPlace,
+        view: &View,
+        kvs: KvsId,
+    ) -> Result<(), StoreError> {
+        let known = self.order.first().and_then(|&first| self.parts[first].source.segment());
+        let segment = match known {
+            Some(segment) => segment,
+            None => view.segment(place.segment)?,
+        };
+        self.record.clear();
+        let value_bytes = segment.append_value_of(place, (kvs, &self.key), &mut self.record)?;
+        self.value_from = self.record.len() - value_bytes;
         self.is_apart = true;
-        (&self.key, &mut self.value)
+        Ok(())
     }
 
     /// Takes the next key from all parts; none at the end, and after an error.
     ///
     /// # Errors
     /// If a disk fails, or what is read is damaged.
+    #[inline]
     pub(crate) fn take(&mut self) -> Result<Option<Taken>, StoreError> {
         self.is_apart = false;
-        if std::mem::take(&mut self.is_taken)
-            && let Some(first) = self.first
-            && let Err(error) = self.advance(first)
-        {
-            self.first = None;
+        if let Err(error) = self.advance() {
+            self.order.clear();
             return Err(error);
         }
-        let Some(first) = self.first else { return Ok(None) };
-        let Some(key) = self.parts[first].0.key() else { return Ok(None) };
+        let Some(&first) = self.order.first() else { return Ok(None) };
+        let Some(key) = self.parts[first].source.key() else { return Ok(None) };
         self.key.clear();
         self.key.extend_from_slice(key);
-        self.is_taken = true;
+        self.taken = 1;
+        while let Some(&next) = self.order.get(self.taken)
+            && self.parts[next].head == self.parts[first].head
+            && self.parts[next].source.key() == Some(&self.key)
+        {
+            self.taken += 1;
+        }
         let gone = if self.any_gone { self.gone(first) } else { Sequence(0) };
-        let version = self.parts[first].0.version();
+        let version = self.parts[first].source.version();
         Ok(version.map(|version| Taken { version, is_gone: version.sequence < gone }))
     }
 
     /// The last write that removed the key with others, as parts up to one know.
     fn gone(&self, last: usize) -> Sequence {
-        let prefixes = self.parts[..=last].iter().filter_map(|(_, prefixes)| prefixes.as_ref());
+        let prefixes = self.parts[..=last].iter().filter_map(|part| part.prefixes.as_ref());
         let covering = prefixes.filter_map(|it| it.covering(&self.key, self.at));
         covering.max().unwrap_or_default()
     }
 
-    /// Goes on behind the key that was taken.
-    fn advance(&mut self, first: usize) -> Result<(), StoreError> {
-        self.parts[first].0.advance()?;
-        if self.is_shared {
-            for (number, (source, _)) in self.parts.iter_mut().enumerate() {
-                if number != first && source.key() == Some(&self.key) {
-                    source.advance()?;
-                }
+    /// Goes on behind the key that was taken, if one was, with all parts that are at it.
+    #[inline]
+    fn advance(&mut self) -> Result<(), StoreError> {
+        while let Some(place) = self.taken.checked_sub(1) {
+            self.taken = place;
+            let number = self.order[place];
+            self.parts[number].source.advance()?;
+            if self.look_ahead(number) {
+                self.put_in_order(place);
+            } else {
+                self.order.remove(place);
             }
-        }
-        let Some(second) = self.second else { return Ok(()) };
-        match (self.parts[first].0.key(), self.parts[second].0.key()) {
-            (Some(one), Some(other)) if !self.is_shared && self.order(one, other).is_lt() => {}
-            _ => self.select(),
         }
         Ok(())
     }
 
-    fn order(&self, one: &[u8], other: &[u8]) -> Ordering {
-        match self.direction {
-            Direction::Forward => one.cmp(other),
-            Direction::Backward => other.cmp(one),
+    /// Notes the head of the key that a part is at now; false at its end.
+    #[inline]
+    fn look_ahead(&mut self, number: usize) -> bool {
+        let part = &mut self.parts[number];
+        let Some(head) = part.source.head() else { return false };
+        part.head = match self.direction {
+            Direction::Forward => head,
+            Direction::Backward => !head,
+        };
+        true
+    }
+
+    /// Moves a part back behind those that come before it; all behind it are in order.
+    #[inline]
+    fn put_in_order(&mut self, mut place: usize) {
+        while let Some(&next) = self.order.get(place + 1)
+            && self.is_behind(self.order[place], next)
+        {
+            self.order.swap(place, place + 1);
+            place += 1;
         }
     }
 
-    /// Looks which parts come first and second: of equal keys that of the newest part is first.
-    fn select(&mut self) {
-        let (mut first, mut second) = (None, None);
-        let keys = self.parts.iter().enumerate();
-        for (number, key) in keys.filter_map(|(number, part)| Some((number, part.0.key()?))) {
-            let is_before = |other: Option<(usize, &[u8])>| {
-                other.is_none_or(|(_, other)| self.order(key, other).is_lt())
-            };
-            if is_before(first) {
-                second = first.replace((number, key));
-            } else if is_before(second) {
-                second = Some((number, key));
-            }
+    /// Whether a part comes after another.
+    #[inline]
+    fn is_behind(&self, number: usize, other: usize) -> bool {
+        let (one, two) = (&self.parts[number], &self.parts[other]);
+        match one.head.cmp(&two.head) {
+            Ordering::Equal => self.by_keys(number, other).is_gt(),
+            unequal => unequal.is_gt(),
         }
-        let is_shared = first.zip(second).is_some_and(|(one, other)| one.1 == other.1);
-        let (first, second) = (first.map(|it| it.0), second.map(|it| it.0));
-        (self.first, self.second, self.is_shared) = (first, second, is_shared);
+    }
+
+    #[inline(never)]
+    fn by_keys(&self, number: usize, other: usize) -> Ordering {
+        let (one, two) = (self.parts[number].source.key(), self.parts[other].source.key());
+        let order = match self.direction {
+            Direction::Forward => one.cmp(&two),
+            Direction::Backward => two.cmp(&one),
+        };
+        order.then(number.cmp(&other))
     }
 }
 

@@ -1,27 +1,32 @@
 //! What a cursor merges: the newest versions in one generation or run, in the order of their keys.
 
-use std::collections::VecDeque;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use entresol_index::{Direction, Flow};
 
 use crate::StoreError;
 use crate::entry::{KvsId, Sequence};
+use crate::log::segment::Segment;
+use crate::run::bytes::head_of;
 use crate::run::{self, Run};
 use crate::transaction::{Own, OwnWrite};
 use crate::view::{Held, Version};
 use crate::young::{Found, Generation};
 
-/// So many keys are taken from an index at a time.
-const KEYS_AT_ONCE: usize = 32;
+/// So many records are taken from an index at first, and at most: twice as many each time, since
+/// most walks end soon, and of several sources each has few of the keys.
+const RECORDS_AT_FIRST: usize = 8;
+const RECORDS_AT_ONCE: usize = 64;
+/// For keys of so many bytes there is room at once.
+const KEY_BYTES_USUAL: usize = 32;
 
 /// Newest versions in the order of their keys.
 #[derive(Debug)]
 pub(crate) enum Source {
-    Own(Box<OfOwn>),
-    Young(Box<Young>),
-    Run(Box<OfRun>),
+    Own(OfOwn),
+    Young(Young),
+    Run(OfRun),
 }
 
 /// What a transaction has written itself.
@@ -32,14 +37,35 @@ pub(crate) struct OfOwn {
     key: Option<Vec<u8>>,
 }
 
+/// What was written last. Records are taken several at a time: while the index is walked over they
+/// are on their way from memory.
 #[derive(Debug)]
 pub(crate) struct Young {
     generation: Arc<Generation>,
     kvs: KvsId,
     at: Sequence,
     direction: Direction,
-    taken: VecDeque<(Vec<u8>, Found)>,
+    /// How many records are taken next.
+    at_once: usize,
+    words: Vec<u64>,
+    taken: Vec<Taken>,
+    /// Which of them it is at.
+    place: usize,
+    /// The keys of those that were taken.
+    keys: Vec<u8>,
+    /// The key that was read last, and whether there is no more behind it.
+    last: Vec<u8>,
     is_over: bool,
+}
+
+/// A version that was taken, the newest of its key.
+#[derive(Debug)]
+struct Taken {
+    /// Where its key is.
+    key: Range<usize>,
+    found: Found,
+    /// Where its record is.
+    word: u64,
 }
 
 #[derive(Debug)]
@@ -50,7 +76,7 @@ pub(crate) struct OfRun {
 
 impl Source {
     pub(crate) fn own(own: Arc<Own>, direction: Direction) -> Source {
-        Source::Own(Box::new(OfOwn { own, direction, key: None }))
+        Source::Own(OfOwn { own, direction, key: None })
     }
 
     pub(crate) fn young(
@@ -59,19 +85,30 @@ impl Source {
         at: Sequence,
         direction: Direction,
     ) -> Source {
-        let (taken, is_over) = (VecDeque::new(), false);
-        Source::Young(Box::new(Young { generation, kvs, at, direction, taken, is_over }))
+        Source::Young(Young {
+            generation,
+            kvs,
+            at,
+            direction,
+            at_once: RECORDS_AT_FIRST,
+            words: Vec::new(),
+            taken: Vec::new(),
+            place: 0,
+            keys: Vec::new(),
+            last: Vec::new(),
+            is_over: true,
+        })
     }
 
     /// Runs have one version of a key, and views none that are too new.
     pub(crate) fn run(run: &Arc<Run>, direction: Direction) -> Source {
-        Source::Run(Box::new(OfRun { cursor: run.cursor(), direction }))
+        Source::Run(OfRun { cursor: run.cursor(), direction })
     }
 
     /// A run that is merged into another.
     pub(crate) fn merged_run(run: &Arc<Run>) -> Source {
         let (cursor, direction) = (run.cursor_to_merge(), Direction::Forward);
-        Source::Run(Box::new(OfRun { cursor, direction }))
+        Source::Run(OfRun { cursor, direction })
     }
 
     /// Sets it to the first key at or behind a bound, in its direction; without one to the first.
@@ -87,32 +124,42 @@ impl Source {
     }
 
     /// The key that it is at; none at the end.
+    #[inline]
     pub(crate) fn key(&self) -> Option<&[u8]> {
         match self {
             Source::Own(own) => own.key.as_deref(),
-            Source::Young(young) => young.taken.front().map(|(key, _)| key.as_slice()),
+            Source::Young(young) => young.key(),
             Source::Run(run) => run.cursor.key(),
         }
     }
 
+    /// The first eight bytes of that key, as [`head_of`] says.
+    #[inline]
+    pub(crate) fn head(&self) -> Option<u64> {
+        match self {
+            Source::Run(run) => run.cursor.head(),
+            _ => self.key().map(head_of),
+        }
+    }
+
     /// The newest version of that key.
+    #[inline]
     pub(crate) fn version(&self) -> Option<Version> {
         match self {
             Source::Own(own) => own.version(),
-            Source::Young(young) => young.taken.front().map(|(_, found)| Version {
-                sequence: found.sequence,
-                expiry: found.expiry,
-                value: found.value.map_or(Held::Gone, Held::Apart),
-            }),
-            Source::Run(run) => run.cursor.entry().map(|entry| Version {
-                sequence: entry.sequence,
-                expiry: entry.expiry,
-                value: Held::at(entry.value),
-            }),
+            Source::Young(young) => {
+                young.taken.get(young.place).map(|Taken { found, .. }| Version {
+                    sequence: found.sequence,
+                    expiry: found.expiry,
+                    value: found.value.map_or(Held::Gone, Held::Apart),
+                })
+            }
+            Source::Run(run) => run.cursor.version(),
         }
     }
 
     /// Its value, if that lies beside the key.
+    #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         match self {
             Source::Own(own) => own.write().and_then(|write| write.value.as_deref()),
@@ -122,7 +169,15 @@ impl Source {
         .unwrap_or_default()
     }
 
+    /// The segment that its value lies in, if the source knows that.
+    pub(crate) fn segment(&self) -> Option<&Segment> {
+        let Source::Young(young) = self else { return None };
+        let Taken { word, .. } = young.taken.get(young.place)?;
+        young.generation.segment((word >> 32) as u32).ok()
+    }
+
     /// Goes on to the next key.
+    #[inline]
     pub(crate) fn advance(&mut self) -> Result<(), StoreError> {
         match self {
             Source::Own(own) => {
@@ -169,58 +224,105 @@ impl OfOwn {
 }
 
 impl Young {
+    fn key(&self) -> Option<&[u8]> {
+        self.keys.get(self.taken.get(self.place)?.key.clone())
+    }
+
     fn seek(&mut self, bound: Option<(&[u8], bool)>) -> Result<(), StoreError> {
-        self.taken.clear();
-        self.is_over = false;
+        self.at_once = RECORDS_AT_FIRST;
         // Of a key's versions the newest comes first.
-        let from = match (bound, self.direction) {
+        self.fill(match (bound, self.direction) {
             (None, _) => Bound::Unbounded,
             (Some((key, true)), Direction::Forward) => Bound::Included((key, Sequence::MAX)),
             (Some((key, false)), Direction::Forward) => Bound::Excluded((key, Sequence(0))),
             (Some((key, true)), Direction::Backward) => Bound::Included((key, Sequence(0))),
             (Some((key, false)), Direction::Backward) => Bound::Excluded((key, Sequence::MAX)),
-        };
-        self.fill(from)
+        })?;
+        self.fill_more()
     }
 
     fn advance(&mut self) -> Result<(), StoreError> {
-        let Some((last, _)) = self.taken.pop_front() else { return Ok(()) };
-        if self.taken.is_empty() && !self.is_over {
-            let end = match self.direction {
+        self.place += 1;
+        self.fill_more()
+    }
+
+    /// Takes more records until it is at a key, or there are no more.
+    #[inline]
+    fn fill_more(&mut self) -> Result<(), StoreError> {
+        while self.place >= self.taken.len() && !self.is_over {
+            let last = std::mem::take(&mut self.last);
+            let versions_end = match self.direction {
                 Direction::Forward => Sequence(0),
                 Direction::Backward => Sequence::MAX,
             };
-            self.fill(Bound::Excluded((&last, end)))?;
+            self.fill(Bound::Excluded((&last, versions_end)))?;
         }
         Ok(())
     }
 
-    /// Takes keys with their newest versions that are not too new.
+    /// Takes records from a place on: of each key the newest that is not too new.
     fn fill(&mut self, from: Bound<(&[u8], Sequence)>) -> Result<(), StoreError> {
-        let Young { generation, kvs, at, direction, taken, is_over } = self;
-        *is_over = true;
-        generation.walk(*kvs, *at, from, *direction, &mut |key, found| {
-            if found.sequence > *at {
-                return Flow::On;
+        let Young { generation, kvs, at, direction, at_once, words, is_over, .. } = self;
+        (self.place, *is_over) = (0, true);
+        self.taken.clear();
+        self.taken.reserve(*at_once);
+        self.keys.clear();
+        self.keys.reserve(*at_once * KEY_BYTES_USUAL);
+        self.last.reserve(KEY_BYTES_USUAL);
+        words.clear();
+        words.reserve(*at_once);
+        generation.words(*kvs, *at, from, *direction, &mut |word| {
+            if words.len() == *at_once {
+                *is_over = false;
+                return Flow::Stop;
             }
-            let many = taken.len() == KEYS_AT_ONCE;
-            match taken.back_mut() {
-                Some((last, newest)) if last == key => {
-                    if *direction == Direction::Backward {
-                        *newest = found;
-                    }
-                    Flow::On
-                }
-                _ if many => {
-                    *is_over = false;
-                    Flow::Stop
-                }
-                _ => {
-                    taken.push_back((key.to_vec(), found));
-                    Flow::On
+            generation.prefetch(word);
+            words.push(word);
+            Flow::On
+        })?;
+        *at_once = (2 * *at_once).min(RECORDS_AT_ONCE);
+        for number in 0..self.words.len() {
+            let word = self.words[number];
+            let found = self.generation.record(word, &mut self.last)?;
+            if found.sequence <= self.at {
+                self.take(found, word);
+            }
+        }
+        // Forwards the newest of its versions has been met, unless it is too new.
+        let is_complete = self.direction == Direction::Forward
+            && self
+                .taken
+                .last()
+                .is_some_and(|it| self.keys.get(it.key.clone()) == Some(&self.last));
+        if !self.is_over && !is_complete {
+            self.complete_last()?;
+        }
+        Ok(())
+    }
+
+    /// Takes a version of the key that was read last, unless there is a newer one.
+    fn take(&mut self, found: Found, word: u64) {
+        match self.taken.last_mut() {
+            Some(taken) if self.keys.get(taken.key.clone()) == Some(&self.last) => {
+                if self.direction == Direction::Backward {
+                    (taken.found, taken.word) = (found, word);
                 }
             }
-        })
+            _ => {
+                let from = self.keys.len();
+                self.keys.extend_from_slice(&self.last);
+                self.taken.push(Taken { key: from..self.keys.len(), found, word });
+            }
+        }
+    }
+
+    /// Takes the newest version of the key that was read last; the others are passed over then.
+    fn complete_last(&mut self) -> Result<(), StoreError> {
+        let newest = self.generation.find_older(self.kvs, &self.last, self.at)?;
+        if let Some((found, word)) = newest {
+            self.take(found, word);
+        }
+        Ok(())
     }
 }
 

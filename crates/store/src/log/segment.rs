@@ -24,7 +24,7 @@ use entresol_media::{
 
 use super::record::{Address, Draft, HEADER_BYTES, Header, Kind, Record};
 use crate::StoreError;
-use crate::entry::{RecordPlace, SegmentNumber, Sequence};
+use crate::entry::{KvsId, RecordPlace, SegmentNumber, Sequence};
 use crate::run::bytes::{u32_at, u64_at};
 
 /// The first bytes of a segment.
@@ -370,6 +370,30 @@ impl Segment {
         let bytes = out.get(before..).unwrap_or_default();
         let record = Record::decode(self.address(place.offset), bytes);
         record.ok_or_else(|| self.damaged(place.offset, "there is no record, or a damaged one"))
+    }
+
+    /// Appends the record of a key at a place to `out`, which ends with the value then, of so many
+    /// bytes as are answered; nothing after an error.
+    ///
+    /// # Errors
+    /// If the disk fails, or the record is damaged or another key's.
+    pub(crate) fn append_value_of(
+        &self,
+        place: RecordPlace,
+        (kvs, key): (KvsId, &[u8]),
+        out: &mut Vec<u8>,
+    ) -> Result<usize, StoreError> {
+        let before = out.len();
+        let value_bytes = self.append_record(place, out).and_then(|record| {
+            if record.header.kvs == kvs && record.key == key {
+                return Ok(record.value.len());
+            }
+            Err(self.damaged(place.offset, "the record is not that of the key that leads to it"))
+        });
+        if value_bytes.is_err() {
+            out.truncate(before);
+        }
+        value_bytes
     }
 
     /// The header of the record at an offset.

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use crate::entry::{Entry, Sequence};
 use crate::error::StoreError;
 use crate::pages::{Page, PageId, PageKind};
+use crate::view::{Held, Version};
 
 use super::ahead::Ahead;
 use super::block::Body;
 use super::reader::Run;
 use super::view::Target;
-use super::walker::Walker;
+use super::walker::{End, Key, Place, Walker};
 
 /// After so many blocks in a row that were not cached, a cursor reads ahead.
 const BLOCKS_BEFORE_AHEAD: u32 = 2;
@@ -21,8 +22,10 @@ const BLOCKS_BEFORE_AHEAD: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Cursor {
     run: Arc<Run>,
-    /// One place for each level of the tree, from the root down; empty if at no entry.
-    levels: Vec<Walker>,
+    /// One place for each level of the tree above the entries, from the root down.
+    above: Vec<Place>,
+    /// The place among the entries; none if at no entry.
+    place: Option<Walker>,
     ahead: Ahead,
     /// How many blocks in a row were not cached.
     uncached: u32,
@@ -30,19 +33,12 @@ pub(crate) struct Cursor {
     is_passing: bool,
 }
 
-/// An end of a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    First,
-    Last,
-}
-
 impl Run {
     /// A cursor that is at no entry yet.
     #[must_use]
     pub(crate) fn cursor(self: &Arc<Run>) -> Cursor {
         let (run, ahead) = (Arc::clone(self), Ahead::default());
-        Cursor { run, levels: Vec::new(), ahead, uncached: 0, is_passing: false }
+        Cursor { run, above: Vec::new(), place: None, ahead, uncached: 0, is_passing: false }
     }
 
     /// The same for who goes through all of it for the last time.
@@ -65,25 +61,48 @@ impl Cursor {
     #[must_use]
     #[inline]
     pub(crate) fn key(&self) -> Option<&[u8]> {
-        self.levels.last().map(Walker::key)
+        self.place.as_ref().map(Walker::key)
+    }
+
+    /// The first eight bytes of that key, as [`head_of`](super::bytes::head_of) says.
+    #[must_use]
+    #[inline]
+    pub(crate) fn head(&self) -> Option<u64> {
+        self.place.as_ref().map(Walker::head)
     }
 
     /// The value that lies beside that key; none if there is none.
     #[must_use]
     #[inline]
     pub(crate) fn value(&self) -> Option<&[u8]> {
-        self.levels.last()?.value()
+        self.place.as_ref()?.value()
     }
 
     /// The entry that the cursor is at.
     #[must_use]
     #[inline]
     pub(crate) fn entry(&self) -> Option<Entry<'_>> {
-        let place = self.levels.last()?;
+        let place = self.place.as_ref()?;
         let item = place.item();
         let Some(Body::Value(value)) = place.body() else { return None };
         let (sequence, expiry) = (self.run.sequence(item.delta), item.expiry);
         Some(Entry { key: place.key(), sequence, expiry, value })
+    }
+
+    /// Which version that entry is.
+    #[must_use]
+    #[inline]
+    pub(crate) fn version(&self) -> Option<Version> {
+        let place = self.place.as_ref()?;
+        let item = place.item();
+        let value = match item.is_inline() {
+            true => Held::Here,
+            false => match place.body()? {
+                Body::Value(value) => Held::at(value),
+                Body::Child(_) => return None,
+            },
+        };
+        Some(Version { sequence: self.run.sequence(item.delta), expiry: item.expiry, value })
     }
 
     /// Goes to the first entry at or behind a key and a sequence, in the order of keys and
@@ -145,9 +164,9 @@ impl Cursor {
     /// If the disk fails, or a block on the way is damaged.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<bool, StoreError> {
-        if let Some(place) = self.levels.last_mut()
+        if let Some(place) = &mut self.place
             && place.next() == Some(true)
-            && let Some(Body::Value(_)) = place.body()
+            && place.item().is_value()
         {
             return Ok(true);
         }
@@ -170,46 +189,50 @@ impl Cursor {
     ) -> Result<bool, StoreError> {
         let gone = go(self);
         if !matches!(gone, Ok(true)) {
-            self.levels.clear();
+            self.place = None;
         } else if self.entry().is_none() {
-            let page = self.levels.last().map_or(0, |place| place.page().id().page);
-            self.levels.clear();
+            let page = self.place.take().map_or(0, |place| place.page().id().page);
             return Err(self.run.blocks().senseless(page));
         }
         gone
     }
 
     fn seek(&mut self, key: &[u8], sequence: Sequence) -> Result<bool, StoreError> {
-        let run = Arc::clone(&self.run);
-        let delta = sequence.0.checked_sub(run.footer.base.0);
+        let delta = sequence.0.checked_sub(self.run.footer.base.0);
         let target = Target { key, delta };
-        self.levels.clear();
-        let Some(root) = run.root() else { return Ok(false) };
+        let buffer = self.leave();
+        let Some(root) = self.run.root() else { return Ok(false) };
         let mut page = Arc::clone(root);
-        let mut found = true;
-        for level in (0..=run.footer.levels).rev() {
-            if level < run.footer.levels {
-                page = self.below(level, None)?;
-            }
+        for level in (0..self.run.footer.levels).rev() {
             let number = page.id().page;
-            let place = Walker::seek(Arc::clone(&page), &target);
-            let (place, found_here) = place.ok_or_else(|| run.blocks().senseless(number))?;
-            self.levels.push(place);
-            found = found_here;
-            if !found && level > 0 {
+            let place = Place::seek(page, &target);
+            let Some(place) = place.ok_or_else(|| self.run.blocks().senseless(number))? else {
                 return Ok(false);
-            }
+            };
+            page = self.below(&place, level, None)?;
+            self.above.push(place);
         }
+        let number = page.id().page;
+        let place = Walker::seek(page, &target, buffer);
+        self.place = place.ok_or_else(|| self.run.blocks().senseless(number))?;
         // What leads to a block says up to where it may reach, not how far it does.
-        if found { Ok(true) } else { self.step(End::First) }
+        if self.place.is_some() { Ok(true) } else { self.step_above(End::First) }
     }
 
-    /// The block of `level` that the lowest place leads to. Who goes from the first entry of one
-    /// block to that of the next has it read ahead.
-    fn below(&mut self, level: u8, end: Option<End>) -> Result<Arc<Page>, StoreError> {
-        let Some(place) = self.levels.last() else {
-            return Err(StoreError::Internal { what: "a cursor descends from nowhere".to_owned() });
-        };
+    /// Leaves the places that it was at; what the key was put into is used again.
+    fn leave(&mut self) -> Key {
+        self.above.clear();
+        self.place.take().map(Walker::into_key).unwrap_or_default()
+    }
+
+    /// The block of `level` that a place above leads to. Who goes from the first entry of one block
+    /// to that of the next has it read ahead.
+    fn below(
+        &mut self,
+        place: &Place,
+        level: u8,
+        end: Option<End>,
+    ) -> Result<Arc<Page>, StoreError> {
         let child = self.run.child_place(place.page(), place.item())?;
         if let Some(page) = self.run.cached(child, level) {
             self.uncached = 0;
@@ -227,45 +250,71 @@ impl Cursor {
         })
     }
 
-    /// Goes down from the lowest place to an end of the entries below it.
+    /// Goes down from the lowest place above to an end of the entries below it.
     fn descend(&mut self, end: End) -> Result<bool, StoreError> {
-        while self.levels.len() <= usize::from(self.run.footer.levels) {
-            let level = usize::from(self.run.footer.levels) - self.levels.len();
-            let page = self.below(level as u8, Some(end))?;
+        let levels = usize::from(self.run.footer.levels);
+        loop {
+            let Some(place) = self.above.pop() else {
+                let what = "a cursor descends from nowhere".to_owned();
+                return Err(StoreError::Internal { what });
+            };
+            let level = (levels - self.above.len() - 1) as u8;
+            let page = self.below(&place, level, Some(end))?;
+            self.above.push(place);
+            if level == 0 {
+                return self.enter_block(page, end);
+            }
             self.push(page, end)?;
         }
-        Ok(true)
     }
 
     fn push(&mut self, page: Arc<Page>, end: End) -> Result<(), StoreError> {
         let number = page.id().page;
-        let place = match end {
-            End::First => Walker::first(page),
-            End::Last => Walker::last(page),
-        };
-        self.levels.push(place.ok_or_else(|| self.run.blocks().senseless(number))?);
+        let place = Place::at_end(page, end);
+        self.above.push(place.ok_or_else(|| self.run.blocks().senseless(number))?);
         Ok(())
+    }
+
+    fn enter_block(&mut self, page: Arc<Page>, end: End) -> Result<bool, StoreError> {
+        let number = page.id().page;
+        let key = self.place.take().map(Walker::into_key).unwrap_or_default();
+        let place = Walker::at_end(page, end, key);
+        self.place = Some(place.ok_or_else(|| self.run.blocks().senseless(number))?);
+        Ok(true)
     }
 
     /// Goes to an end of the run.
     fn enter(&mut self, end: End) -> Result<bool, StoreError> {
         self.uncached = 0;
         self.ahead.clear(&self.run.blocks());
-        self.levels.clear();
+        self.above.clear();
         let Some(root) = self.run.root().map(Arc::clone) else { return Ok(false) };
+        if self.run.footer.levels == 0 {
+            return self.enter_block(root, end);
+        }
         self.push(root, end)?;
         self.descend(end)
     }
 
     /// Goes to the neighbour, which is the first or the last of what lies beyond.
     fn step(&mut self, end: End) -> Result<bool, StoreError> {
-        while let Some(place) = self.levels.last_mut() {
+        let Some(place) = &mut self.place else { return Ok(false) };
+        let number = place.page().id().page;
+        let moved = if end == End::First { place.next() } else { place.prev() };
+        if moved.ok_or_else(|| self.run.blocks().senseless(number))? {
+            return Ok(true);
+        }
+        self.step_above(end)
+    }
+
+    /// The same from the end of a block.
+    fn step_above(&mut self, end: End) -> Result<bool, StoreError> {
+        while let Some(place) = self.above.last_mut() {
             let number = place.page().id().page;
-            let moved = if end == End::First { place.next() } else { place.prev() };
-            if moved.ok_or_else(|| self.run.blocks().senseless(number))? {
+            if place.step(end).ok_or_else(|| self.run.blocks().senseless(number))? {
                 return self.descend(end);
             }
-            self.levels.pop();
+            self.above.pop();
         }
         Ok(false)
     }

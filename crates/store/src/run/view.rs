@@ -20,26 +20,21 @@ pub(super) struct Target<'a> {
     pub(super) delta: Option<u64>,
 }
 
-/// An entry, with its bytes named by where they lie.
+/// An entry, with its bytes named by where they lie. No block has so many bytes that 32 bits would
+/// not do.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Item {
     /// How many bytes of the key are those of the key before.
-    pub(super) shared: usize,
-    suffix: usize,
-    suffix_bytes: usize,
+    shared: u32,
+    suffix: u32,
+    suffix_bytes: u32,
+    /// How many bytes of a value lie behind the key.
+    value_bytes: u32,
     pub(super) delta: u64,
     pub(super) expiry: Expiry,
-    what: What,
-    /// Where the next entry begins.
-    pub(super) next: usize,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum What {
-    Inline { start: usize, bytes: usize },
-    Apart(RecordPlace),
-    Gone,
-    Child(Child),
+    /// Where that lies which leads elsewhere, if anything does.
+    leads: u32,
+    what: u8,
 }
 
 impl Item {
@@ -47,7 +42,10 @@ impl Item {
     #[inline]
     pub(super) fn read(entries: &[u8], at: usize) -> Option<Item> {
         // Most are so simple that this takes a third of the time.
-        Item::read_simple(entries, at).or_else(|| Item::read_any(entries, at))
+        match Item::read_simple(entries, at) {
+            Some(item) => Some(item),
+            None => Item::read_any(entries, at),
+        }
     }
 
     /// One whose value lies beside it and does not end, whose lengths take a byte, but the value's
@@ -66,73 +64,115 @@ impl Item {
         let low = bits & 0x7F | bits >> 1 & 0x3F80 | bits >> 2 & 0x1F_C000;
         let delta = low | bits >> 3 & 0xFE0_0000 | bits >> 4 & 0x7_F000_0000;
         let lengths_end = at + 3 + delta_bits as usize / 8;
-        let length = usize::from(u16_at(entries, lengths_end)?);
-        let (bytes, suffix) = match length & 0x8080 {
+        let length = u16_at(entries, lengths_end)?;
+        let (value_bytes, suffix) = match length & 0x8080 {
             0 | 0x8000 => (length & 0x7F, lengths_end + 1),
             0x80 => (length & 0x7F | length >> 1 & 0x3F80, lengths_end + 2),
             _ => return None,
         };
-        let (shared, suffix_bytes) = (shared as usize, suffix_bytes as usize);
-        let start = suffix + suffix_bytes;
-        let next = start + bytes;
-        let (what, expiry) = (What::Inline { start, bytes }, Expiry::NEVER);
-        let item = Item { shared, suffix, suffix_bytes, delta, expiry, what, next };
-        (next <= entries.len()).then_some(item)
+        let (shared, suffix_bytes) = (shared as u32, suffix_bytes as u32);
+        let (suffix, value_bytes) = (suffix as u32, u32::from(value_bytes));
+        let (expiry, leads, what) = (Expiry::NEVER, 0, INLINE);
+        let item = Item { shared, suffix, suffix_bytes, value_bytes, delta, expiry, leads, what };
+        (item.next() <= entries.len()).then_some(item)
     }
 
+    #[inline(never)]
     fn read_any(entries: &[u8], at: usize) -> Option<Item> {
         let mut reader = Reader::new(entries, at);
         let flags = reader.byte()?;
-        let shared = usize::try_from(reader.varint()?).ok()?;
+        let shared = u32::try_from(reader.varint()?).ok()?;
         let suffix_bytes = reader.length()?;
         let delta = reader.varint()?;
         let expiry = if flags & EXPIRES == 0 { 0 } else { reader.u32()? };
-        let (mut what, mut value_bytes) = (What::Gone, 0);
+        let (mut leads, mut value_bytes) = (0, 0);
         match flags & !EXPIRES {
             INLINE => value_bytes = reader.length()?,
-            APART => what = What::Apart(read_place(&mut reader)?),
+            APART => {
+                leads = u32::try_from(reader.at()).ok()?;
+                read_place(&mut reader)?;
+            }
             GONE => {}
             CHILD => {
-                let page = reader.varint()?;
-                let pages = u32::try_from(reader.varint()?).ok()?;
-                what = What::Child(Child { page, pages });
+                leads = u32::try_from(reader.at()).ok()?;
+                read_child(&mut reader)?;
             }
             _ => return None,
         }
-        let suffix = reader.skip(suffix_bytes)?;
-        let start = reader.skip(value_bytes)?;
-        if flags & WHAT == INLINE {
-            what = What::Inline { start, bytes: value_bytes };
-        }
-        let (expiry, next) = (Expiry(expiry), reader.at());
-        Some(Item { shared, suffix, suffix_bytes, delta, expiry, what, next })
+        let suffix = u32::try_from(reader.skip(suffix_bytes)?).ok()?;
+        reader.skip(value_bytes)?;
+        let (suffix_bytes, value_bytes) = (suffix_bytes as u32, value_bytes as u32);
+        let (expiry, what) = (Expiry(expiry), flags & WHAT);
+        Some(Item { shared, suffix, suffix_bytes, value_bytes, delta, expiry, leads, what })
+    }
+
+    /// How many bytes of the key are those of the key before.
+    #[inline]
+    pub(super) fn shared(&self) -> usize {
+        self.shared as usize
+    }
+
+    /// Where the next entry begins.
+    #[inline]
+    pub(super) fn next(&self) -> usize {
+        self.value_at() + self.value_bytes as usize
+    }
+
+    #[inline]
+    fn value_at(&self) -> usize {
+        self.suffix as usize + self.suffix_bytes as usize
+    }
+
+    /// What of the key is not shared with the key before, and perhaps more behind it, in one piece;
+    /// none if that is longer than such a piece, or the block ends too soon.
+    #[inline]
+    pub(super) fn short_suffix_of<'a, const BYTES: usize>(
+        &self,
+        bytes: &'a [u8],
+    ) -> Option<(&'a [u8; BYTES], usize)> {
+        let len = self.suffix_bytes as usize;
+        let piece = bytes.get(self.suffix as usize..)?.first_chunk()?;
+        (len <= BYTES).then_some((piece, len))
     }
 
     /// What of the key is not shared with the key before.
     #[inline]
     pub(super) fn suffix_of<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        bytes.get(self.suffix..self.suffix + self.suffix_bytes)
+        bytes.get(self.suffix as usize..self.value_at())
+    }
+
+    /// Whether it has a value, or says that its key is gone.
+    #[inline]
+    pub(super) fn is_value(&self) -> bool {
+        self.what != CHILD
+    }
+
+    /// Whether its value lies beside the key.
+    #[inline]
+    pub(super) fn is_inline(&self) -> bool {
+        self.what == INLINE
     }
 
     /// The value that lies beside the key; none if there is none.
     #[inline]
     pub(super) fn inline_of<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        match self.what {
-            What::Inline { start, bytes: length } => bytes.get(start..start + length),
-            _ => None,
+        if self.what != INLINE {
+            return None;
         }
+        bytes.get(self.value_at()..self.next())
     }
 
     /// What lies under the key.
     #[inline]
     pub(super) fn body_of<'a>(&self, bytes: &'a [u8]) -> Option<Body<'a>> {
+        if self.what == INLINE {
+            return self.inline_of(bytes).map(|value| Body::Value(Value::Inline(value)));
+        }
+        let mut reader = Reader::new(bytes, self.leads as usize);
         Some(match self.what {
-            What::Inline { start, bytes: length } => {
-                Body::Value(Value::Inline(bytes.get(start..start + length)?))
-            }
-            What::Apart(place) => Body::Value(Value::Apart(place)),
-            What::Gone => Body::Value(Value::Gone),
-            What::Child(child) => Body::Child(child),
+            APART => Body::Value(Value::Apart(read_place(&mut reader)?)),
+            GONE => Body::Value(Value::Gone),
+            _ => Body::Child(read_child(&mut reader)?),
         })
     }
 }
@@ -142,6 +182,12 @@ fn read_place(reader: &mut Reader<'_>) -> Option<RecordPlace> {
     let offset = reader.varint()?;
     let bytes = u32::try_from(reader.varint()?).ok()?;
     Some(RecordPlace { segment, offset, bytes })
+}
+
+fn read_child(reader: &mut Reader<'_>) -> Option<Child> {
+    let page = reader.varint()?;
+    let pages = u32::try_from(reader.varint()?).ok()?;
+    Some(Child { page, pages })
 }
 
 /// Where a search ended.
@@ -214,9 +260,11 @@ impl<'a> Block<'a> {
         self.entries.div_ceil(RESTART_ENTRIES)
     }
 
-    fn restart_item(&self, restart: u32) -> Option<Item> {
+    /// The entry there, which has its whole key.
+    #[inline]
+    pub(super) fn restart_item(&self, restart: u32) -> Option<Item> {
         let item = Item::read(self.bytes, self.start(restart)?)?;
-        (item.shared == 0).then_some(item)
+        (item.shared() == 0).then_some(item)
     }
 
     /// The first entry that is not before the target.
@@ -279,7 +327,7 @@ impl<'a> Block<'a> {
         while number < self.entries {
             let item = Item::read(self.bytes, at)?;
             let suffix = item.suffix_of(self.bytes)?;
-            let shared = item.shared;
+            let shared = item.shared();
             if number.is_multiple_of(RESTART_ENTRIES) {
                 common = 0;
             }
@@ -299,7 +347,7 @@ impl<'a> Block<'a> {
                 }
                 common += more;
             }
-            at = item.next;
+            at = item.next();
             number += 1;
         }
         Some(self.end())

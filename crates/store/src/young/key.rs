@@ -6,16 +6,25 @@
 
 use crate::entry::Sequence;
 
+/// What is behind a key.
+const END_BYTES: usize = 10;
+
 /// Appends the key of a version.
 pub(crate) fn append(key: &[u8], sequence: Sequence, out: &mut Vec<u8>) {
-    for (number, part) in key.split(|&byte| byte == 0).enumerate() {
-        if number > 0 {
-            out.extend_from_slice(&[0, 255]);
+    out.reserve(key.len() + END_BYTES);
+    if key.contains(&0) {
+        for (number, part) in key.split(|&byte| byte == 0).enumerate() {
+            if number > 0 {
+                out.extend_from_slice(&[0, 255]);
+            }
+            out.extend_from_slice(part);
         }
-        out.extend_from_slice(part);
+    } else {
+        out.extend_from_slice(key);
     }
-    out.extend_from_slice(&[0, 0]);
-    out.extend_from_slice(&(!sequence.0).to_be_bytes());
+    let mut end = [0; END_BYTES];
+    end[2..].copy_from_slice(&(!sequence.0).to_be_bytes());
+    out.extend_from_slice(&end);
 }
 
 #[cfg(test)]

@@ -323,7 +323,7 @@ impl Generation {
         if newest.sequence <= at {
             return Ok(Some(newest));
         }
-        self.find_older(kvs, key, at)
+        Ok(self.find_older(kvs, key, at)?.map(|(found, _)| found))
     }
 
     /// The place of the newest record of a key.
@@ -342,20 +342,23 @@ impl Generation {
         }
     }
 
-    /// The same where there is a newer version.
+    /// The same where there is a newer version, and the word of its record.
     #[cold]
-    fn find_older(
+    pub(crate) fn find_older(
         &self,
         kvs: KvsId,
         key: &[u8],
         at: Sequence,
-    ) -> Result<Option<Found>, StoreError> {
-        let (from, mut older) = (Bound::Included((key, at)), None);
-        self.walk(kvs, at, from, Direction::Forward, &mut |found_key, found| {
-            older = (found_key == key).then_some(found);
+    ) -> Result<Option<(Found, u64)>, StoreError> {
+        let (from, mut first) = (Bound::Included((key, at)), None);
+        self.words(kvs, at, from, Direction::Forward, &mut |word| {
+            first = Some(word);
             Flow::Stop
         })?;
-        Ok(older)
+        let Some(word) = first else { return Ok(None) };
+        let mut found_key = Vec::new();
+        let found = self.record(word, &mut found_key)?;
+        Ok((found_key == key).then_some((found, word)))
     }
 
     /// The record that a word of [`Generation::in_order`] leads to; its key is put in `key`.
@@ -386,38 +389,24 @@ impl Generation {
         Ok((Found { sequence: header.sequence, expiry, value }, segment, header))
     }
 
-    /// Shows versions from (key, sequence number) on, or downwards from before it, until `visit`
-    /// stops it: all that counted at a time, and maybe later ones.
+    /// Shows the words of versions from (key, sequence number) on, or downwards from before it,
+    /// until `visit` stops it: all that counted at a time, and maybe later ones.
     ///
     /// # Errors
     /// If a record is damaged.
-    pub(crate) fn walk(
+    pub(crate) fn words(
         &self,
         kvs: KvsId,
         at: Sequence,
         from: Bound<(&[u8], Sequence)>,
         direction: Direction,
-        visit: &mut dyn FnMut(&[u8], Found) -> Flow,
+        visit: &mut dyn FnMut(u64) -> Flow,
     ) -> Result<(), StoreError> {
         let mut encoded = Vec::new();
         let from = from.map(|(key, sequence)| {
             key::append(key, sequence, &mut encoded);
             encoded.as_slice()
         });
-        let mut failed = None;
-        let mut plain = Vec::new();
-        self.ordered.walk(kvs, at, from, direction, &mut |word| {
-            let shown = self.found(word).and_then(|(found, segment, header)| {
-                plain.clear();
-                let at = self.segments.at(word)?.1 + HEADER_BYTES as u64;
-                segment.read(at, header.key_bytes as usize, &mut plain)?;
-                Ok(visit(&plain, found))
-            });
-            shown.unwrap_or_else(|error| {
-                failed = Some(error);
-                Flow::Stop
-            })
-        })?;
-        failed.map_or(Ok(()), Err)
+        self.ordered.walk(kvs, at, from, direction, visit)
     }
 }

@@ -147,7 +147,7 @@ impl Ordered {
             self.enter(&mut self.entered.lock(), at)?;
         }
         let Some(tree) = self.trees.read().get(&kvs).cloned() else { return Ok(()) };
-        tree.range(from, direction, &mut |_, word| visit(word))?;
+        tree.range_values(from, direction, visit)?;
         Ok(())
     }
 
