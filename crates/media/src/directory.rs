@@ -93,6 +93,12 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// If it cannot be made, or something else has its name.
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Directory>, FileError>;
 
+    /// Opens another directory of the same machine, or simulated disk, by its path.
+    ///
+    /// # Errors
+    /// If there is none.
+    fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Directory>, FileError>;
+
     /// The names in the directory, sorted. What is not UTF-8, neither file nor directory, or the
     /// unfinished part of a replacement is left out.
     ///

@@ -86,6 +86,8 @@ impl SectorSize {
 
 /// What a disk has room for if nothing is said: a pebibyte.
 const CAPACITY_MAX: u64 = 1 << 50;
+/// The path of what holds everything.
+const PATH: &str = "/disk";
 
 /// What disk is wanted.
 #[derive(Debug, Clone, Default)]
@@ -169,7 +171,7 @@ impl Disk {
     /// The directory that holds everything.
     #[must_use]
     pub fn root(&self) -> Arc<dyn Directory> {
-        Arc::new(handle::DiskDirectory::new(&self.0, ROOT, PathBuf::from("/disk")))
+        Arc::new(handle::DiskDirectory::new(&self.0, ROOT, PathBuf::from(PATH)))
     }
 
     /// Puts another plan in, whose calls are counted from now on.

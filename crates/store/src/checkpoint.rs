@@ -11,7 +11,8 @@ use crate::StoreError;
 use crate::entry::{KvsId, Sequence};
 use crate::kvdb::Kvdb;
 use crate::log::segment::{self, Segment};
-use crate::manifest::{LogState, Manifest};
+use crate::manifest::{LogState, Manifest, PlaceState};
+use crate::policy::MediaClass;
 use crate::run::{self, Run};
 use crate::view::View;
 
@@ -112,6 +113,7 @@ impl Kvdb {
         let LogState { first_segment, frozen, .. } = manifest.log;
         manifest.log = LogState { first_segment, frozen, durable: frozen };
         manifest.seconds = manifest.seconds.max(inner.now().0);
+        manifest.places = vec![PlaceState::home(MediaClass::Capacity, None)];
         let mut copy =
             Copy { to, progress, so_far: CheckpointProgress::default(), made: Vec::new() };
         let done = copy.all(&manifest, &view);

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use entresol_index::IndexError;
 use entresol_media::{FileError, RegionError};
 
+use crate::policy::MediaClass;
+
 /// Why a store cannot do what it was asked. Every variant names the thing, the place and the way
 /// out.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +95,27 @@ pub enum StoreError {
     NoStore {
         /// Where.
         directory: PathBuf,
+    },
+    /// A place that the store's files lie in is not there.
+    #[error(
+        "the store's {class} place {path} is missing: {what}. {readable}. Bring it back, name where \
+         it is now, or open the store to be read only"
+    )]
+    PlaceMissing {
+        /// Its class.
+        class: MediaClass,
+        /// Where it was last.
+        path: PathBuf,
+        /// What was found there.
+        what: String,
+        /// What can be read without it.
+        readable: String,
+    },
+    /// A class of media that a policy asks for, and the store has not.
+    #[error("{what}")]
+    Policy {
+        /// What is asked for, and what to do.
+        what: String,
     },
     /// There is something already.
     #[error("{directory} has a store or other files in it; open it, or name an empty directory")]

@@ -9,11 +9,14 @@ use entresol_base::mutants::left_out;
 use entresol_base::thread;
 
 use crate::StoreError;
+use crate::ageing::Moves;
 use crate::background::Bill;
 use crate::entry::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
 use crate::inner::Inner;
-use crate::log::segment;
+use crate::log::record::OVERHEAD;
+use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
+use crate::merge::values::ValueWriter;
 use crate::run::{self, RunOptions, RunWriter};
 use crate::view::{Frozen, View};
 use crate::young::{Found, Generation, image};
@@ -37,38 +40,74 @@ pub(crate) fn freeze(
     // What the manifest says to be frozen must not depend on what a crash would undo.
     let durable = if left_out() { last } else { inner.log_behind()?.sync()? };
     generation.check_unread()?;
-    let mut runs = BTreeMap::new();
-    for kvs in generation.kvs() {
-        if let Some(run) = freeze_kvs(inner, generation, kvs, last)? {
-            runs.insert(kvs, run);
-        }
+    let mut made = Made::default();
+    let done = generation.kvs().into_iter().try_for_each(|kvs| {
+        made.values.extend(freeze_kvs(inner, generation, kvs, last, &mut made.runs)?);
+        Ok(())
+    });
+    if let Err(error) = done {
+        // It is tried again: what was written meanwhile must not take the room.
+        let runs = made.runs.values().map(|run| run::file_name(run.number()));
+        inner.remove(&runs.collect::<Vec<_>>())?;
+        return Err(error);
     }
-    inner.directory.sync()?;
-    install(inner, generation, runs, last, durable)
+    let Made { runs, values } = made;
+    let mut moved = Vec::new();
+    for values in values {
+        moved.extend(values.finish()?);
+    }
+    inner.places.sync()?;
+    install(inner, generation, Written { runs, moved }, last, durable)
 }
 
-/// The run of a `Kvs`; none if there is no such `Kvs` any more.
-fn freeze_kvs(
-    inner: &Inner,
+/// What was written so far.
+#[derive(Default)]
+struct Made<'a> {
+    runs: BTreeMap<KvsId, Frozen>,
+    values: Vec<ValueWriter<'a>>,
+}
+
+/// What was written of a generation: a run for each `Kvs`, and values that may not stay where the
+/// log has put them.
+struct Written {
+    runs: BTreeMap<KvsId, Frozen>,
+    moved: Vec<Arc<Segment>>,
+}
+
+/// Writes the run of a `Kvs`, and the values that may not stay where they are; none if there is no
+/// such `Kvs` any more.
+fn freeze_kvs<'a>(
+    inner: &'a Inner,
     generation: &Generation,
     kvs: KvsId,
     last: Sequence,
-) -> Result<Option<Frozen>, StoreError> {
-    let (number, inline_bytes) = {
+    runs: &mut BTreeMap<KvsId, Frozen>,
+) -> Result<Option<ValueWriter<'a>>, StoreError> {
+    let (number, inline_bytes, policy) = {
         let manifest = &mut *inner.manifest.lock();
         let number = manifest.take_run();
         match manifest.kvs_mut(kvs) {
-            Some(state) => (number, state.inline_bytes as usize),
+            Some(state) => (number, state.inline_bytes as usize, state.policy),
             None => return Ok(None),
         }
     };
-    let mut writer = RunWriter::create(&inner.directory, number, kvs, RunOptions::default())?;
+    let place = inner.places.choose_of_reserve(inner.had(policy.young_keys), 0);
+    let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
     let prefixes = generation.prefixes(kvs);
     for (prefix, sequence) in prefixes.iter().flat_map(|prefixes| prefixes.all()) {
         writer.push_prefix_gone(&prefix, sequence)?;
     }
+    let numbers: Vec<_> = generation.segments().iter().map(|it| it.number()).collect();
+    let mut values = Values {
+        generation,
+        inline_bytes,
+        view: inner.current.get(),
+        moves: inner.moves_by_policy(&policy, false, numbers.iter()),
+        writer: ValueWriter::new(inner, kvs),
+        bytes: Vec::new(),
+    };
     let mut bill = Bill::new(inner, is_urgent);
-    let (mut key, mut before, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut key, mut before) = (Vec::new(), Vec::new());
     let words = generation.in_order(kvs, last)?;
     for (number, &word) in words.iter().enumerate() {
         // In the order of keys they lie anywhere: what comes is fetched while others are written.
@@ -82,16 +121,19 @@ fn freeze_kvs(
         }
         let gone = prefixes.as_ref().and_then(|it| it.covering(&key, Sequence::MAX));
         if gone.is_none_or(|gone| gone <= found.sequence) {
-            push(&mut writer, generation, &key, found, inline_bytes, &mut bytes)?;
-            bill.moved(0, writer.bytes());
+            values.push(&mut writer, &key, found)?;
+            bill.moved(values.writer.bytes(), writer.bytes() + values.writer.bytes());
         }
         std::mem::swap(&mut key, &mut before);
     }
     writer.finish()?;
-    let run = Frozen::open(&inner.directory, number, &inner.pages)?;
-    inner.counters.freeze.fetch_add(run.run.summary().file_bytes, Relaxed);
-    bill.settle(0, run.run.summary().file_bytes);
-    Ok(Some(run))
+    let run = Frozen::open(&place.directory, number, &inner.pages)?;
+    let (bytes, moved) = (run.run.summary().file_bytes, values.writer.bytes());
+    inner.places.made(run::file_name(number), &place, bytes);
+    place.written.freeze.fetch_add(bytes, Relaxed);
+    bill.settle(moved, bytes + moved);
+    runs.insert(kvs, run);
+    Ok(Some(values.writer))
 }
 
 /// Whether freezing may wait for nobody: writers soon have to wait for it, or somebody does.
@@ -100,38 +142,50 @@ fn is_urgent(inner: &Inner) -> bool {
     waiting > inner.options.generations_waiting_max as usize || inner.background.is_awaited()
 }
 
-fn push(
-    writer: &mut RunWriter,
-    generation: &Generation,
-    key: &[u8],
-    found: Found,
+/// Where values go.
+struct Values<'a, 'g> {
+    generation: &'g Generation,
     inline_bytes: usize,
-    bytes: &mut Vec<u8>,
-) -> Result<(), StoreError> {
-    let Found { sequence, expiry, value } = found;
-    let expiry = if left_out() { Expiry::NEVER } else { expiry };
-    let Some(place) = value else {
-        return writer.push(&Entry { key, sequence, expiry, value: Value::Gone });
-    };
-    let is_small = place.bytes as usize <= inline_bytes + key.len() + crate::log::record::OVERHEAD;
-    let mut value = Value::Apart(place);
-    if is_small {
-        let mut segments = generation.segments().iter();
-        let segment = segments.find(|segment| segment.number() == place.segment);
-        let segment = segment.ok_or(StoreError::NoSegment { number: place.segment.0 })?;
-        let record = segment.record(place, bytes)?;
-        if record.value.len() <= inline_bytes {
-            value = Value::Inline(record.value);
+    view: Arc<View>,
+    /// Segments of which the values do not stay where they are.
+    moves: Moves,
+    writer: ValueWriter<'a>,
+    bytes: Vec<u8>,
+}
+
+impl Values<'_, '_> {
+    /// Adds what was found of a key to a run.
+    fn push(&mut self, run: &mut RunWriter, key: &[u8], found: Found) -> Result<(), StoreError> {
+        let Found { sequence, expiry, value } = found;
+        let expiry = if left_out() { Expiry::NEVER } else { expiry };
+        let Some(place) = value else {
+            return run.push(&Entry { key, sequence, expiry, value: Value::Gone });
+        };
+        let inline_bytes = self.inline_bytes;
+        let is_small = place.bytes as usize <= inline_bytes + key.len() + OVERHEAD;
+        if is_small {
+            let mut segments = self.generation.segments().iter();
+            let segment = segments.find(|segment| segment.number() == place.segment);
+            let segment = segment.ok_or(StoreError::NoSegment { number: place.segment.0 })?;
+            let record = segment.record(place, &mut self.bytes)?;
+            if record.value.len() <= inline_bytes {
+                let value = Value::Inline(record.value);
+                return run.push(&Entry { key, sequence, expiry, value });
+            }
         }
+        let place = match self.moves.get(&place.segment) {
+            Some(to) => self.writer.copy(&self.view, place, *to)?,
+            None => place,
+        };
+        run.push(&Entry { key, sequence, expiry, value: Value::Apart(place) })
     }
-    writer.push(&Entry { key, sequence, expiry, value })
 }
 
 /// Puts the runs in the generation's place: first in the manifest, then for readers.
 fn install(
     inner: &Inner,
     generation: &Arc<Generation>,
-    runs: BTreeMap<KvsId, Frozen>,
+    Written { runs, moved }: Written,
     last: Sequence,
     durable: Sequence,
 ) -> Result<(), StoreError> {
@@ -155,7 +209,7 @@ fn install(
         }
     }
     if !left_out() {
-        next.segments.extend(kept.iter().map(|segment| segment.number().0));
+        next.segments.extend(kept.iter().chain(&moved).map(|segment| segment.number().0));
     }
     next.log.frozen = last.0 - u64::from(left_out()) + u64::from(left_out());
     next.log.durable = durable.0;
@@ -179,7 +233,8 @@ fn install(
             }
         }
         let all = Arc::make_mut(&mut view.segments);
-        all.extend(kept.iter().map(|segment| (segment.number(), segment.clone())));
+        let kept = kept.iter().chain(&moved);
+        all.extend(kept.map(|segment| (segment.number(), segment.clone())));
     });
     inner.remove(&dead)?;
     inner.remove(&strays)

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use entresol_base::sync::Mutex;
 use entresol_base::{ByteSize, Nanos};
-use entresol_media::PmemMode;
 use serde::Serialize;
 
 use crate::StoreError;
 use crate::entry::Sequence;
 use crate::inner::Inner;
+use crate::log::Log;
+use crate::log::segment;
+use crate::places::Held;
 use crate::view::View;
 use crate::young::{Generation, image};
 
@@ -73,9 +75,9 @@ impl Images {
 impl Inner {
     /// Makes images of generations on persistent memory, as far as what they have counts.
     pub(crate) fn keep_images(&self) {
-        let (Some(pmem), now) = (self.options.pmem, self.clock.now()) else { return };
-        if self.images.is_due(now) {
-            self.images.tried(&self.try_to_keep_images(pmem), now);
+        let now = self.clock.now();
+        if self.options.pmem.is_some() && self.images.is_due(now) {
+            self.images.tried(&self.try_to_keep_images(), now);
         }
     }
 
@@ -85,27 +87,35 @@ impl Inner {
         if self.options.pmem.is_none() {
             return;
         }
-        let published = self.published();
-        let each = |generation: &Generation| generation.complete_image(published);
+        let durable = self.durable();
+        let each = |generation: &Generation| generation.complete_image(durable);
         let done = each_of(&self.current.get(), &each);
         self.images.tried(&done, self.clock.now());
     }
 
-    fn try_to_keep_images(&self, pmem: PmemMode) -> Result<(), StoreError> {
-        let (view, published) = (self.current.get(), self.published());
-        let begun = match view.young.has_records(published) && !view.young.has_image() {
-            true => self.begin_image(&view.young, pmem),
+    /// What images may have: a generation may go on in a segment that is no persistent memory.
+    fn durable(&self) -> Sequence {
+        self.log.as_ref().map_or(Sequence(0), Log::durable)
+    }
+
+    fn try_to_keep_images(&self) -> Result<(), StoreError> {
+        let (view, durable) = (self.current.get(), self.durable());
+        let begun = match view.young.has_records(durable) && !view.young.has_image() {
+            true => self.begin_image(&view.young),
             false => Ok(()),
         };
         let go_on = || !self.work.is_over();
-        each_of(&view, &|generation| generation.keep_image(published, &go_on)).and(begun)
+        each_of(&view, &|generation| generation.keep_image(durable, &go_on)).and(begun)
     }
 
-    fn begin_image(&self, generation: &Arc<Generation>, pmem: PmemMode) -> Result<(), StoreError> {
-        self.check_room_for_an_image()?;
+    fn begin_image(&self, generation: &Arc<Generation>) -> Result<(), StoreError> {
         let Some(first) = generation.first_segment() else { return Ok(()) };
+        let Some(place) = self.places.find(&segment::file_name(first)) else { return Ok(()) };
+        let Some(pmem) = place.pmem else { return Ok(()) };
+        self.check_room_for_an_image(&place)?;
         let store = self.manifest.lock().store;
-        let made = generation.make_image(&self.directory, (store, first), pmem)?;
+        let made = generation.make_image(&place.directory, (store, first), pmem)?;
+        self.places.made(image::file_name(first), &place, 0);
         // Whoever freezes the generation removes its image, if it has one by then.
         let manifest = self.manifest.lock();
         if first.0 >= manifest.log.first_segment {
@@ -117,9 +127,9 @@ impl Inner {
     }
 
     /// Refuses to take the room that is kept for what makes room.
-    fn check_room_for_an_image(&self) -> Result<(), StoreError> {
+    fn check_room_for_an_image(&self, place: &Held) -> Result<(), StoreError> {
         let needed = self.options.reserve_bytes + self.options.generation_bytes / 4;
-        let free = self.directory.free_bytes()?;
+        let free = place.room().unwrap_or(u64::MAX);
         if free > needed {
             return Ok(());
         }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use entresol_base::mutants::left_out;
 use entresol_base::sync::Mutex;
 use entresol_base::{Clock, Seconds};
-use entresol_media::Directory;
 
 use crate::StoreError;
 use crate::background::Background;
@@ -21,6 +20,8 @@ use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
 use crate::options::KvdbOptions;
 use crate::pages::Pages;
+use crate::places::{Held, Places};
+use crate::policy::Classes;
 use crate::statistics::Counters;
 use crate::threads::RETRY;
 use crate::transaction::Transactions;
@@ -34,7 +35,7 @@ const DELAY_NS: u64 = 4;
 
 /// What the handles of a store share.
 pub(crate) struct Inner {
-    pub(crate) directory: Arc<dyn Directory>,
+    pub(crate) places: Arc<Places>,
     pub(crate) options: KvdbOptions,
     pub(crate) clock: Arc<dyn Clock>,
     /// The latest time that was seen.
@@ -123,12 +124,19 @@ impl Inner {
     ///
     /// # Errors
     /// If there is no room.
-    pub(crate) fn make_value_segment(&self, bytes: u64) -> Result<Segment, StoreError> {
+    pub(crate) fn make_value_segment(
+        &self,
+        classes: Classes,
+        bytes: u64,
+    ) -> Result<(Arc<Held>, Segment), StoreError> {
         let (store, number) = {
             let manifest = &mut *self.manifest.lock();
             (manifest.store, manifest.take_value_segment())
         };
-        Segment::create(&*self.directory, store, number, bytes, self.options.pmem)
+        let place = self.places.choose_of_reserve(classes, bytes);
+        let segment = Segment::create(&*place.directory, store, number, bytes, place.pmem)?;
+        self.places.made(segment::file_name(number), &place, segment.len());
+        Ok((place, segment))
     }
 
     /// Freezes all that was written before; says whether that was done, or `go_on` did not want to.
@@ -232,7 +240,7 @@ impl Inner {
         if !left_out() {
             next.seconds = self.seconds.load(Relaxed).max(next.seconds);
         }
-        match next.save(&*self.directory) {
+        match next.save(&**self.places.home()) {
             Ok(bytes) => {
                 self.counters.manifest.fetch_add(bytes, Relaxed);
                 if !left_out() {
@@ -284,7 +292,10 @@ impl Inner {
             let segments = Arc::make_mut(&mut view.segments);
             for number in &dead {
                 if let Some(segment) = segments.remove(&SegmentNumber(*number)) {
-                    self.counters.values_read.fetch_add(segment.bytes_read(), Relaxed);
+                    let name = segment::file_name(segment.number());
+                    if let Some(place) = self.places.find(&name) {
+                        place.written.values_read.fetch_add(segment.bytes_read(), Relaxed);
+                    }
                 }
             }
         });
@@ -296,7 +307,7 @@ impl Inner {
     /// # Errors
     /// If the disk fails; the next opening removes them.
     pub(crate) fn remove(&self, names: &[String]) -> Result<(), StoreError> {
-        Ok(names.iter().try_for_each(|name| self.directory.remove(name))?)
+        names.iter().try_for_each(|name| self.places.remove(name))
     }
 }
 

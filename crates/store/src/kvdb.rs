@@ -17,9 +17,11 @@ use entresol_media::{Directory, LocalDirectory};
 use crate::entry::{KvsId, RunNumber, Sequence};
 use crate::inner::Inner;
 use crate::kvs::Kvs;
-use crate::manifest::{KvsState, Manifest};
+use crate::manifest::{KvsState, Manifest, PlaceState};
 use crate::opening::Opening;
 use crate::options::{KVS_MAX, KvdbOptions, KvsOptions, check_name};
+use crate::places::{self, Place};
+use crate::policy::MediaClass;
 use crate::threads::{keep_durable, keep_freezing, keep_merging};
 use crate::view::View;
 use crate::{Batch, Snapshot, StoreError, merge, run};
@@ -86,7 +88,58 @@ impl Kvdb {
         options: KvdbOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Kvdb, StoreError> {
+        let (class, bytes_max) = (default_class(&options), None);
+        Kvdb::create_on(&[Place { class, directory, bytes_max }], options, clock)
+    }
+
+    /// Makes a store in several empty directories. The first is its home, which has the manifest:
+    /// there the store is found again, and finds the others.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let scratch = tempfile::tempdir()?;
+    /// # let (nvme, qlc) = (scratch.path().join("nvme"), scratch.path().join("qlc"));
+    /// use std::sync::Arc;
+    ///
+    /// use entresol_base::SystemClock;
+    /// use entresol_media::LocalDirectory;
+    /// use entresol_store::{Kvdb, KvdbOptions, KvsOptions, MediaClass, Place};
+    ///
+    /// let staging = Place {
+    ///     class: MediaClass::Staging,
+    ///     directory: Arc::new(LocalDirectory::open(&nvme)?),
+    ///     bytes_max: Some(200 << 30),
+    /// };
+    /// let capacity = Place {
+    ///     class: MediaClass::Capacity,
+    ///     directory: Arc::new(LocalDirectory::open(&qlc)?),
+    ///     bytes_max: None,
+    /// };
+    /// let clock = Arc::new(SystemClock::new());
+    /// let store = Kvdb::create_on(&[staging, capacity], KvdbOptions::default(), clock)?;
+    /// let policy = "staging-max-capacity".parse()?;
+    /// let users = store.create_kvs("users", KvsOptions { policy, ..KvsOptions::default() })?;
+    /// users.put(b"ada", b"1815")?;
+    /// drop(store);
+    /// let store = Kvdb::open_at(&nvme, KvdbOptions::default())?;
+    /// assert_eq!(store.kvs("users")?.get(b"ada")?, Some(b"1815".to_vec()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If there is none, something is in one of them, or cannot be written to.
+    pub fn create_on(
+        places: &[Place],
+        options: KvdbOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Kvdb, StoreError> {
         options.check()?;
+        let Some((home, others)) = places.split_first() else {
+            let what = "no directory is named: name at least one".to_owned();
+            return Err(StoreError::Options { what });
+        };
+        let directory = &home.directory;
         let lock = directory.lock()?;
         if !directory.list()?.is_empty() {
             return Err(StoreError::Exists { directory: directory.path().to_owned() });
@@ -96,9 +149,18 @@ impl Kvdb {
             None => KeyHasher::random().hash(directory.path().as_os_str().as_encoded_bytes()),
         };
         // What a manifest names is there before it.
-        let manifest = Manifest::new(store & (u64::MAX >> 1));
-        manifest.save(&*directory)?;
-        Kvdb::assemble(Opening { directory, options, clock, lock, read_only: false }, manifest)
+        let mut manifest = Manifest::new(store & (u64::MAX >> 1));
+        manifest.places = vec![PlaceState::home(home.class, home.bytes_max)];
+        for place in others {
+            let state = manifest.take_place(place);
+            // The lock is taken again when it is opened.
+            drop(places::label(place, manifest.store, state.place, directory.path())?);
+            manifest.places.push(state);
+        }
+        manifest.save(&**directory)?;
+        let home = Arc::clone(directory);
+        let given = others.iter().map(|place| place.directory.clone()).collect();
+        Kvdb::assemble(Opening { home, given, options, clock, lock, read_only: false }, manifest)
     }
 
     /// Opens the store in a directory.
@@ -110,7 +172,21 @@ impl Kvdb {
         options: KvdbOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Kvdb, StoreError> {
-        Kvdb::open_with(directory, options, clock, false)
+        Kvdb::open_with(directory, Vec::new(), options, clock, false)
+    }
+
+    /// Opens a store of which some places are no longer where they were, or lie where a path does
+    /// not lead: these directories are looked through first, in any order.
+    ///
+    /// # Errors
+    /// As [`open`](Kvdb::open).
+    pub fn open_on(
+        home: Arc<dyn Directory>,
+        places: &[Arc<dyn Directory>],
+        options: KvdbOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Kvdb, StoreError> {
+        Kvdb::open_with(home, places.to_vec(), options, clock, false)
     }
 
     /// Opens the store in a directory to be read only: nothing in it is changed. Others are kept
@@ -123,21 +199,23 @@ impl Kvdb {
         options: KvdbOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<Kvdb, StoreError> {
-        Kvdb::open_with(directory, options, clock, true)
+        Kvdb::open_with(directory, Vec::new(), options, clock, true)
     }
 
     fn open_with(
-        directory: Arc<dyn Directory>,
+        home: Arc<dyn Directory>,
+        given: Vec<Arc<dyn Directory>>,
         options: KvdbOptions,
         clock: Arc<dyn Clock>,
         read_only: bool,
     ) -> Result<Kvdb, StoreError> {
         options.check()?;
-        let lock = directory.lock()?;
-        let Some(manifest) = Manifest::load(&*directory)? else {
-            return Err(StoreError::NoStore { directory: directory.path().to_owned() });
+        let lock = home.lock()?;
+        let Some(mut manifest) = Manifest::load(&*home)? else {
+            return Err(StoreError::NoStore { directory: home.path().to_owned() });
         };
-        Kvdb::assemble(Opening { directory, options, clock, lock, read_only }, manifest)
+        places::note_moved(&mut manifest, &given);
+        Kvdb::assemble(Opening { home, given, options, clock, lock, read_only }, manifest)
     }
 
     fn assemble(opening: Opening, manifest: Manifest) -> Result<Kvdb, StoreError> {
@@ -169,6 +247,7 @@ impl Kvdb {
         options.check()?;
         let inner = &self.inner;
         inner.log()?;
+        inner.check_policy(&options.policy)?;
         let manifest = &mut *inner.manifest.lock();
         if manifest.kvs.iter().any(|kvs| kvs.name == name) {
             return Err(StoreError::KvsExists { name: name.to_owned() });
@@ -186,6 +265,8 @@ impl Kvdb {
                 .time_to_live
                 .map_or(0, |time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1)),
             runs: Vec::new(),
+            aged_run: 0,
+            policy: options.policy,
         };
         next.next_kvs += 1;
         next.kvs.push(state.clone());
@@ -335,9 +416,15 @@ impl Kvdb {
         if let Some(log) = &self.inner.log {
             log.end();
         }
+        self.inner.places.unlock();
         self.inner.current.change(|view| *view = View::default());
         done
     }
+}
+
+/// The class of the only place of a store.
+fn default_class(options: &KvdbOptions) -> MediaClass {
+    if options.pmem.is_some() { MediaClass::Pmem } else { MediaClass::Capacity }
 }
 
 impl Drop for Kvdb {
@@ -349,6 +436,6 @@ impl Drop for Kvdb {
 
 impl fmt::Debug for Kvdb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kvdb").field("directory", &self.inner.directory.path()).finish()
+        f.debug_struct("Kvdb").field("directory", &self.inner.places.home().path()).finish()
     }
 }

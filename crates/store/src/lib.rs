@@ -5,6 +5,7 @@
 //! points into the segments for large ones. Runs are merged as they age.
 #![forbid(unsafe_code)]
 
+mod ageing;
 mod background;
 mod batch;
 mod check;
@@ -27,6 +28,9 @@ mod merge;
 mod opening;
 mod options;
 mod pages;
+mod places;
+mod placing;
+mod policy;
 mod prefixes;
 mod run;
 mod salvage;
@@ -55,6 +59,9 @@ pub use options::{
     VALUE_BYTES_MAX,
 };
 pub use pages::{KindCounts, PageCounts};
+pub use places::Place;
+pub use placing::RetireProgress;
+pub use policy::{Classes, MediaClass, Policy};
 pub use salvage::{SalvageReport, SalvagedKvs, salvage, salvage_at};
 pub use snapshot::Snapshot;
 pub use statistics::{

@@ -3,20 +3,30 @@
 //! Its first line is a JSON object, its second `crc32c` and the CRC-32C of the first in hexadecimal
 //! digits. What no manifest names is no part of the store.
 
+use std::path::Path;
+
 use entresol_base::checksum;
 use entresol_media::{Directory, FileError};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
 use crate::entry::{KvsId, RunNumber, SegmentNumber};
 use crate::log::segment;
+use crate::places::{LABEL, Place};
+use crate::policy::{MediaClass, Policy};
 use crate::run;
 use crate::young::image;
 
 /// The manifest's name.
 pub(crate) const FILE: &str = "MANIFEST";
 
-const FORMAT: u32 = 1;
+/// The version of the format that is written.
+pub(crate) const FORMAT: u32 = 2;
+/// The oldest that is read: it has neither places nor policies.
+const FORMAT_OLDEST: u32 = 1;
+/// The number of the place that has the manifest.
+pub(crate) const HOME: u32 = 0;
 
 /// What a store consists of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +48,40 @@ pub(crate) struct Manifest {
     /// The number that the next `Kvs` gets.
     pub(crate) next_kvs: u32,
     pub(crate) kvs: Vec<KvsState>,
+    /// The directories that files lie in, the one with the manifest first.
+    #[serde(default = "only_home")]
+    pub(crate) places: Vec<PlaceState>,
+    /// The number that the next place gets.
+    #[serde(default = "first_place")]
+    pub(crate) next_place: u32,
+}
+
+/// A directory that files lie in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PlaceState {
+    pub(crate) place: u32,
+    pub(crate) class: MediaClass,
+    /// Where it was last; that of the home is empty.
+    pub(crate) path: String,
+    pub(crate) bytes_max: Option<u64>,
+    /// Nothing new is put there: what is there is to be moved elsewhere.
+    pub(crate) is_retiring: bool,
+}
+
+fn only_home() -> Vec<PlaceState> {
+    vec![PlaceState::home(MediaClass::Capacity, None)]
+}
+
+fn first_place() -> u32 {
+    HOME + 1
+}
+
+impl PlaceState {
+    /// The place that has the manifest.
+    pub(crate) fn home(class: MediaClass, bytes_max: Option<u64>) -> PlaceState {
+        PlaceState { place: HOME, class, path: String::new(), bytes_max, is_retiring: false }
+    }
 }
 
 /// Where the log begins that is not frozen.
@@ -63,6 +107,12 @@ pub(crate) struct KvsState {
     pub(crate) time_to_live_s: u32,
     /// Its runs, the newest first.
     pub(crate) runs: Vec<u64>,
+    /// The run that all runs were merged into last, which is the last of them; 0 if there is none.
+    #[serde(default)]
+    pub(crate) aged_run: u64,
+    /// Where it lies.
+    #[serde(default)]
+    pub(crate) policy: Policy,
 }
 
 impl Manifest {
@@ -78,6 +128,8 @@ impl Manifest {
             next_value_segment: SegmentNumber::FIRST_OF_VALUES.0,
             next_kvs: 1,
             kvs: Vec::new(),
+            places: only_home(),
+            next_place: first_place(),
         }
     }
 
@@ -91,21 +143,14 @@ impl Manifest {
             Err(FileError::NoFile { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let path = directory.path().join(FILE);
-        let damaged = |what: String| StoreError::Damaged { path: path.clone(), offset: 0, what };
-        let Some((object, crc)) = parts(&bytes) else {
-            return Err(damaged("it is not two lines".to_owned()));
-        };
-        if !checksum::matches(crc, object) {
-            return Err(damaged("its checksum is wrong".to_owned()));
+        let mut manifest: Manifest = read_checked(&bytes, &directory.path().join(FILE))?;
+        manifest.format = FORMAT;
+        if manifest.places.first().is_none_or(|place| place.place != HOME) {
+            let what = "it does not name its own directory first".to_owned();
+            let path = directory.path().join(FILE);
+            return Err(StoreError::Damaged { path, offset: 0, what });
         }
-        let Head { format: found } =
-            serde_json::from_slice(object).map_err(|error| damaged(error.to_string()))?;
-        if found != FORMAT {
-            return Err(StoreError::Version { path, found, known: FORMAT });
-        }
-        let manifest = serde_json::from_slice(object);
-        manifest.map(Some).map_err(|error| damaged(error.to_string()))
+        Ok(Some(manifest))
     }
 
     /// Puts it in the place of the one before, durably, with all names changed earlier;
@@ -114,16 +159,7 @@ impl Manifest {
     /// # Errors
     /// If the disk fails: then either may be there.
     pub(crate) fn save(&self, directory: &dyn Directory) -> Result<u64, StoreError> {
-        let object = serde_json::to_string(self).map_err(|error| StoreError::Io {
-            doing: "encode",
-            path: directory.path().join(FILE),
-            offset: 0,
-            cause: error.into(),
-        })?;
-        let crc = checksum::crc32c(object.as_bytes());
-        let text = format!("{object}\ncrc32c {crc:08x}\n");
-        directory.replace(FILE, text.as_bytes())?;
-        Ok(text.len() as u64)
+        save_checked(self, directory, FILE)
     }
 
     /// A `Kvs` by its number.
@@ -135,6 +171,18 @@ impl Manifest {
     pub(crate) fn take_run(&mut self) -> RunNumber {
         self.next_run += 1;
         RunNumber(self.next_run - 1)
+    }
+
+    /// What is to be said of a new place.
+    pub(crate) fn take_place(&mut self, place: &Place) -> PlaceState {
+        self.next_place += 1;
+        PlaceState {
+            place: self.next_place - 1,
+            class: place.class,
+            path: place.directory.path().display().to_string(),
+            bytes_max: place.bytes_max,
+            is_retiring: false,
+        }
     }
 
     /// A number for a segment whose values come from others.
@@ -160,7 +208,7 @@ impl Manifest {
             (_, Some(RunNumber(number))) => self.kvs.iter().any(|kvs| kvs.runs.contains(&number)),
             (None, None) => match image::number_of(name) {
                 Some(number) => number.0 >= self.log.first_segment,
-                None => name == FILE,
+                None => name == FILE || name == LABEL,
             },
         }
     }
@@ -175,6 +223,51 @@ impl Manifest {
 #[derive(Deserialize)]
 struct Head {
     format: u32,
+}
+
+/// What a small file says that is a JSON object with its checksum behind it.
+///
+/// # Errors
+/// If it is damaged, or of a format that is not known.
+pub(crate) fn read_checked<T: DeserializeOwned>(
+    bytes: &[u8],
+    path: &Path,
+) -> Result<T, StoreError> {
+    let damaged = |what: String| StoreError::Damaged { path: path.to_owned(), offset: 0, what };
+    let Some((object, crc)) = parts(bytes) else {
+        return Err(damaged("it is not two lines".to_owned()));
+    };
+    if !checksum::matches(crc, object) {
+        return Err(damaged("its checksum is wrong".to_owned()));
+    }
+    let Head { format: found } =
+        serde_json::from_slice(object).map_err(|error| damaged(error.to_string()))?;
+    if !(FORMAT_OLDEST..=FORMAT).contains(&found) {
+        return Err(StoreError::Version { path: path.to_owned(), found, known: FORMAT });
+    }
+    serde_json::from_slice(object).map_err(|error| damaged(error.to_string()))
+}
+
+/// Puts such a file in the place of the one before, durably, with all names changed earlier in its
+/// directory; answers its bytes.
+///
+/// # Errors
+/// If the disk fails: then either may be there.
+pub(crate) fn save_checked(
+    what: &impl Serialize,
+    directory: &dyn Directory,
+    name: &str,
+) -> Result<u64, StoreError> {
+    let object = serde_json::to_string(what).map_err(|error| StoreError::Io {
+        doing: "encode",
+        path: directory.path().join(name),
+        offset: 0,
+        cause: error.into(),
+    })?;
+    let crc = checksum::crc32c(object.as_bytes());
+    let text = format!("{object}\ncrc32c {crc:08x}\n");
+    directory.replace(name, text.as_bytes())?;
+    Ok(text.len() as u64)
 }
 
 /// The object, and the checksum that stands behind it.

@@ -15,6 +15,7 @@ use entresol_base::mutants::left_out;
 use entresol_index::Direction;
 
 use crate::StoreError;
+use crate::ageing::{Ageing, Moves, live_in};
 use crate::background::Bill;
 use crate::cursor::merged::{Merged, Taken};
 use crate::cursor::source::Source;
@@ -23,11 +24,13 @@ use crate::inner::{Inner, live_segments};
 use crate::kvdb::CompactProgress;
 use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
+use crate::places;
+use crate::policy::Classes;
 use crate::run::{self, RunOptions, RunWriter};
 use crate::view::{Frozen, Held, Version, View};
 use values::ValueWriter;
 
-mod values;
+pub(crate) mod values;
 
 /// So many runs of like size are merged.
 const LIKE_MIN: usize = 4;
@@ -46,7 +49,9 @@ struct Plan {
     kvs: KvsId,
     runs: Range<usize>,
     /// Segments whose values are moved.
-    moved: BTreeSet<SegmentNumber>,
+    moved: Moves,
+    /// Where keys go, if not where the policy wants them first.
+    keys: Option<Classes>,
 }
 
 /// Merges what is most worth it, if anything is; says whether anything was.
@@ -71,19 +76,19 @@ pub(crate) fn merge_all(
 ) -> Result<bool, StoreError> {
     let _held = inner.merging.lock();
     let first = inner.current.get();
-    let plans = inner.mergeable(&first).map(|(kvs, _)| plan_of_all(&first, *kvs));
-    let plans: Vec<Plan> = plans.filter(|plan| plan.is_worth_it(&first)).collect();
+    let plans = inner.mergeable(&first).map(|(kvs, _)| plan_of_all(inner, &first, *kvs));
+    let plans: Vec<Plan> = plans.filter(|plan| plan.is_worth_it(inner, &first)).collect();
     let bytes = plans.iter().map(|plan| plan.bytes(&first)).sum();
     let mut bytes_done = 0;
     for plan in plans {
         let view = inner.current.get();
-        let plan = plan_of_all(&view, plan.kvs);
+        let plan = plan_of_all(inner, &view, plan.kvs);
         let of_plan = plan.bytes(&view);
         let mut go_on = |share: f64| {
             let bytes_done = bytes_done + (of_plan as f64 * share) as u64;
             progress(CompactProgress { bytes_done: bytes_done.min(bytes), bytes }).is_continue()
         };
-        if plan.is_worth_it(&view) && !merge(inner, &view, &plan, &mut go_on)? {
+        if plan.is_worth_it(inner, &view) && !merge(inner, &view, &plan, &mut go_on)? {
             return Ok(false);
         }
         bytes_done += of_plan;
@@ -91,15 +96,36 @@ pub(crate) fn merge_all(
     Ok(progress(CompactProgress { bytes_done: bytes, bytes }).is_continue())
 }
 
-fn plan_of_all(view: &View, kvs: KvsId) -> Plan {
+fn plan_of_all(inner: &Inner, view: &View, kvs: KvsId) -> Plan {
     let runs = view.runs.get(&kvs).map_or(0, |runs| runs.len());
-    Plan { kvs, runs: 0..runs, moved: mostly_dead(view) }
+    Plan { kvs, runs: 0..runs, moved: moves_of_all(inner, view, kvs), keys: None }
+}
+
+/// Which values a merge of all runs moves: those of segments that are mostly dead, and those that
+/// aged data may not leave where they are.
+fn moves_of_all(inner: &Inner, view: &View, kvs: KvsId) -> Moves {
+    let Some((policy, _)) = inner.policy(kvs) else { return Moves::new() };
+    let dead = mostly_dead(view).into_iter();
+    let mut moves: Moves =
+        dead.map(|number| (number, inner.move_of_garbage(&policy, number))).collect();
+    moves.extend(inner.moves_by_policy(&policy, true, view.segments.keys()));
+    moves
 }
 
 impl Plan {
     /// Whether merging all runs would change anything.
-    fn is_worth_it(&self, view: &View) -> bool {
-        self.runs.len() > 1 || self.runs.len() == 1 && leads_to(view, self.kvs, &self.moved)
+    fn is_worth_it(&self, inner: &Inner, view: &View) -> bool {
+        let leads_there = || leads_to(view, self.kvs, &self.moved);
+        let is_one_out_of_place = || {
+            let (Some((policy, aged)), Some(runs)) =
+                (inner.policy(self.kvs), view.runs.get(&self.kvs))
+            else {
+                return false;
+            };
+            let is_young = runs.iter().any(|run| run.number() != aged);
+            is_young && policy.aged_keys != policy.young_keys
+        };
+        self.runs.len() > 1 || self.runs.len() == 1 && (leads_there() || is_one_out_of_place())
     }
 
     /// The bytes of the runs.
@@ -111,7 +137,7 @@ impl Plan {
 
 impl Inner {
     /// The runs of each `Kvs` that may be merged.
-    fn mergeable<'a>(
+    pub(crate) fn mergeable<'a>(
         &'a self,
         view: &'a View,
     ) -> impl Iterator<Item = (&'a KvsId, &'a Arc<Vec<Frozen>>)> + Clone {
@@ -131,18 +157,21 @@ fn plan(inner: &Inner, view: &View) -> Option<Plan> {
     let by_size = sizes.find_map(|(kvs, sizes)| Some((kvs, window(&sizes, amplification)?)));
     if let Some((kvs, runs)) = by_size {
         let is_all = runs.len() == view.runs.get(&kvs).map_or(0, |runs| runs.len());
-        let moved = if is_all { mostly_dead(view) } else { BTreeSet::new() };
-        return Some(Plan { kvs, runs, moved });
+        let moved = if is_all { moves_of_all(inner, view, kvs) } else { Moves::new() };
+        return Some(Plan { kvs, runs, moved, keys: None });
+    }
+    if let Some(Ageing { kvs, moves, keys }) = inner.ageing(view) {
+        let mut plan = plan_of_all(inner, view, kvs);
+        plan.moved.extend(moves);
+        return Some(Plan { keys, ..plan });
     }
     if !is_over_bound(view, amplification) {
         return None;
     }
-    let moved = mostly_dead(view);
-    let most = all.max_by_key(|(_, runs)| bytes_in(runs, &moved))?;
-    if bytes_in(most.1, &moved) == 0 {
-        return None;
-    }
-    Some(Plan { kvs: *most.0, runs: 0..most.1.len(), moved })
+    let dead = mostly_dead(view);
+    let bytes_in = |runs: &[Frozen]| live_in(runs, |number| dead.contains(&number));
+    let most = all.max_by_key(|(_, runs)| bytes_in(runs))?;
+    (bytes_in(most.1) > 0).then(|| plan_of_all(inner, view, *most.0))
 }
 
 /// Whether more is dead in the segments than space amplification allows.
@@ -186,13 +215,9 @@ fn mostly_dead(view: &View) -> BTreeSet<SegmentNumber> {
     all.map(|(number, _)| *number).collect()
 }
 
-fn bytes_in(runs: &[Frozen], segments: &BTreeSet<SegmentNumber>) -> u64 {
-    let live = runs.iter().flat_map(|run| run.run.summary().live.iter());
-    live.filter(|live| segments.contains(&live.segment)).map(|live| live.bytes).sum()
-}
-
-fn leads_to(view: &View, kvs: KvsId, segments: &BTreeSet<SegmentNumber>) -> bool {
-    view.runs.get(&kvs).is_some_and(|runs| bytes_in(runs, segments) > 0)
+fn leads_to(view: &View, kvs: KvsId, moves: &Moves) -> bool {
+    let is_there = |runs: &Arc<Vec<Frozen>>| live_in(runs, |it| moves.contains_key(&it)) > 0;
+    view.runs.get(&kvs).is_some_and(is_there)
 }
 
 /// Carries out a plan that was made for a view, as long as `go_on` wants to, which is told which
@@ -208,9 +233,14 @@ fn merge(
     let old = &all[plan.runs.clone()];
     let is_asked_for = may_be_asked_for(inner, old) && !left_out();
     let has_oldest = (plan.runs.end == all.len() || left_out()) && !is_asked_for;
+    let is_aged = plan.runs.len() == all.len();
     let number = inner.manifest.lock().take_run();
+    let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
+    let Some((policy, _)) = inner.policy(plan.kvs) else { return Ok(true) };
+    let classes = plan.keys.unwrap_or(policy.keys(is_aged));
+    let place = inner.places.choose_of_reserve(inner.had(classes), read);
     let prefixes_of = if has_oldest || left_out() { &[] } else { old };
-    let mut writer = begin_run(inner, number, plan.kvs, prefixes_of)?;
+    let mut writer = begin_run(&place, number, plan.kvs, prefixes_of)?;
     let parts = old.iter().map(|run| {
         let source = Source::merged_run(&run.run);
         (source, Some(run.prefixes.clone()))
@@ -219,7 +249,6 @@ fn merge(
     merged.seek(None)?;
     let mut values = ValueWriter::new(inner, plan.kvs);
     let mut bill = Bill::new(inner, is_urgent);
-    let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
     let keys: u64 = old.iter().map(|run| run.run.summary().keys).sum();
     let mut taken = 0;
     while let Some(Taken { version, is_gone }) = merged.take()? {
@@ -239,10 +268,10 @@ fn merge(
             _ if is_gone || inner.has_ended(expiry) => Value::Gone,
             Held::Gone => Value::Gone,
             Held::Here => Value::Inline(merged.value()),
-            Held::Apart(place) if plan.moved.contains(&place.segment) => {
-                Value::Apart(values.copy(view, place)?)
-            }
-            Held::Apart(place) => Value::Apart(place),
+            Held::Apart(place) => Value::Apart(match plan.moved.get(&place.segment) {
+                Some(to) => values.copy(view, place, *to)?,
+                None => place,
+            }),
         };
         if value == Value::Gone && has_oldest {
             continue;
@@ -255,24 +284,25 @@ fn merge(
     let moved = values.bytes();
     let segments = values.finish()?;
     writer.finish()?;
-    inner.directory.sync()?;
-    let run = Frozen::open(&inner.directory, number, &inner.pages)?;
-    bill.settle(read + moved, run.run.summary().file_bytes + moved);
+    inner.places.sync()?;
+    let run = Frozen::open(&place.directory, number, &inner.pages)?;
+    let bytes = run.run.summary().file_bytes;
+    inner.places.made(run::file_name(number), &place, bytes);
+    place.written.merge.fetch_add(bytes, Relaxed);
+    bill.settle(read + moved, bytes + moved);
     inner.counters.merge_read.fetch_add(read + moved, Relaxed);
-    inner.counters.moved.fetch_add(moved, Relaxed);
-    inner.counters.merge.fetch_add(run.run.summary().file_bytes, Relaxed);
-    install(inner, plan.kvs, old, run, segments)?;
+    install(inner, plan.kvs, old, Merge { run, is_aged, segments })?;
     Ok(true)
 }
 
 /// Begins a run, with the prefixes of others that are gone.
 fn begin_run(
-    inner: &Inner,
+    place: &places::Held,
     number: RunNumber,
     kvs: KvsId,
     prefixes_of: &[Frozen],
 ) -> Result<RunWriter, StoreError> {
-    let mut writer = RunWriter::create(&inner.directory, number, kvs, RunOptions::default())?;
+    let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
     for (prefix, sequence) in prefixes_of.iter().flat_map(|run| run.prefixes.all()) {
         writer.push_prefix_gone(&prefix, sequence)?;
     }
@@ -285,13 +315,20 @@ fn may_be_asked_for(inner: &Inner, runs: &[Frozen]) -> bool {
     greatest > Some(inner.transactions.horizon(inner.clock.now()))
 }
 
+/// What a merge has written.
+struct Merge {
+    run: Frozen,
+    /// Whether all runs went into it.
+    is_aged: bool,
+    segments: Vec<Arc<Segment>>,
+}
+
 /// Puts a run in the place of those that it was merged from.
 fn install(
     inner: &Inner,
     kvs: KvsId,
     old: &[Frozen],
-    run: Frozen,
-    segments: Vec<Arc<Segment>>,
+    Merge { run, is_aged, segments }: Merge,
 ) -> Result<(), StoreError> {
     let manifest = &mut *inner.manifest.lock();
     let mut next = Manifest::clone(manifest);
@@ -306,6 +343,10 @@ fn install(
     let Some(place) = state.runs.iter().position(|run| dead.contains(run)) else { return Ok(()) };
     state.runs.retain(|run| !dead.contains(run));
     state.runs.insert(place, number.0);
+    // Others may have been frozen meanwhile; they are in front of it.
+    if is_aged && !left_out() {
+        state.aged_run = number.0;
+    }
     if !left_out() {
         next.segments.extend(segments.iter().map(|segment| segment.number().0));
     }

@@ -24,6 +24,7 @@ use crate::manifest::{LogState, Manifest};
 use crate::memory::Shares;
 use crate::options::KvdbOptions;
 use crate::pages::Pages;
+use crate::places::{Access, Places};
 use crate::run;
 use crate::statistics::Counters;
 use crate::transaction::Transactions;
@@ -33,7 +34,9 @@ use crate::young::Generation;
 
 /// What a store is opened with.
 pub(crate) struct Opening {
-    pub(crate) directory: Arc<dyn Directory>,
+    pub(crate) home: Arc<dyn Directory>,
+    /// Places that are not where the manifest says, or on other disks.
+    pub(crate) given: Vec<Arc<dyn Directory>>,
     pub(crate) options: KvdbOptions,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) lock: DirectoryLock,
@@ -46,15 +49,17 @@ impl Opening {
     /// # Errors
     /// If a disk fails, or what is read is damaged.
     pub(crate) fn inner(self, manifest: Manifest) -> Result<(Inner, DirectoryLock), StoreError> {
-        let Opening { directory, options, clock, lock, read_only } = self;
+        let Opening { home, given, options, clock, lock, read_only } = self;
+        let places = Places::open(&home, &given, &manifest, Access::of(&options, read_only))?;
+        let places = Arc::new(places);
         let shares = Shares::of(&options);
-        let recovered = recover(&directory, start(&manifest, &options, &shares), read_only)?;
+        let recovered = recover(&places, start(&manifest, &shares), read_only)?;
         let Recovered { generations, last, next_segment, records } = recovered;
         if !read_only {
-            remove_strangers(&directory, &manifest)?;
+            remove_strangers(&places, &manifest)?;
         }
         let pages = Pages::new(shares.pages);
-        let (runs, segments, unreadable) = open_frozen(&directory, &manifest, &pages)?;
+        let (runs, segments, unreadable) = open_frozen(&places, &manifest, &pages, read_only)?;
         let young = Arc::new(Generation::new(shares.generation.bytes, Sequence(last.0 + 1)));
         let closed = generations.into_iter().rev().collect();
         let view = View { young: young.clone(), closed, runs, segments };
@@ -73,11 +78,10 @@ impl Opening {
                     tell.tell();
                 });
                 let Shares { segment_bytes, generation, .. } = shares;
-                let KvdbOptions { reserve_bytes, pmem, .. } = options;
                 Some(Log::begin(
-                    directory.clone(),
+                    places.clone(),
                     manifest.store,
-                    LogOptions { segment_bytes, generation, reserve_bytes, pmem },
+                    LogOptions { segment_bytes, generation },
                     Beginning { last, next_segment, generation: young },
                     failure.clone(),
                     rotated,
@@ -85,7 +89,7 @@ impl Opening {
             }
         };
         let inner = Inner {
-            directory,
+            places,
             options,
             clock,
             seconds: AtomicU32::new(if left_out() { 0 } else { manifest.seconds }),
@@ -112,7 +116,7 @@ impl Opening {
 }
 
 /// Where the log of a store begins that is not frozen.
-fn start(manifest: &Manifest, options: &KvdbOptions, shares: &Shares) -> Start {
+fn start(manifest: &Manifest, shares: &Shares) -> Start {
     let LogState { first_segment, frozen, durable } = manifest.log;
     Start {
         store: manifest.store,
@@ -120,7 +124,6 @@ fn start(manifest: &Manifest, options: &KvdbOptions, shares: &Shares) -> Start {
         frozen: Sequence(frozen),
         durable: Sequence(durable),
         generation: shares.generation,
-        pmem: options.pmem,
     }
 }
 
@@ -131,13 +134,20 @@ type Segments = Arc<BTreeMap<SegmentNumber, Arc<Segment>>>;
 
 /// Opens the runs and segments that a manifest names.
 fn open_frozen(
-    directory: &Arc<dyn Directory>,
+    places: &Places,
     manifest: &Manifest,
     pages: &Arc<Pages>,
+    is_partial: bool,
 ) -> Result<(Runs, Segments, Unreadable), StoreError> {
     let (mut runs, mut unreadable) = (BTreeMap::new(), Unreadable::new());
     for kvs in &manifest.kvs {
-        let of_kvs = kvs.runs.iter().map(|&run| Frozen::open(directory, RunNumber(run), pages));
+        let of_kvs = kvs.runs.iter().map(|&run| {
+            let number = RunNumber(run);
+            let name = run::file_name(number);
+            let opened = Frozen::open(&places.directory_of(&name), number, pages)?;
+            places.has_bytes(&name, opened.run.summary().file_bytes);
+            Ok(opened)
+        });
         match of_kvs.collect::<Result<Vec<_>, StoreError>>() {
             Ok(of_kvs) => drop(runs.insert(KvsId(kvs.id), Arc::new(of_kvs))),
             // The others can be read.
@@ -147,21 +157,27 @@ fn open_frozen(
             Err(error) => return Err(error),
         }
     }
-    let segments = manifest.segments().map(|number| {
-        let segment = Segment::open_blocks(&**directory, manifest.store, number)?;
-        Ok((number, Arc::new(segment)))
-    });
-    let segments = Arc::new(segments.collect::<Result<BTreeMap<_, _>, StoreError>>()?);
-    Ok((runs, segments, unreadable))
+    let mut segments = BTreeMap::new();
+    for number in manifest.segments() {
+        let name = segment::file_name(number);
+        if is_partial && places.find(&name).is_none() && !places.missing().is_empty() {
+            // Its values are said to be missing when they are asked for.
+            continue;
+        }
+        let directory = places.directory_of(&name);
+        let segment = Segment::open_blocks(&*directory, manifest.store, number)?;
+        places.has_bytes(&name, segment.len());
+        segments.insert(number, Arc::new(segment));
+    }
+    Ok((runs, Arc::new(segments), unreadable))
 }
 
 /// Removes files that a crash has left and no manifest names.
-fn remove_strangers(directory: &Arc<dyn Directory>, manifest: &Manifest) -> Result<(), StoreError> {
-    for entry in directory.list()? {
-        let is_file =
-            segment::number_of(&entry.name).is_some() || run::number_of(&entry.name).is_some();
-        if is_file && !manifest.has_file(&entry.name) {
-            directory.remove(&entry.name)?;
+fn remove_strangers(places: &Places, manifest: &Manifest) -> Result<(), StoreError> {
+    for name in places.names() {
+        let is_file = segment::number_of(&name).is_some() || run::number_of(&name).is_some();
+        if is_file && !manifest.has_file(&name) {
+            places.remove(&name)?;
         }
     }
     Ok(())

@@ -5,8 +5,8 @@ use std::time::Duration;
 use entresol_base::ByteSize;
 use entresol_media::PmemMode;
 
-use crate::StoreError;
 use crate::entries::ENTRY_CACHE_BYTES_MIN;
+use crate::{Policy, StoreError};
 
 /// The longest key.
 pub const KEY_BYTES_MAX: usize = (64 << 10) - 1;
@@ -144,11 +144,13 @@ pub struct KvsOptions {
     pub inline_bytes: u32,
     /// How long a key lives if its write does not say, in whole seconds; none is for ever.
     pub time_to_live: Option<Duration>,
+    /// On which classes of media its keys and values lie.
+    pub policy: Policy,
 }
 
 impl Default for KvsOptions {
     fn default() -> KvsOptions {
-        KvsOptions { inline_bytes: 256, time_to_live: None }
+        KvsOptions { inline_bytes: 256, time_to_live: None, policy: Policy::default() }
     }
 }
 

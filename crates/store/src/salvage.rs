@@ -10,7 +10,9 @@ use entresol_media::{Directory, LocalDirectory};
 use serde::Serialize;
 
 use crate::StoreError;
-use crate::check::{CACHE_BYTES, CheckReport, Finding, guess, leads_there, load_or_guess, shown};
+use crate::check::{
+    CACHE_BYTES, CheckReport, Finding, guess, leads_there, load_or_guess, open_places, shown,
+};
 use crate::entry::{Entry, Expiry, KvsId, RunNumber, SegmentNumber, Value};
 use crate::kvdb::Kvdb;
 use crate::kvs::Kvs;
@@ -20,6 +22,7 @@ use crate::log::segment::{self, Segment};
 use crate::manifest::{KvsState, Manifest};
 use crate::options::{KvdbOptions, KvsOptions};
 use crate::pages::Pages;
+use crate::places::Places;
 use crate::run;
 use crate::run::scan::{Piece, scan};
 
@@ -104,9 +107,10 @@ pub fn salvage(
     let _lock = from.lock()?;
     let mut report = CheckReport::default();
     let manifest = load_or_guess(from, &mut report)?;
+    let places = open_places(from, &manifest, &mut report)?;
     let target = Kvdb::create(to, options, clock)?;
     let mut salvage = Salvage {
-        from,
+        from: &places,
         target,
         pages: Pages::new(CACHE_BYTES),
         segments: BTreeMap::new(),
@@ -130,7 +134,7 @@ pub fn salvage(
 }
 
 struct Salvage<'a> {
-    from: &'a Arc<dyn Directory>,
+    from: &'a Places,
     target: Kvdb,
     pages: Arc<Pages>,
     segments: BTreeMap<SegmentNumber, Segment>,
@@ -142,7 +146,8 @@ struct Salvage<'a> {
 impl Salvage<'_> {
     fn open_segments(&mut self, manifest: &Manifest) {
         for number in manifest.segments() {
-            if let Ok(segment) = Segment::open_blocks(&**self.from, manifest.store, number) {
+            let directory = self.from.directory_of(&segment::file_name(number));
+            if let Ok(segment) = Segment::open_blocks(&*directory, manifest.store, number) {
                 self.segments.insert(number, segment);
             }
         }
@@ -152,14 +157,18 @@ impl Salvage<'_> {
         let seconds = u64::from(state.time_to_live_s);
         let time_to_live = (seconds > 0).then(|| Duration::from_secs(seconds));
         let inline_bytes = state.inline_bytes.min(KvsOptions::INLINE_BYTES_MAX);
-        let kvs = self.target.create_kvs(&state.name, KvsOptions { inline_bytes, time_to_live })?;
+        // The new store may have other places than the old one.
+        let policy = Some(state.policy).filter(|it| self.target.inner().check_policy(it).is_ok());
+        let options = KvsOptions { inline_bytes, time_to_live, policy: policy.unwrap_or_default() };
+        let kvs = self.target.create_kvs(&state.name, options)?;
         let salvaged = SalvagedKvs { name: state.name.clone(), ..SalvagedKvs::default() };
         self.kvs.insert(KvsId(state.id), (kvs, salvaged));
         Ok(())
     }
 
     fn run(&mut self, id: KvsId, number: RunNumber) -> Result<(), StoreError> {
-        let (from, pages) = (self.from, self.pages.clone());
+        let from = &self.from.directory_of(&run::file_name(number));
+        let pages = self.pages.clone();
         // Removed prefixes first: what the run still has under them was written later.
         let removed = scan(from, number, &pages, &mut |piece| match piece {
             Piece::PrefixGone(prefix) => self.remove(id, Kind::PrefixGone, prefix),
@@ -191,7 +200,8 @@ impl Salvage<'_> {
         error: StoreError,
     ) -> Result<(), StoreError> {
         let name = run::file_name(number);
-        if self.from.open_block_file(&name, &entresol_media::BlockOptions::default()).is_ok() {
+        let directory = self.from.directory_of(&name);
+        if directory.open_block_file(&name, &entresol_media::BlockOptions::default()).is_ok() {
             return Err(error);
         }
         let lost = "all that it had is lost".to_owned();

@@ -1,5 +1,7 @@
 //! What a store has done since it was opened, and what it holds now.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -8,13 +10,18 @@ use serde::Serialize;
 
 use crate::StoreError;
 use crate::entries::EntryCounts;
-use crate::entry::KvsId;
+use crate::entry::{KvsId, SegmentNumber};
 use crate::images::ImageStatistics;
 use crate::inner::{Inner, live_segments};
 use crate::kvdb::Kvdb;
+use crate::log::segment::{self, Segment};
 use crate::log::{Log, Written};
+use crate::manifest::{self, KvsState};
 use crate::memory::Shares;
 use crate::pages::PageCounts;
+use crate::places::{Cause, Held};
+use crate::policy::MediaClass;
+use crate::run;
 use crate::view::View;
 
 /// What a store has done since it was opened, and what it holds now.
@@ -46,8 +53,12 @@ pub struct Statistics {
 pub struct MediumStatistics {
     /// The directory.
     pub path: String,
+    /// Its class of media.
+    pub class: MediaClass,
+    /// Whether it is being retired: nothing new is put there.
+    pub is_retiring: bool,
     /// How the log's writes become durable there: `file`, `pmem` or `emulated pmem`; none if the
-    /// store is only read.
+    /// store is only read, or its log is elsewhere now.
     pub kind: Option<&'static str>,
     /// Since the store was opened.
     pub written: WrittenBytes,
@@ -69,8 +80,14 @@ pub struct WrittenBytes {
     pub freeze_bytes: u64,
     /// Runs that others were merged into.
     pub merge_bytes: u64,
-    /// Values that merging moved.
+    /// Values that were moved away from what was dead around them.
     pub moved_bytes: u64,
+    /// Values that came from a faster class, since they have aged, or it was full.
+    pub aged_bytes: u64,
+    /// Values that came back from a slower class, since there was room.
+    pub returned_bytes: u64,
+    /// Values that lay where they may not: their policy, or the store's places, have changed.
+    pub misplaced_bytes: u64,
     /// Manifests.
     pub manifest_bytes: u64,
 }
@@ -79,8 +96,9 @@ impl WrittenBytes {
     /// All that was written.
     #[must_use]
     pub const fn sum(&self) -> u64 {
-        let WrittenBytes { log_bytes, freeze_bytes, merge_bytes, .. } = *self;
-        log_bytes + freeze_bytes + merge_bytes + self.moved_bytes + self.manifest_bytes
+        let WrittenBytes { log_bytes, freeze_bytes, merge_bytes, manifest_bytes, .. } = *self;
+        let values = self.moved_bytes + self.aged_bytes + self.returned_bytes;
+        log_bytes + freeze_bytes + merge_bytes + manifest_bytes + values + self.misplaced_bytes
     }
 
     /// Bytes written for each byte of keys and values; 0 if there was none.
@@ -115,7 +133,7 @@ pub struct SpaceBytes {
     pub value_live_bytes: u64,
     /// What of them nothing leads to.
     pub value_dead_bytes: u64,
-    /// What the file system has room for besides; none if it does not say.
+    /// What more the store may take; none if the file system does not say.
     pub free_bytes: Option<u64>,
 }
 
@@ -188,6 +206,8 @@ pub struct KvsStatistics {
     pub name: String,
     /// Its number.
     pub number: u32,
+    /// Where it is to lie.
+    pub policy: String,
     /// Its sorted runs.
     pub runs: u64,
     /// Their bytes.
@@ -231,13 +251,8 @@ impl StallCount {
 /// counted by the log, under the lock that each write takes.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) freeze: AtomicU64,
-    pub(crate) merge: AtomicU64,
-    pub(crate) moved: AtomicU64,
     pub(crate) manifest: AtomicU64,
     pub(crate) merge_read: AtomicU64,
-    /// What was read of segments that are no more.
-    pub(crate) values_read: AtomicU64,
     pub(crate) slope: StallCount,
     pub(crate) wall: StallCount,
     pub(crate) sync: StallCount,
@@ -271,8 +286,7 @@ impl Kvdb {
         let manifest = inner.manifest.lock().clone();
         let view = inner.current.get();
         let (cache, entries) = (inner.pages.counts(), inner.entries.counts());
-        let kvs =
-            manifest.kvs.iter().map(|kvs| kvs_statistics(&view, KvsId(kvs.id), kvs.name.clone()));
+        let kvs = manifest.kvs.iter().map(|kvs| kvs_statistics(&view, kvs));
         let kvs: Vec<KvsStatistics> = kvs.collect();
         let generations = view.generations();
         let shares = Shares::of(&inner.options);
@@ -289,8 +303,7 @@ impl Kvdb {
         let log = inner.log.as_ref().map(Log::written).unwrap_or_default();
         let stalls = self.stalls();
         let debt = debt(&view, &kvs, inner.transactions.count());
-        let medium = inner.medium(&view, log);
-        let (media, log_records_read) = (vec![medium], inner.records_read);
+        let (media, log_records_read) = (inner.media(&view, log), inner.records_read);
         let images = inner.image_statistics();
         Ok(Statistics {
             media,
@@ -320,57 +333,80 @@ impl Kvdb {
 }
 
 impl Inner {
-    fn medium(&self, view: &View, log: Written) -> MediumStatistics {
-        let counters = &self.counters;
+    /// Each place. What belongs to the whole store, what callers wrote and manifests, is said of
+    /// the first, which has the manifest; so is what was read of runs.
+    fn media(&self, view: &View, log: Written) -> Vec<MediumStatistics> {
+        let live = live_segments(view);
+        let places = self.places.all();
+        places.iter().map(|place| self.medium(view, place, &live, log)).collect()
+    }
+
+    fn medium(
+        &self,
+        view: &View,
+        place: &Arc<Held>,
+        live: &BTreeMap<SegmentNumber, u64>,
+        log: Written,
+    ) -> MediumStatistics {
+        let (counters, is_home) = (&self.counters, place.number == manifest::HOME);
+        let of_home = |bytes: u64| if is_home { bytes } else { 0 };
+        let moved = |cause: Cause| place.written.moved[cause as usize].load(Relaxed);
         let written = WrittenBytes {
-            user_bytes: log.user,
-            log_bytes: log.bytes,
-            freeze_bytes: counters.freeze.load(Relaxed),
-            merge_bytes: counters.merge.load(Relaxed),
-            moved_bytes: counters.moved.load(Relaxed),
-            manifest_bytes: counters.manifest.load(Relaxed),
+            user_bytes: of_home(log.user),
+            log_bytes: self.log.as_ref().map_or(0, |log| log.bytes_at(place)),
+            freeze_bytes: place.written.freeze.load(Relaxed),
+            merge_bytes: place.written.merge.load(Relaxed),
+            moved_bytes: moved(Cause::Garbage),
+            aged_bytes: moved(Cause::Aged),
+            returned_bytes: moved(Cause::Returned),
+            misplaced_bytes: moved(Cause::Misplaced),
+            manifest_bytes: of_home(counters.manifest.load(Relaxed)),
         };
-        let values_read: u64 = view.segments.values().map(|segment| segment.bytes_read()).sum();
+        let is_here =
+            |name: String| self.places.find(&name).is_some_and(|found| Arc::ptr_eq(&found, place));
+        let here = |segment: &&Arc<Segment>| is_here(segment::file_name(segment.number()));
+        let values_read: u64 = view.segments.values().filter(here).map(|it| it.bytes_read()).sum();
         let read = ReadBytes {
-            run_bytes: self.pages.bytes_read(),
-            value_bytes: values_read + counters.values_read.load(Relaxed),
-            merge_bytes: counters.merge_read.load(Relaxed),
+            run_bytes: of_home(self.pages.bytes_read()),
+            value_bytes: values_read + place.written.values_read.load(Relaxed),
+            merge_bytes: of_home(counters.merge_read.load(Relaxed)),
         };
-        let path = self.directory.path().display().to_string();
-        let kind = self.log.as_ref().map(|log| match log.kind() {
+        let kind = self.log.as_ref().and_then(|log| log.kind_at(place)).map(|kind| match kind {
             MappedKind::Dax => "pmem",
             MappedKind::EmulatedPmem => "emulated pmem",
             MappedKind::File => "file",
         });
-        MediumStatistics { path, kind, written, read, space: self.space(view) }
-    }
-
-    fn space(&self, view: &View) -> SpaceBytes {
         let young = view.generations().flat_map(|generation| generation.segments().iter());
-        let log_bytes = young.map(|segment| segment.len()).sum();
+        let log_bytes = young.filter(here).map(|segment| segment.len()).sum();
         let runs = view.runs.values().flat_map(|runs| runs.iter());
+        let runs = runs.filter(|run| is_here(run::file_name(run.number())));
         let run_bytes = runs.map(|run| run.run.summary().file_bytes).sum();
-        let live = live_segments(view);
-        let value_bytes: u64 = view.segments.values().map(|segment| segment.len()).sum();
-        let value_live_bytes = live.values().sum::<u64>().min(value_bytes);
-        SpaceBytes {
+        let segments = || view.segments.values().filter(here);
+        let value_bytes: u64 = segments().map(|segment| segment.len()).sum();
+        let live = segments().filter_map(|segment| live.get(&segment.number()));
+        let value_live_bytes = live.sum::<u64>().min(value_bytes);
+        let space = SpaceBytes {
             log_bytes,
             run_bytes,
             value_bytes,
             value_live_bytes,
             value_dead_bytes: value_bytes - value_live_bytes,
-            free_bytes: self.directory.free_bytes().ok(),
-        }
+            free_bytes: place.room(),
+        };
+        let path = place.directory.path().display().to_string();
+        let (class, is_retiring) = (place.class, place.is_retiring());
+        MediumStatistics { path, class, is_retiring, kind, written, read, space }
     }
 }
 
-fn kvs_statistics(view: &View, kvs: KvsId, name: String) -> KvsStatistics {
-    let runs = view.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter());
+fn kvs_statistics(view: &View, kvs: &KvsState) -> KvsStatistics {
+    let runs = view.runs.get(&KvsId(kvs.id)).into_iter().flat_map(|runs| runs.iter());
     let all: Vec<_> = runs.map(|run| run.run.summary()).collect();
     let live = all.iter().flat_map(|run| run.live.iter());
     KvsStatistics {
-        name,
-        number: kvs.0,
+        name: kvs.name.clone(),
+        number: kvs.id,
+        policy: kvs.policy.to_string(),
         runs: all.len() as u64,
         run_bytes: all.iter().map(|run| run.file_bytes).sum(),
         versions: all.iter().map(|run| run.entries).sum(),

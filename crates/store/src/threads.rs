@@ -26,6 +26,7 @@ pub(crate) fn keep_durable(inner: &Inner) {
         let _ = log.make_spare();
         inner.keep_images();
     }
+    let _ = log.sync();
     inner.complete_images();
 }
 

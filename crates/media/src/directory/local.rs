@@ -111,6 +111,10 @@ impl Directory for LocalDirectory {
         Ok(Arc::new(LocalDirectory { drive: self.drive.clone(), ..inner }))
     }
 
+    fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Directory>, FileError> {
+        Ok(Arc::new(LocalDirectory::open_existing(path)?))
+    }
+
     fn list(&self) -> Result<Vec<Entry>, FileError> {
         let list = || -> io::Result<Vec<Entry>> {
             let mut entries = Vec::new();

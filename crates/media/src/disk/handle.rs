@@ -69,6 +69,23 @@ impl Directory for DiskDirectory {
         Ok(Arc::new(DiskDirectory::new(&self.machine, node, path)))
     }
 
+    fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Directory>, FileError> {
+        self.machine.call(Call::Look, path).map_err(|cause| FileError::Io {
+            doing: "open",
+            path: path.into(),
+            cause,
+        })?;
+        let inside = path.strip_prefix(super::PATH).ok().and_then(Path::to_str);
+        let state = self.machine.core.state();
+        let node = inside.and_then(|inside| state.tree.walk(inside));
+        let node = node.filter(|node| state.tree.names(*node).is_some());
+        drop(state);
+        match node {
+            Some(node) => Ok(Arc::new(DiskDirectory::new(&self.machine, node, path.into()))),
+            None => Err(FileError::NoFile { path: path.into() }),
+        }
+    }
+
     fn list(&self) -> Result<Vec<Entry>, FileError> {
         self.machine.list(self.inside())
     }

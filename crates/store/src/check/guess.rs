@@ -12,6 +12,7 @@ use crate::log::record::Kind;
 use crate::log::segment::{self, FIRST_RECORD, Segment};
 use crate::manifest::{KvsState, Manifest};
 use crate::pages::Pages;
+use crate::policy::Policy;
 use crate::run;
 use crate::run::scan::{Identity, identify};
 
@@ -62,7 +63,15 @@ pub(crate) fn name(kvs: KvsId) -> String {
 }
 
 pub(crate) fn state(kvs: KvsId, runs: Vec<u64>) -> KvsState {
-    KvsState { id: kvs.0, name: name(kvs), inline_bytes: 256, time_to_live_s: 0, runs }
+    KvsState {
+        id: kvs.0,
+        name: name(kvs),
+        inline_bytes: 256,
+        time_to_live_s: 0,
+        runs,
+        aged_run: 0,
+        policy: Policy::default(),
+    }
 }
 
 /// The write that a segment of the log begins with, if it has any.

@@ -15,6 +15,7 @@ use crate::log::scan as log_scan;
 use crate::log::segment::{self, Segment};
 use crate::manifest::{self, Manifest};
 use crate::pages::Pages;
+use crate::places::{Access, Missing, Places};
 use crate::run::scan::{Piece, scan};
 use crate::run::{self, Run};
 
@@ -139,9 +140,10 @@ pub fn check(
     let _lock = directory.lock()?;
     let mut report = CheckReport::default();
     let manifest = load_or_guess(directory, &mut report)?;
-    let names = directory.list()?.len() as u64;
+    let places = open_places(directory, &manifest, &mut report)?;
+    let names = places.names().len() as u64 + 1;
     let mut checker = Checker {
-        directory,
+        places: &places,
         pages: Pages::new(CACHE_BYTES),
         segments: BTreeMap::new(),
         missing: BTreeMap::new(),
@@ -187,8 +189,26 @@ pub(crate) fn load_or_guess(
     Ok(guessed)
 }
 
+/// The places of a store, to be read; those that are missing are found so.
+///
+/// # Errors
+/// If one of the others cannot be read.
+pub(crate) fn open_places(
+    home: &Arc<dyn Directory>,
+    manifest: &Manifest,
+    report: &mut CheckReport,
+) -> Result<Places, StoreError> {
+    let access = Access { pmem: None, reserve_bytes: 0, is_partial: true };
+    let places = Places::open(home, &[], manifest, access)?;
+    for Missing { state, what } in places.missing() {
+        let what = format!("the {} place is missing: {what}", state.class);
+        report.find(&state.path, 0, what, "the files in it; each is said below".to_owned());
+    }
+    Ok(places)
+}
+
 struct Checker<'a> {
-    directory: &'a Arc<dyn Directory>,
+    places: &'a Places,
     pages: Arc<Pages>,
     /// Frozen segments that could be opened.
     segments: BTreeMap<SegmentNumber, Segment>,
@@ -214,7 +234,7 @@ impl Checker<'_> {
     fn open_segments(&mut self, manifest: &Manifest) {
         for number in manifest.segments() {
             let name = segment::file_name(number);
-            match Segment::open_blocks(&**self.directory, manifest.store, number) {
+            match Segment::open_blocks(&*self.places.directory_of(&name), manifest.store, number) {
                 Ok(segment) => {
                     if let Some(error) = segment.header_error() {
                         let lost = "nothing: each record in it proves itself";
@@ -239,7 +259,8 @@ impl Checker<'_> {
         let name = run::file_name(number);
         let pages = self.pages.clone();
         let (mut damaged, mut before) = (Vec::new(), None::<Vec<u8>>);
-        let scanned = scan(self.directory, number, &pages, &mut |piece| {
+        let directory = self.places.directory_of(&name);
+        let scanned = scan(&directory, number, &pages, &mut |piece| {
             match piece {
                 Piece::Entry(entry) => {
                     self.entry(&name, id, &entry);
@@ -279,7 +300,7 @@ impl Checker<'_> {
         }
         if is_whole {
             let verified =
-                Run::open(self.directory, number, &pages).and_then(|run| run.verify(&mut |_| {}));
+                Run::open(&directory, number, &pages).and_then(|run| run.verify(&mut |_| {}));
             if let Err(error) = verified {
                 let lost = format!(
                     "reads of Kvs '{kvs}' fail that come by there; {entries} can be salvaged"
@@ -323,7 +344,7 @@ impl Checker<'_> {
         let names: BTreeMap<u32, &str> =
             manifest.kvs.iter().map(|kvs| (kvs.id, kvs.name.as_str())).collect();
         let mut dropped = 0u64;
-        let found = log_scan::scan(self.directory, manifest, &mut |record| {
+        let found = log_scan::scan(self.places, manifest, &mut |record| {
             dropped += u64::from(!names.contains_key(&record.header.kvs.0));
             Ok(())
         })?;
@@ -348,12 +369,11 @@ impl Checker<'_> {
     }
 
     fn strangers(&mut self, manifest: &Manifest) -> Result<(), StoreError> {
-        for entry in self.directory.list()? {
-            if !manifest.has_file(&entry.name) {
+        for name in self.places.names() {
+            if !manifest.has_file(&name) {
                 let what = format!(
-                    "{} is no part of the store: left from a crash, and removed when it is opened \
-                     next, or somebody else's",
-                    entry.name
+                    "{name} is no part of the store: left from a crash, and removed when it is \
+                     opened next, or somebody else's"
                 );
                 self.report.remarks.push(what);
             }

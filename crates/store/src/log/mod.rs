@@ -19,15 +19,16 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 
-use entresol_base::ByteSize;
 use entresol_base::mutants::left_out;
 use entresol_base::sync::Mutex;
-use entresol_media::{Directory, MappedKind, PmemMode};
+use entresol_media::MappedKind;
 
 use crate::StoreError;
 use crate::entry::{SegmentNumber, Sequence};
 use crate::failure::Failure;
 use crate::memory::GenerationLimits;
+use crate::places::{Held, Places};
+use crate::policy::Classes;
 use crate::young::Generation;
 use order::{Order, Position};
 use record::{Draft, HEADER_BYTES, Kind};
@@ -46,10 +47,6 @@ pub(crate) struct LogOptions {
     pub(crate) segment_bytes: u64,
     /// A generation that has grown to these is followed by the next.
     pub(crate) generation: GenerationLimits,
-    /// As much room is left for what makes room.
-    pub(crate) reserve_bytes: u64,
-    /// Whether segments are persistent memory.
-    pub(crate) pmem: Option<PmemMode>,
 }
 
 /// Is told, with the head locked, that a generation is closed and another follows.
@@ -57,7 +54,7 @@ pub(crate) type Rotated = Box<dyn Fn(&Arc<Generation>, &Arc<Generation>, Sequenc
 
 /// The log of a store.
 pub(crate) struct Log {
-    directory: Arc<dyn Directory>,
+    places: Arc<Places>,
     store: u64,
     options: LogOptions,
     /// None once the log has ended.
@@ -117,6 +114,8 @@ struct Next {
 pub(crate) struct Written {
     /// Records.
     pub(crate) bytes: u64,
+    /// Those that are counted where they lie: all but those in the newest segment.
+    counted: u64,
     /// Keys and values in them.
     pub(crate) user: u64,
     /// Segments that were made while a writer waited.
@@ -158,7 +157,7 @@ impl Log {
     /// # Errors
     /// If that cannot be made.
     pub(crate) fn begin(
-        directory: Arc<dyn Directory>,
+        places: Arc<Places>,
         store: u64,
         options: LogOptions,
         beginning: Beginning,
@@ -167,9 +166,10 @@ impl Log {
     ) -> Result<Log, StoreError> {
         let Beginning { last, next_segment, generation } = beginning;
         let number = SegmentNumber(next_segment);
-        let LogOptions { segment_bytes, pmem, .. } = options;
-        let segment = Segment::create(&*directory, store, number, segment_bytes, pmem)?;
-        directory.sync()?;
+        let has_room = places.choose_for_log(options.segment_bytes);
+        let is_of_reserve = has_room.is_err();
+        let place = has_room.unwrap_or_else(|_| places.choose_of_reserve(Classes::FASTEST, 0));
+        let segment = make(&places, &place, store, number, options.segment_bytes)?;
         let segment = Arc::new(segment);
         let place = generation.add_segment(segment.clone()).unwrap_or_default();
         let head = Head {
@@ -182,11 +182,11 @@ impl Log {
             next: Sequence(last.0 + 1),
             unsynced: VecDeque::from([(segment.clone(), FIRST_RECORD)]),
             written: Written::default(),
-            is_of_reserve: check_room(&*directory, options, 0).is_err(),
+            is_of_reserve,
         };
         let position = Position { last, segment: number, end: FIRST_RECORD };
         Ok(Log {
-            directory,
+            places,
             store,
             options,
             head: Mutex::new(Some(head)),
@@ -206,14 +206,41 @@ impl Log {
         self.head.lock().as_ref().map(|head| head.written).unwrap_or_default()
     }
 
-    /// How what is written becomes durable; as in an ordinary file once the log has ended.
-    pub(crate) fn kind(&self) -> MappedKind {
-        self.head.lock().as_ref().map_or(MappedKind::File, |head| head.segment.kind())
+    /// Bytes of records that were written in a place.
+    pub(crate) fn bytes_at(&self, place: &Arc<Held>) -> u64 {
+        let head = self.head.lock();
+        let newest = head.as_ref().filter(|head| {
+            let found = self.places.find(&segment::file_name(head.segment.number()));
+            found.is_some_and(|found| Arc::ptr_eq(&found, place))
+        });
+        let counted = place.written.log.load(Relaxed);
+        counted + newest.map_or(0, |head| head.written.bytes - head.written.counted)
+    }
+
+    /// Counts what was written to the newest segment where it lies; another one follows.
+    fn count(&self, head: &mut Head) {
+        let Head { segment, written, .. } = head;
+        if let Some(place) = self.places.find(&segment::file_name(segment.number())) {
+            place.written.log.fetch_add(written.bytes - written.counted, Relaxed);
+        }
+        written.counted = written.bytes;
+    }
+
+    /// How what is written becomes durable, if it is written in a place now.
+    pub(crate) fn kind_at(&self, place: &Arc<Held>) -> Option<MappedKind> {
+        let segment = self.head.lock().as_ref().map(|head| head.segment.clone())?;
+        let found = self.places.find(&segment::file_name(segment.number()))?;
+        Arc::ptr_eq(&found, place).then(|| segment.kind())
     }
 
     /// The last write that counts.
     pub(crate) fn published(&self) -> Sequence {
         self.order.published()
+    }
+
+    /// All writes up to this one survive the machine's crash.
+    pub(crate) fn durable(&self) -> Sequence {
+        Sequence(self.durable.load(Acquire))
     }
 
     /// A number for a segment that is not the log's.
@@ -307,7 +334,7 @@ impl Log {
         let mut head = self.head.lock();
         let head = head.as_mut().ok_or(StoreError::Closed)?;
         if head.is_of_reserve && !makes_room {
-            check_room(&*self.directory, self.options, 0)?;
+            self.places.choose_for_log(0)?;
             head.is_of_reserve = false;
         }
         let is_index_full = self.is_index_full.load(Relaxed)
@@ -337,6 +364,7 @@ impl Log {
         let is_full = is_full || head.generation_used >= self.options.generation.bytes;
         let place = if is_full { None } else { head.generation.add_segment(segment.clone()) };
         self.seal(head)?;
+        self.count(head);
         match place {
             Some(place) => {
                 head.place = place;
@@ -381,23 +409,20 @@ impl Log {
             Some(segment) if segment.len() >= bytes => {
                 return Ok(Next { segment, is_late: false, is_of_reserve: false });
             }
-            Some(spare) => self.directory.remove(&segment::file_name(spare.number()))?,
+            Some(spare) => self.places.remove(&segment::file_name(spare.number()))?,
             None => {}
         }
         let bytes = bytes.max(self.options.segment_bytes);
-        let room = check_room(&*self.directory, self.options, bytes);
-        let is_of_reserve = room.is_err();
-        if !makes_room {
-            room?;
-        }
-        Ok(Next { segment: self.make_segment(bytes)?, is_late: true, is_of_reserve })
+        let (place, is_of_reserve) = match self.places.choose_for_log(bytes) {
+            Ok(place) => (place, false),
+            Err(_) if makes_room => (self.places.choose_of_reserve(Classes::FASTEST, bytes), true),
+            Err(error) => return Err(error),
+        };
+        Ok(Next { segment: self.make_segment(&place, bytes)?, is_late: true, is_of_reserve })
     }
 
-    fn make_segment(&self, bytes: u64) -> Result<Segment, StoreError> {
-        let (number, pmem) = (self.take_number(), self.options.pmem);
-        let segment = Segment::create(&*self.directory, self.store, number, bytes, pmem)?;
-        self.directory.sync()?;
-        Ok(segment)
+    fn make_segment(&self, place: &Arc<Held>, bytes: u64) -> Result<Segment, StoreError> {
+        make(&self.places, place, self.store, self.take_number(), bytes)
     }
 
     /// Makes a segment ahead, if there is none.
@@ -407,10 +432,22 @@ impl Log {
     pub(crate) fn make_spare(&self) -> Result<(), StoreError> {
         let mut spare = self.spare.lock();
         if spare.is_none() {
-            check_room(&*self.directory, self.options, self.options.segment_bytes)?;
-            *spare = Some(self.make_segment(self.options.segment_bytes)?);
+            let bytes = self.options.segment_bytes;
+            let place = self.places.choose_for_log(bytes)?;
+            *spare = Some(self.make_segment(&place, bytes)?);
         }
         Ok(())
+    }
+
+    /// Gives up the segment that was made ahead: the next one may have to lie elsewhere.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn give_up_spare(&self) -> Result<(), StoreError> {
+        match self.spare.lock().take() {
+            Some(spare) => self.places.remove(&segment::file_name(spare.number())),
+            None => Ok(()),
+        }
     }
 
     /// Closes the generation that is written to, if it has anything; answers the last write that is
@@ -430,6 +467,7 @@ impl Log {
         let segment = Arc::new(segment);
         head.is_of_reserve = is_of_reserve;
         self.seal(head)?;
+        self.count(head);
         self.rotate(head, segment);
         Ok(last)
     }
@@ -490,21 +528,18 @@ impl Log {
     }
 }
 
-/// Refuses to take so many bytes of what is left for what makes room.
-fn check_room(
-    directory: &dyn Directory,
-    options: LogOptions,
+/// Makes a segment, whose name is durable.
+fn make(
+    places: &Places,
+    place: &Arc<Held>,
+    store: u64,
+    number: SegmentNumber,
     bytes: u64,
-) -> Result<(), StoreError> {
-    // A file system that does not say how much room it has is asked by writing.
-    let Ok(free) = directory.free_bytes() else { return Ok(()) };
-    let reserve = options.reserve_bytes;
-    if free >= bytes.saturating_add(reserve) {
-        return Ok(());
-    }
-    let (path, free, reserve) = (directory.path().display(), ByteSize(free), ByteSize(reserve));
-    let what = format!("{path} has {free} left, and {reserve} are kept for deleting and merging");
-    Err(StoreError::NoRoom { what })
+) -> Result<Segment, StoreError> {
+    let segment = Segment::create(&*place.directory, store, number, bytes, place.pmem)?;
+    places.made(segment::file_name(number), place, segment.len());
+    place.directory.sync()?;
+    Ok(segment)
 }
 
 impl Head {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use entresol_base::mutants::left_out;
 use entresol_index::Flow;
-use entresol_media::{Directory, PmemMode};
 
 use super::record::{Draft, Record};
 use super::segment::{self, End, SEAL_BYTES, Segment};
 use crate::StoreError;
 use crate::entry::{RecordPlace, SegmentNumber, Sequence};
 use crate::memory::GenerationLimits;
+use crate::places::Places;
 use crate::young::Generation;
 use crate::young::image::{self, Left, Owner, Watermark};
 
@@ -29,8 +29,6 @@ pub(crate) struct Start {
     pub(crate) durable: Sequence,
     /// How large a generation may become.
     pub(crate) generation: GenerationLimits,
-    /// Whether segments are persistent memory.
-    pub(crate) pmem: Option<PmemMode>,
 }
 
 /// What was found.
@@ -48,7 +46,7 @@ pub(crate) struct Recovered {
 
 /// The reader of a log.
 struct Reader<'a> {
-    directory: &'a Arc<dyn Directory>,
+    places: &'a Places,
     start: Start,
     generation: Arc<Generation>,
     generation_used: u64,
@@ -76,11 +74,11 @@ struct LeftBehind {
 /// # Errors
 /// If the disk fails, or the log ends before a write that was durable.
 pub(crate) fn recover(
-    directory: &Arc<dyn Directory>,
+    places: &Places,
     start: Start,
     read_only: bool,
 ) -> Result<Recovered, StoreError> {
-    let names: BTreeSet<String> = directory.list()?.into_iter().map(|it| it.name).collect();
+    let names: BTreeSet<String> = places.names().into_iter().collect();
     let numbers = names.iter().filter_map(|name| segment::number_of(name));
     let numbers = numbers.filter(|number| number.is_of_log());
     let mut numbers: Vec<SegmentNumber> = numbers.collect();
@@ -88,7 +86,7 @@ pub(crate) fn recover(
     let next_segment = numbers.last().map_or(start.segment.0, |last| last.0 + 1);
     numbers.retain(|number| *number >= start.segment);
     let mut reader = Reader {
-        directory,
+        places,
         start,
         generation: Arc::new(Generation::new(start.generation.bytes, Sequence(start.frozen.0 + 1))),
         generation_used: 0,
@@ -120,7 +118,7 @@ pub(crate) fn recover(
     if reader.last < start.durable && !left_out() {
         let (path, offset) = match &open_end {
             Some((segment, end)) => (segment.path(), end.offset),
-            None => (directory.path().to_owned(), 0),
+            None => (places.home().path().to_owned(), 0),
         };
         let what =
             format!("the log ends with write {}, {} was durable", reader.last.0, start.durable.0);
@@ -129,11 +127,11 @@ pub(crate) fn recover(
     reader.close_generation();
     if !read_only {
         if !left_out() {
-            remove(directory, rest)?;
+            remove(places, rest)?;
         }
         let images = names.iter().filter_map(|name| Some((name, image::number_of(name)?)));
         let mut useless = images.filter(|(_, number)| !reader.images.contains(number));
-        useless.try_for_each(|(name, _)| directory.remove(name))?;
+        useless.try_for_each(|(name, _)| places.remove(name))?;
         reader.settle(open_end)?;
     }
     let Reader { closed: generations, last, records, .. } = reader;
@@ -141,11 +139,13 @@ pub(crate) fn recover(
 }
 
 /// Removes segments behind the log's end, so that none is ever taken for a part of it. That is
-/// durable before anything is written, since the log's next segment gets a durable name first; if a
-/// crash comes before, they are met again, and end the log where it ends now.
-fn remove(directory: &Arc<dyn Directory>, numbers: &[SegmentNumber]) -> Result<(), StoreError> {
+/// durable before anything is written; if a crash comes before, they are met again, and end the log
+/// where it ends now.
+fn remove(places: &Places, numbers: &[SegmentNumber]) -> Result<(), StoreError> {
     let mut names = numbers.iter().map(|number| segment::file_name(*number));
-    Ok(names.try_for_each(|name| directory.remove(&name))?)
+    names.try_for_each(|name| places.remove(&name))?;
+    // The log's next segment may get its name in another place, whose sync says nothing of these.
+    if !numbers.is_empty() && !left_out() { places.sync() } else { Ok(()) }
 }
 
 /// Behind what was found in a segment, its seal included.
@@ -154,12 +154,21 @@ fn behind(segment: &Segment, end: End) -> u64 {
 }
 
 impl Reader<'_> {
+    /// Opens a segment; none if it never became one.
+    fn open(&self, number: SegmentNumber) -> Result<Option<Segment>, StoreError> {
+        let name = segment::file_name(number);
+        let directory = self.places.directory_of(&name);
+        let pmem = self.places.find(&name).and_then(|place| place.pmem);
+        let segment = Segment::open_mapped(&*directory, self.start.store, number, pmem)?;
+        if let Some(segment) = &segment {
+            self.places.has_bytes(&name, segment.len());
+        }
+        Ok(segment)
+    }
+
     /// Reads a segment; none if it never became one.
     fn read(&mut self, number: SegmentNumber) -> Result<Option<(Arc<Segment>, End)>, StoreError> {
-        let Start { store, pmem, .. } = self.start;
-        let Some(segment) = Segment::open_mapped(&**self.directory, store, number, pmem)? else {
-            return Ok(None);
-        };
+        let Some(segment) = self.open(number)? else { return Ok(None) };
         let segment = Arc::new(segment);
         let limits = &self.start.generation;
         if self.generation_used >= limits.bytes || self.generation.has_reached(limits, self.last) {
@@ -181,14 +190,14 @@ impl Reader<'_> {
     /// What a crash has left of the generation that begins with the first of these segments, and
     /// how many of them it has; none if there is no image that can be relied on.
     fn left(&self, numbers: &[SegmentNumber]) -> Option<(LeftBehind, usize)> {
-        let Start { store, pmem, .. } = self.start;
+        let store = self.start.store;
         let owner = Owner { store, segment: *numbers.first()?, first: Sequence(self.last.0 + 1) };
-        let left = Left::open(&**self.directory, owner, pmem?)?;
+        let place = self.places.find(&image::file_name(owner.segment))?;
+        let left = Left::open(&*place.directory, owner, place.pmem?)?;
         let last = numbers.iter().position(|number| *number == left.watermark.segment)?;
         let mut segments = Vec::with_capacity(last + 1);
         for number in &numbers[..=last] {
-            let opened = Segment::open_mapped(&**self.directory, store, *number, pmem).ok()??;
-            segments.push(Arc::new(opened));
+            segments.push(Arc::new(self.open(*number).ok()??));
         }
         let Watermark { offset, sequence, .. } = left.watermark;
         let segment = segments.last()?;

@@ -1,15 +1,13 @@
 //! Going through a log to say what is in it, where it may be damaged; nothing is changed or held.
 
-use std::sync::Arc;
-
 use entresol_index::Flow;
-use entresol_media::Directory;
 
 use super::record::{HEADER_BYTES, Header, Kind, Record};
 use super::segment::{self, FIRST_RECORD, Segment};
 use crate::StoreError;
 use crate::entry::{RecordPlace, SegmentNumber, Sequence};
 use crate::manifest::Manifest;
+use crate::places::Places;
 
 /// What was found of a log.
 #[derive(Debug, Default)]
@@ -35,16 +33,16 @@ type Visit<'a> = dyn FnMut(&Record<'_>) -> Result<(), StoreError> + 'a;
 /// # Errors
 /// If the directory cannot be read, or `visit` fails.
 pub(crate) fn scan(
-    directory: &Arc<dyn Directory>,
+    places: &Places,
     manifest: &Manifest,
     visit: &mut Visit<'_>,
 ) -> Result<LogScan, StoreError> {
-    let names = directory.list()?;
-    let numbers = names.iter().filter_map(|entry| segment::number_of(&entry.name));
+    let names = places.names();
+    let numbers = names.iter().filter_map(|name| segment::number_of(name));
     let is_of_log = |it: &SegmentNumber| it.is_of_log() && it.0 >= manifest.log.first_segment;
     let mut numbers: Vec<SegmentNumber> = numbers.filter(is_of_log).collect();
     numbers.sort_unstable();
-    let mut scan = Scan { directory, manifest, visit, found: LogScan::default(), end: None };
+    let mut scan = Scan { places, manifest, visit, found: LogScan::default(), end: None };
     scan.found.last = Sequence(manifest.log.frozen);
     scan.found.files = numbers.len() as u64;
     let mut behind = Vec::new();
@@ -73,7 +71,7 @@ pub(crate) fn scan(
 }
 
 struct Scan<'a, 'v> {
-    directory: &'a Arc<dyn Directory>,
+    places: &'a Places,
     manifest: &'a Manifest,
     visit: &'a mut Visit<'v>,
     found: LogScan,
@@ -86,8 +84,8 @@ impl Scan<'_, '_> {
     fn segment(&mut self, number: SegmentNumber) -> Result<Option<u64>, StoreError> {
         let name = segment::file_name(number);
         // What is only read may be mapped as an ordinary file, whatever it lies on.
-        let store = self.manifest.store;
-        let segment = match Segment::open_mapped(&**self.directory, store, number, None) {
+        let (store, directory) = (self.manifest.store, self.places.directory_of(&name));
+        let segment = match Segment::open_mapped(&*directory, store, number, None) {
             Ok(Some(segment)) => segment,
             Ok(None) => {
                 self.end = Some((name, 8, "the checksum of the header is wrong"));
@@ -123,8 +121,8 @@ impl Scan<'_, '_> {
 
     /// Shows what records there are behind a place, wherever they begin.
     fn search(&mut self, number: SegmentNumber, from: u64) -> Result<(), StoreError> {
-        let directory = &**self.directory;
-        let Ok(segment) = Segment::open_unchecked(directory, self.manifest.store, number) else {
+        let directory = self.places.directory_of(&segment::file_name(number));
+        let Ok(segment) = Segment::open_unchecked(&*directory, self.manifest.store, number) else {
             return Ok(());
         };
         let (mut at, mut bytes) = (from, Vec::new());

@@ -1,67 +1,110 @@
 //! Values that are moved, into segments of their own.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::StoreError;
+use crate::ageing::Move;
 use crate::entry::{KvsId, RecordPlace};
 use crate::inner::Inner;
 use crate::log::record::{Draft, Record};
 use crate::log::segment::{self, FIRST_RECORD, Segment};
+use crate::places::Held;
+use crate::policy::Classes;
 use crate::view::View;
 
 /// Writes records that stood elsewhere.
-pub(super) struct ValueWriter<'a> {
+pub(crate) struct ValueWriter<'a> {
     inner: &'a Inner,
     kvs: KvsId,
     segments: Vec<Arc<Segment>>,
-    used: u64,
+    /// The segments that are written to, one for each choice of classes.
+    open: Vec<Open>,
     copied: u64,
     read: Vec<u8>,
     written: Vec<u8>,
 }
 
+struct Open {
+    to: Classes,
+    place: Arc<Held>,
+    segment: Arc<Segment>,
+    used: u64,
+}
+
 impl<'a> ValueWriter<'a> {
-    pub(super) fn new(inner: &'a Inner, kvs: KvsId) -> ValueWriter<'a> {
-        let (read, written) = (Vec::new(), Vec::new());
-        ValueWriter { inner, kvs, segments: Vec::new(), used: 0, copied: 0, read, written }
+    pub(crate) fn new(inner: &'a Inner, kvs: KvsId) -> ValueWriter<'a> {
+        ValueWriter {
+            inner,
+            kvs,
+            segments: Vec::new(),
+            open: Vec::new(),
+            copied: 0,
+            read: Vec::new(),
+            written: Vec::new(),
+        }
     }
 
-    /// Writes the record that lies at a place in a view once more; answers where.
-    pub(super) fn copy(
+    /// Writes the record that lies at a place in a view once more, where it is to move; answers
+    /// where.
+    pub(crate) fn copy(
         &mut self,
         view: &View,
         place: RecordPlace,
+        Move { to, cause }: Move,
     ) -> Result<RecordPlace, StoreError> {
-        let record = view.segment(place.segment)?.record(place, &mut self.read)?;
+        let mut read = std::mem::take(&mut self.read);
+        let record = view.segment(place.segment)?.record(place, &mut read)?;
         let Record { header, key, expiry, value } = record;
         let draft = Draft { kind: header.kind, kvs: self.kvs, expiry, key, value };
         let bytes = draft.bytes();
-        let room = self.segments.last().map_or(0, |segment| segment.len() - self.used);
-        if bytes > room {
-            let needed = (FIRST_RECORD + bytes).next_multiple_of(4096);
-            let len = needed.max(self.inner.options.segment_bytes);
-            self.segments.push(Arc::new(self.inner.make_value_segment(len)?));
-            self.used = FIRST_RECORD;
-        }
-        let Some(segment) = self.segments.last() else {
-            return Err(StoreError::NoSegment { number: place.segment.0 });
-        };
-        let offset = self.used;
+        let at = self.with_room(to, bytes)?;
+        let open = &mut self.open[at];
+        let (segment, offset) = (&open.segment, open.used);
         self.written.clear();
         draft.encode(segment.address(offset), header.sequence, false, &mut self.written);
         segment.write(offset, &self.written)?;
-        self.used += bytes;
+        open.used += bytes;
+        open.place.written.moved[cause as usize].fetch_add(bytes, Relaxed);
+        let to = RecordPlace { segment: segment.number(), offset, bytes: place.bytes };
         self.copied += bytes;
-        Ok(RecordPlace { segment: segment.number(), offset, bytes: place.bytes })
+        self.read = read;
+        Ok(to)
+    }
+
+    /// Which of the open segments has room for a record.
+    fn with_room(&mut self, to: Classes, bytes: u64) -> Result<usize, StoreError> {
+        let found = self.open.iter().position(|open| open.to == to);
+        if let Some(at) = found
+            && self.open[at].segment.len() - self.open[at].used >= bytes
+        {
+            return Ok(at);
+        }
+        let needed = (FIRST_RECORD + bytes).next_multiple_of(4096);
+        let len = needed.max(self.inner.options.segment_bytes);
+        let (place, segment) = self.inner.make_value_segment(to, len)?;
+        let segment = Arc::new(segment);
+        self.segments.push(segment.clone());
+        let open = Open { to, place, segment, used: FIRST_RECORD };
+        match found {
+            Some(at) => {
+                self.open[at] = open;
+                Ok(at)
+            }
+            None => {
+                self.open.push(open);
+                Ok(self.open.len() - 1)
+            }
+        }
     }
 
     /// The bytes of all records that were copied.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.copied
     }
 
     /// Makes what was written durable.
-    pub(super) fn finish(mut self) -> Result<Vec<Arc<Segment>>, StoreError> {
+    pub(crate) fn finish(mut self) -> Result<Vec<Arc<Segment>>, StoreError> {
         self.segments.iter().try_for_each(|segment| segment.persist(0, segment.len()))?;
         Ok(std::mem::take(&mut self.segments))
     }
@@ -71,7 +114,7 @@ impl Drop for ValueWriter<'_> {
     fn drop(&mut self) {
         for segment in self.segments.drain(..) {
             // Nobody knows of it; where it cannot be removed, the next opening does it.
-            let _ = self.inner.directory.remove(&segment::file_name(segment.number()));
+            let _ = self.inner.places.remove(&segment::file_name(segment.number()));
         }
     }
 }

@@ -1,0 +1,249 @@
+//! Ageing: what moves from one class of media to another, and why.
+//!
+//! Data move in merges only, which write the keys anew anyway. What a merge of all runs of a `Kvs`
+//! yields is aged, and lies where the policy of the `Kvs` wants aged data. Where that leaves a
+//! choice, room decides: of a class that is nearly full the values sink that were written first,
+//! then keys; to a class that is half empty values return. Between the two lie
+//! [`RETURN_ABOVE`] and [`SINK_BELOW`], so that nothing goes to and fro.
+
+use std::collections::BTreeMap;
+
+use crate::entry::{KvsId, RunNumber, SegmentNumber};
+use crate::inner::Inner;
+use crate::log::segment::{self, Segment};
+use crate::places::Cause;
+use crate::policy::{Classes, MediaClass, Policy};
+use crate::run;
+use crate::view::{Frozen, View};
+
+/// With less than this share of a class free, values sink.
+pub(crate) const SINK_BELOW: f64 = 0.2;
+/// They sink until so much is free.
+const SINK_UNTIL: f64 = 0.3;
+/// With more than this share of a class free, values return to it.
+const RETURN_ABOVE: f64 = 0.5;
+/// They return until so little is free.
+const RETURN_UNTIL: f64 = 0.4;
+/// Bytes in a wrong place that are not worth a merge.
+const MISPLACED_BYTES_MIN: u64 = 1 << 20;
+
+/// Where values of a segment move, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) to: Classes,
+    pub(crate) cause: Cause,
+}
+
+/// The segments of which the values move.
+pub(crate) type Moves = BTreeMap<SegmentNumber, Move>;
+
+/// What ageing asks of a merge.
+#[derive(Debug, Clone)]
+pub(crate) struct Ageing {
+    pub(crate) kvs: KvsId,
+    pub(crate) moves: Moves,
+    /// Where keys go, if not where the policy wants them first.
+    pub(crate) keys: Option<Classes>,
+}
+
+impl Inner {
+    /// The policy of a `Kvs`, and its aged run; none if there is no such `Kvs`.
+    pub(crate) fn policy(&self, kvs: KvsId) -> Option<(Policy, RunNumber)> {
+        let manifest = self.manifest.lock();
+        let state = manifest.kvs.iter().find(|state| state.id == kvs.0)?;
+        Some((state.policy, RunNumber(state.aged_run)))
+    }
+
+    /// Those of some classes that the store has; if it has none of them, all classes.
+    pub(crate) fn had(&self, classes: Classes) -> Classes {
+        let has_any = classes.as_slice().iter().any(|class| self.places.has(*class));
+        if has_any { classes.filtered(|class| self.places.has(class)) } else { Classes::FASTEST }
+    }
+
+    fn class_of(&self, segment: SegmentNumber) -> Option<MediaClass> {
+        self.places.class_of(&segment::file_name(segment))
+    }
+
+    /// Whether a file may not stay where it is.
+    fn is_misplaced(&self, name: &str, classes: Classes) -> bool {
+        let place = self.places.find(name);
+        place.is_some_and(|place| place.is_retiring() || !classes.has(place.class))
+    }
+
+    /// The segments among some of which values have to move by a policy alone.
+    pub(crate) fn moves_by_policy<'a>(
+        &self,
+        policy: &Policy,
+        is_aged: bool,
+        segments: impl Iterator<Item = &'a SegmentNumber>,
+    ) -> Moves {
+        let (wanted, young) = (self.had(policy.values(is_aged)), self.had(policy.young_values));
+        let mut moves = Moves::new();
+        for &number in segments {
+            let name = segment::file_name(number);
+            if self.is_misplaced(&name, wanted) {
+                let was_right = is_aged && !self.is_misplaced(&name, young);
+                let cause = if was_right { Cause::Aged } else { Cause::Misplaced };
+                moves.insert(number, Move { to: wanted, cause });
+            }
+        }
+        moves
+    }
+
+    /// Where the values of a segment go of which most is dead: not to a faster class.
+    pub(crate) fn move_of_garbage(&self, policy: &Policy, number: SegmentNumber) -> Move {
+        let classes = self.had(policy.aged_values);
+        let to = match self.class_of(number) {
+            Some(now) => classes.filtered(|class| class >= now),
+            None => classes,
+        };
+        Move { to, cause: Cause::Garbage }
+    }
+
+    /// What is most worth moving, if anything is.
+    pub(crate) fn ageing(&self, view: &View) -> Option<Ageing> {
+        self.misplaced(view).or_else(|| self.sinking(view)).or_else(|| self.returning(view))
+    }
+
+    /// A `Kvs` that has data where its policy does not want them.
+    fn misplaced(&self, view: &View) -> Option<Ageing> {
+        self.mergeable(view).find_map(|(kvs, runs)| {
+            let (policy, aged) = self.policy(*kvs)?;
+            let mut bytes = Misplaced::default();
+            let mut moves = Moves::new();
+            for run in runs.iter() {
+                let is_aged = run.number() == aged;
+                let live = run.run.summary().live.iter();
+                let of_run =
+                    self.moves_by_policy(&policy, is_aged, live.clone().map(|it| &it.segment));
+                for live in live.filter(|live| of_run.contains_key(&live.segment)) {
+                    bytes.add(self, &segment::file_name(live.segment), live.bytes);
+                }
+                moves.extend(of_run);
+                let name = run::file_name(run.number());
+                if self.is_misplaced(&name, self.had(policy.keys(is_aged))) {
+                    bytes.add(self, &name, run.run.summary().file_bytes);
+                }
+            }
+            let all = bytes.of_retiring + bytes.others;
+            let has_room = self.places.choose_strictly(self.had(policy.aged_values), all).is_ok();
+            let is_worth_it = bytes.of_retiring > 0 || bytes.others >= MISPLACED_BYTES_MIN;
+            (is_worth_it && has_room).then_some(Ageing { kvs: *kvs, moves, keys: None })
+        })
+    }
+
+    /// A `Kvs` of which values, or keys, sink from a class that is nearly full.
+    fn sinking(&self, view: &View) -> Option<Ageing> {
+        let classes = MediaClass::ALL.into_iter();
+        classes.filter_map(|class| self.sinking_from(view, class)).next()
+    }
+
+    fn sinking_from(&self, view: &View, class: MediaClass) -> Option<Ageing> {
+        let fill = self.places.fill(class)?;
+        if fill.free as f64 >= fill.bytes as f64 * SINK_BELOW {
+            return None;
+        }
+        let needed = (fill.bytes as f64 * SINK_UNTIL) as u64 - fill.free;
+        let below = |classes: Classes| {
+            let below = self.had(classes).filtered(|it| it > class);
+            let is_below = below.as_slice().iter().all(|it| *it > class);
+            (is_below && self.places.choose_strictly(below, needed).is_ok()).then_some(below)
+        };
+        let sinkable: Vec<(KvsId, &[Frozen], Classes)> = self
+            .mergeable(view)
+            .filter_map(|(kvs, runs)| {
+                let (policy, _) = self.policy(*kvs)?;
+                Some((*kvs, runs.as_slice(), below(policy.aged_values)?))
+            })
+            .collect();
+        let mut moved = Vec::new();
+        let mut bytes = 0;
+        for (number, segment) in in_order_of_age(view) {
+            let is_sinkable =
+                || sinkable.iter().any(|(_, runs, _)| live_in(runs, |it| it == number) > 0);
+            if bytes < needed && self.class_of(number) == Some(class) && is_sinkable() {
+                moved.push(number);
+                bytes += segment.len();
+            }
+        }
+        let live = |runs: &[Frozen]| live_in(runs, |it| moved.contains(&it));
+        let most = sinkable.iter().max_by_key(|(_, runs, _)| live(runs));
+        if let Some((kvs, runs, to)) = most
+            && live(runs) > 0
+        {
+            let to = Move { to: *to, cause: Cause::Aged };
+            let moves = moved.iter().map(|number| (*number, to)).collect();
+            return Some(Ageing { kvs: *kvs, moves, keys: None });
+        }
+        let keys = self.mergeable(view).filter_map(|(kvs, runs)| {
+            let (policy, _) = self.policy(*kvs)?;
+            let (last, keys) = (runs.last()?, below(policy.aged_keys)?);
+            let name = run::file_name(last.number());
+            let is_here = self.places.class_of(&name) == Some(class);
+            is_here.then_some((last.run.summary().file_bytes, *kvs, keys))
+        });
+        let (_, kvs, keys) = keys.max_by_key(|(bytes, ..)| *bytes)?;
+        Some(Ageing { kvs, moves: Moves::new(), keys: Some(keys) })
+    }
+
+    /// A `Kvs` of which values return to a class that has become half empty.
+    fn returning(&self, view: &View) -> Option<Ageing> {
+        MediaClass::ALL.into_iter().find_map(|class| {
+            let fill = self.places.fill(class)?;
+            if (fill.free as f64) < fill.bytes as f64 * RETURN_ABOVE {
+                return None;
+            }
+            let room = fill.free - (fill.bytes as f64 * RETURN_UNTIL) as u64;
+            self.mergeable(view).find_map(|(kvs, runs)| {
+                let (policy, _) = self.policy(*kvs)?;
+                let classes = self.had(policy.aged_values);
+                if !classes.has(class) {
+                    return None;
+                }
+                let to = Move { to: classes.filtered(|it| it <= class), cause: Cause::Returned };
+                let mut moves = Moves::new();
+                let mut bytes = 0;
+                let mut newest: Vec<_> = in_order_of_age(view);
+                newest.reverse();
+                for (number, _) in newest {
+                    let live = live_in(runs, |it| it == number);
+                    let is_below = self.class_of(number).is_some_and(|now| now > class);
+                    if is_below && live > 0 && bytes + live <= room {
+                        moves.insert(number, to);
+                        bytes += live;
+                    }
+                }
+                (bytes >= MISPLACED_BYTES_MIN).then_some(Ageing { kvs: *kvs, moves, keys: None })
+            })
+        })
+    }
+}
+
+/// Bytes that do not lie where they should.
+#[derive(Debug, Default)]
+struct Misplaced {
+    of_retiring: u64,
+    others: u64,
+}
+
+impl Misplaced {
+    fn add(&mut self, inner: &Inner, name: &str, bytes: u64) {
+        match inner.places.find(name) {
+            Some(place) if place.is_retiring() => self.of_retiring += bytes,
+            _ => self.others += bytes,
+        }
+    }
+}
+
+/// The frozen segments, as far as can be told those first that were written first.
+fn in_order_of_age(view: &View) -> Vec<(SegmentNumber, &Segment)> {
+    // Those of the log are in its order. What a merge has moved was older then, but has since been
+    // found to be live.
+    view.segments.iter().map(|(number, segment)| (*number, &**segment)).collect()
+}
+
+/// The bytes that runs lead to in some segments.
+pub(crate) fn live_in(runs: &[Frozen], is_meant: impl Fn(SegmentNumber) -> bool) -> u64 {
+    let live = runs.iter().flat_map(|run| run.run.summary().live.iter());
+    live.filter(|live| is_meant(live.segment)).map(|live| live.bytes).sum()
+}

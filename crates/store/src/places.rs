@@ -1,0 +1,578 @@
+//! Where a store's files lie: directories, each of a class of media.
+//!
+//! The first of them, the **home**, has the manifest, which names the others. Which file lies in
+//! which of them is written nowhere: names are never used twice, and a file is looked for in all of
+//! them. So it is one list that a crash cannot make wrong, and whoever moves a file to another
+//! place of a store that is closed does no harm.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use entresol_base::ByteSize;
+use entresol_base::mutants::left_out;
+use entresol_base::sync::{Mutex, RwLock};
+use entresol_media::directory::DirectoryLock;
+use entresol_media::{Directory, FileError, PmemMode};
+use serde::{Deserialize, Serialize};
+
+use crate::ageing::SINK_BELOW;
+use crate::entry::RunNumber;
+use crate::log::segment;
+use crate::manifest::{self, KvsState, Manifest, PlaceState};
+use crate::policy::{Classes, MediaClass};
+use crate::{KvdbOptions, StoreError, run};
+
+/// Says in each place but the home whose it is.
+pub(crate) const LABEL: &str = "PLACE";
+
+/// A directory for a store's files.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// What it lies on.
+    pub class: MediaClass,
+    /// The directory. It is the store's alone.
+    pub directory: Arc<dyn Directory>,
+    /// The most bytes that the store takes there; none is what the file system has.
+    pub bytes_max: Option<u64>,
+}
+
+/// What the label of a place says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Label {
+    format: u32,
+    store: u64,
+    place: u32,
+    home: String,
+}
+
+/// Bytes that were written to a place, by their causes.
+#[derive(Debug, Default)]
+pub(crate) struct PlaceCounters {
+    pub(crate) log: AtomicU64,
+    pub(crate) freeze: AtomicU64,
+    pub(crate) merge: AtomicU64,
+    pub(crate) moved: [AtomicU64; Cause::ALL.len()],
+    /// What was read of segments that are no more.
+    pub(crate) values_read: AtomicU64,
+}
+
+/// Why a value is written again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Cause {
+    /// Much around it is dead.
+    Garbage,
+    /// It has grown old, or its class is full.
+    Aged,
+    /// A faster class has room for it again.
+    Returned,
+    /// Its policy, or its store's places, were changed.
+    Misplaced,
+}
+
+impl Cause {
+    pub(crate) const ALL: [Cause; 4] =
+        [Cause::Garbage, Cause::Aged, Cause::Returned, Cause::Misplaced];
+}
+
+/// A place that is held open.
+pub(crate) struct Held {
+    pub(crate) number: u32,
+    pub(crate) class: MediaClass,
+    pub(crate) directory: Arc<dyn Directory>,
+    bytes_max: Option<u64>,
+    /// How files are mapped, if it is persistent memory.
+    pub(crate) pmem: Option<PmemMode>,
+    /// Bytes of the store's files.
+    used: AtomicU64,
+    /// Nothing new is put there.
+    is_retiring: AtomicBool,
+    pub(crate) written: PlaceCounters,
+    /// Keeps others out of all places but the home, whose lock the store has.
+    lock: Mutex<Option<DirectoryLock>>,
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.class, self.directory.path().display())
+    }
+}
+
+/// A file, and what it takes.
+#[derive(Debug, Clone)]
+struct Known {
+    place: Arc<Held>,
+    bytes: u64,
+}
+
+/// The places of a store.
+#[derive(Debug)]
+pub(crate) struct Places {
+    home: Arc<dyn Directory>,
+    pmem: Option<PmemMode>,
+    reserve_bytes: u64,
+    all: RwLock<Vec<Arc<Held>>>,
+    files: RwLock<HashMap<String, Known>>,
+    /// Those that were not there when the store was opened to be read.
+    missing: Vec<Missing>,
+}
+
+/// A place that is not there.
+#[derive(Debug, Clone)]
+pub(crate) struct Missing {
+    pub(crate) state: PlaceState,
+    pub(crate) what: String,
+}
+
+/// How places are opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Access {
+    pub(crate) pmem: Option<PmemMode>,
+    pub(crate) reserve_bytes: u64,
+    /// Places that are missing do not matter.
+    pub(crate) is_partial: bool,
+}
+
+impl Access {
+    pub(crate) fn of(options: &KvdbOptions, read_only: bool) -> Access {
+        let KvdbOptions { pmem, reserve_bytes, .. } = *options;
+        Access { pmem, reserve_bytes, is_partial: read_only }
+    }
+}
+
+impl Places {
+    /// Opens the places that a manifest names: those that are given, wherever they lie, the others
+    /// where the manifest says.
+    ///
+    /// # Errors
+    /// If one is missing, or is another's, or somebody else has it.
+    pub(crate) fn open(
+        home: &Arc<dyn Directory>,
+        given: &[Arc<dyn Directory>],
+        manifest: &Manifest,
+        access: Access,
+    ) -> Result<Places, StoreError> {
+        let Access { pmem, reserve_bytes, is_partial } = access;
+        let labels: Vec<_> = given
+            .iter()
+            .filter_map(|directory| Some((Label::read(&**directory).ok()??, directory)))
+            .collect();
+        let is_alone = manifest.places.len() == 1;
+        let (mut all, mut missing) = (Vec::new(), Vec::new());
+        for state in &manifest.places {
+            let found = labels.iter().find(|(label, _)| label.is_of(manifest.store, state.place));
+            let directory = match found {
+                _ if state.place == manifest::HOME => Ok(Ok((home.clone(), None))),
+                Some((_, directory)) => claim(Arc::clone(directory)).map(Ok),
+                None => open_labelled(home, manifest.store, state),
+            };
+            let (directory, lock) = match directory? {
+                Ok(opened) => opened,
+                Err(what) => {
+                    missing.push(Missing { state: state.clone(), what });
+                    continue;
+                }
+            };
+            // A store with one directory is on persistent memory if it is opened so.
+            let class = if is_alone && pmem.is_some() { MediaClass::Pmem } else { state.class };
+            all.push(Arc::new(Held {
+                number: state.place,
+                class,
+                directory,
+                bytes_max: state.bytes_max,
+                pmem: pmem.filter(|_| class == MediaClass::Pmem),
+                used: AtomicU64::new(0),
+                is_retiring: AtomicBool::new(state.is_retiring),
+                written: PlaceCounters::default(),
+                lock: Mutex::new(lock),
+            }));
+        }
+        let (all, files) = (RwLock::new(all), RwLock::default());
+        let places = Places { home: home.clone(), pmem, reserve_bytes, all, files, missing };
+        places.look()?;
+        match places.missing.first() {
+            Some(Missing { state, what }) if !is_partial => Err(StoreError::PlaceMissing {
+                class: state.class,
+                path: PathBuf::from(&state.path),
+                what: what.clone(),
+                readable: places.readable(manifest),
+            }),
+            _ => Ok(places),
+        }
+    }
+
+    /// What can be read though places are missing.
+    fn readable(&self, manifest: &Manifest) -> String {
+        let is_there = |name: String| self.find(&name).is_some();
+        let has_runs =
+            |kvs: &&KvsState| kvs.runs.iter().all(|run| is_there(run::file_name(RunNumber(*run))));
+        let (whole, not): (Vec<_>, Vec<_>) = manifest.kvs.iter().partition(has_runs);
+        let names = |kvs: Vec<&KvsState>| match kvs.is_empty() {
+            true => "none".to_owned(),
+            false => kvs.iter().map(|kvs| kvs.name.as_str()).collect::<Vec<_>>().join(", "),
+        };
+        let segments = manifest.segments().filter(|it| !is_there(segment::file_name(*it))).count();
+        format!(
+            "All frozen keys can be read of the Kvs {}, not of {}; {segments} of {} segments of \
+             values are missing",
+            names(whole),
+            names(not),
+            manifest.segments.len(),
+        )
+    }
+
+    /// Notes which file lies where.
+    fn look(&self) -> Result<(), StoreError> {
+        let mut files = self.files.write();
+        for place in self.all.read().iter() {
+            let names = place.directory.list()?.into_iter().map(|entry| entry.name);
+            for name in names.filter(|name| name != manifest::FILE && name != LABEL) {
+                files.insert(name, Known { place: place.clone(), bytes: 0 });
+            }
+        }
+        Ok(())
+    }
+
+    /// The directory that has the manifest.
+    pub(crate) fn home(&self) -> &Arc<dyn Directory> {
+        &self.home
+    }
+
+    /// All places.
+    pub(crate) fn all(&self) -> Vec<Arc<Held>> {
+        self.all.read().clone()
+    }
+
+    /// Those that were missing.
+    pub(crate) fn missing(&self) -> &[Missing] {
+        &self.missing
+    }
+
+    /// Whether there is a place of a class that takes new files.
+    pub(crate) fn has(&self, class: MediaClass) -> bool {
+        self.all.read().iter().any(|place| place.class == class && !place.is_retiring())
+    }
+
+    /// The names of all files, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.files.read().keys().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The place that a file lies in, if it is there.
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Held>> {
+        self.files.read().get(name).map(|known| known.place.clone())
+    }
+
+    /// The directory that a file lies in; if it is in none, any of them will say so.
+    pub(crate) fn directory_of(&self, name: &str) -> Arc<dyn Directory> {
+        self.find(name).map_or_else(|| self.home.clone(), |place| place.directory.clone())
+    }
+
+    /// The class of a file.
+    pub(crate) fn class_of(&self, name: &str) -> Option<MediaClass> {
+        self.files.read().get(name).map(|known| known.place.class)
+    }
+
+    /// Notes that a file is made, or has become larger.
+    pub(crate) fn made(&self, name: String, place: &Arc<Held>, bytes: u64) {
+        let known = Known { place: place.clone(), bytes };
+        let before = self.files.write().insert(name, known);
+        place.used.fetch_add(bytes, Relaxed);
+        if let Some(before) = before {
+            before.place.used.fetch_sub(before.bytes, Relaxed);
+        }
+    }
+
+    /// Notes what a file takes that was there when the store was opened.
+    pub(crate) fn has_bytes(&self, name: &str, bytes: u64) {
+        if let Some(place) = self.find(name) {
+            self.made(name.to_owned(), &place, bytes);
+        }
+    }
+
+    /// Removes a file, wherever it is; that it does not exist is no error.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), StoreError> {
+        let known = self.files.write().remove(name);
+        match known {
+            Some(Known { place, bytes }) => {
+                place.used.fetch_sub(bytes, Relaxed);
+                Ok(place.directory.remove(name)?)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Makes all names durable that were made, changed or removed in any of the places.
+    ///
+    /// # Errors
+    /// If a disk fails.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        self.all().iter().try_for_each(|place| Ok(place.directory.sync()?))
+    }
+
+    /// The place for a file that freezing or merging writes: of the first of some classes that has
+    /// room. If none of them has, one of any class that has, the largest class first: what was
+    /// acknowledged is kept, though not where it should be.
+    ///
+    /// # Errors
+    /// If there is none that has room.
+    pub(crate) fn choose(&self, classes: Classes, bytes: u64) -> Result<Arc<Held>, StoreError> {
+        self.choose_strictly(classes, bytes).or_else(|_| {
+            let others = MediaClass::ALL.into_iter().rev().map(|class| (class, 0.0));
+            self.first_with_room(others, bytes)
+        })
+    }
+
+    /// The same, of these classes only. All but the last of them are not filled so far that what is
+    /// there would have to sink.
+    ///
+    /// # Errors
+    /// If none of them has room.
+    pub(crate) fn choose_strictly(
+        &self,
+        classes: Classes,
+        bytes: u64,
+    ) -> Result<Arc<Held>, StoreError> {
+        let last = classes.as_slice().last().copied();
+        let kept = |class| if Some(class) == last { 0.0 } else { SINK_BELOW };
+        let classes = classes.as_slice().iter();
+        self.first_with_room(classes.map(|class| (*class, kept(*class))), bytes)
+    }
+
+    /// As [`Places::choose`]; where only the reserve is left, that is taken.
+    pub(crate) fn choose_of_reserve(&self, classes: Classes, bytes: u64) -> Arc<Held> {
+        self.choose(classes, bytes).unwrap_or_else(|_| self.with_most_room(classes))
+    }
+
+    /// The place for a new file of the log: the fastest that has room.
+    ///
+    /// # Errors
+    /// If none has.
+    pub(crate) fn choose_for_log(&self, bytes: u64) -> Result<Arc<Held>, StoreError> {
+        self.first_with_room(MediaClass::ALL.into_iter().map(|class| (class, 0.0)), bytes)
+    }
+
+    /// A place of the first of some classes that has room for so many bytes, and then still has
+    /// the reserve, and the share of the class that is to be kept free.
+    fn first_with_room(
+        &self,
+        classes: impl Iterator<Item = (MediaClass, f64)>,
+        bytes: u64,
+    ) -> Result<Arc<Held>, StoreError> {
+        let all = self.all();
+        let mut looked_at = Vec::new();
+        for (class, kept) in classes {
+            let of_class = all.iter().filter(|it| it.class == class && !it.is_retiring());
+            let with_room = of_class.map(|place| (place.room(), place));
+            let Some((room, place)) = with_room.max_by_key(|(room, _)| *room) else { continue };
+            let fill = if kept > 0.0 { self.fill(class) } else { None };
+            let kept = fill.map_or(0, |fill| (fill.bytes as f64 * kept) as u64);
+            let needed = bytes.saturating_add(self.reserve_bytes.max(kept));
+            if room.is_none_or(|room| room >= needed) {
+                return Ok(place.clone());
+            }
+            let (path, room) = (place.directory.path().display(), ByteSize(room.unwrap_or(0)));
+            looked_at.push(format!("{path} has {room} left"));
+        }
+        let (looked_at, reserve) = (looked_at.join(", "), ByteSize(self.reserve_bytes));
+        let what = format!("{looked_at}, and {reserve} are kept for deleting and merging");
+        Err(StoreError::NoRoom { what })
+    }
+
+    fn with_most_room(&self, classes: Classes) -> Arc<Held> {
+        let all = self.all();
+        let room = |place: &&Arc<Held>| {
+            let is_wanted = classes.has(place.class);
+            (!place.is_retiring(), place.room().unwrap_or(u64::MAX) > 0, is_wanted, place.room())
+        };
+        let most = all.iter().max_by_key(room);
+        // The home is always there.
+        most.unwrap_or(&all[0]).clone()
+    }
+
+    /// What a class has, and what of it is free; none if there is no such class, or no bound.
+    pub(crate) fn fill(&self, class: MediaClass) -> Option<Fill> {
+        let mut fill = Fill::default();
+        let all = self.all.read();
+        for place in all.iter().filter(|it| it.class == class && !it.is_retiring()) {
+            let room = place.room()?.saturating_sub(self.reserve_bytes);
+            fill.free += room;
+            fill.bytes += room + place.used.load(Relaxed);
+        }
+        (fill.bytes > 0).then_some(fill)
+    }
+
+    /// Takes a new place in, which the manifest is to name.
+    ///
+    /// # Errors
+    /// If it has files in it, or cannot be written to.
+    pub(crate) fn prepare(
+        &self,
+        place: &Place,
+        store: u64,
+        number: u32,
+    ) -> Result<Arc<Held>, StoreError> {
+        let lock = label(place, store, number, self.home.path())?;
+        Ok(Arc::new(Held {
+            number,
+            class: place.class,
+            directory: place.directory.clone(),
+            bytes_max: place.bytes_max,
+            pmem: self.pmem.filter(|_| place.class == MediaClass::Pmem),
+            used: AtomicU64::new(0),
+            is_retiring: AtomicBool::new(false),
+            written: PlaceCounters::default(),
+            lock: Mutex::new(Some(lock)),
+        }))
+    }
+
+    /// Uses a place that the manifest names now.
+    pub(crate) fn add(&self, held: Arc<Held>) {
+        self.all.write().push(held);
+    }
+
+    /// Lets others have the places.
+    pub(crate) fn unlock(&self) {
+        self.all().iter().for_each(|place| *place.lock.lock() = None);
+    }
+
+    /// How many files a place has.
+    pub(crate) fn count(&self, place: &Arc<Held>) -> usize {
+        self.files.read().values().filter(|known| Arc::ptr_eq(&known.place, place)).count()
+    }
+
+    /// Forgets a place that has no files, and that no manifest names any more.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn forget(&self, held: &Held) -> Result<(), StoreError> {
+        self.all.write().retain(|place| place.number != held.number);
+        held.directory.remove(LABEL)?;
+        *held.lock.lock() = None;
+        Ok(())
+    }
+}
+
+/// What a class has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Fill {
+    /// The store's files, and what is free.
+    pub(crate) bytes: u64,
+    /// What is free, the reserve left out.
+    pub(crate) free: u64,
+}
+
+impl Held {
+    /// Bytes of the store's files.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    pub(crate) fn is_retiring(&self) -> bool {
+        self.is_retiring.load(Relaxed)
+    }
+
+    pub(crate) fn set_retiring(&self, is_retiring: bool) {
+        self.is_retiring.store(is_retiring, Relaxed);
+    }
+
+    /// What more it may take; none if nobody says.
+    pub(crate) fn room(&self) -> Option<u64> {
+        let of_system = self.directory.free_bytes().ok();
+        let of_quota = self.bytes_max.map(|most| most.saturating_sub(self.used()));
+        match (of_system, of_quota) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+}
+
+impl Label {
+    fn is_of(&self, store: u64, place: u32) -> bool {
+        self.store == store && self.place == place
+    }
+
+    /// What a directory's label says; none if it has none.
+    fn read(directory: &dyn Directory) -> Result<Option<Label>, StoreError> {
+        let bytes = match directory.read(LABEL) {
+            Ok(bytes) => bytes,
+            Err(FileError::NoFile { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        manifest::read_checked(&bytes, &directory.path().join(LABEL)).map(Some)
+    }
+}
+
+/// Notes in a manifest where places are that are given: they may have moved.
+pub(crate) fn note_moved(manifest: &mut Manifest, given: &[Arc<dyn Directory>]) {
+    for directory in given {
+        let Ok(Some(label)) = Label::read(&**directory) else { continue };
+        let mut places = manifest.places.iter_mut();
+        if label.store == manifest.store
+            && let Some(state) = places.find(|state| state.place == label.place)
+        {
+            state.path = directory.path().display().to_string();
+        }
+    }
+}
+
+/// A place that is opened, with the lock that keeps others out.
+type Opened = (Arc<dyn Directory>, Option<DirectoryLock>);
+
+fn claim(directory: Arc<dyn Directory>) -> Result<Opened, StoreError> {
+    let lock = directory.lock()?;
+    Ok((directory, Some(lock)))
+}
+
+/// Opens a place where the manifest says that it is; or says why it is not there.
+fn open_labelled(
+    home: &Arc<dyn Directory>,
+    store: u64,
+    state: &PlaceState,
+) -> Result<Result<Opened, String>, StoreError> {
+    let directory = match home.elsewhere(Path::new(&state.path)) {
+        Ok(directory) => directory,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    match Label::read(&*directory)? {
+        Some(label) if label.is_of(store, state.place) => claim(directory).map(Ok),
+        Some(_) => Ok(Err(format!("its {LABEL} names another store"))),
+        None => Ok(Err(format!("it has no {LABEL}; is it mounted?"))),
+    }
+}
+
+/// Labels an empty directory as a place of a store, and locks it.
+///
+/// # Errors
+/// If there is something in it, or it cannot be written to.
+pub(crate) fn label(
+    place: &Place,
+    store: u64,
+    number: u32,
+    home: &Path,
+) -> Result<DirectoryLock, StoreError> {
+    let Place { directory, .. } = place;
+    let lock = directory.lock()?;
+    let is_ours = |name: &str| {
+        // A crash came when it was labelled the last time, or before the manifest named it.
+        name == LABEL
+            && Label::read(&**directory).is_ok_and(|it| it.is_some_and(|it| it.store == store))
+    };
+    if directory.list()?.iter().any(|entry| !is_ours(&entry.name)) {
+        return Err(StoreError::Exists { directory: directory.path().to_owned() });
+    }
+    let label =
+        Label { format: manifest::FORMAT, store, place: number, home: home.display().to_string() };
+    if !left_out() {
+        manifest::save_checked(&label, &**directory, LABEL)?;
+    }
+    Ok(lock)
+}

@@ -1,0 +1,188 @@
+//! Changing where a store's data lie, while it is open: its places, and the policies of its `Kvs`.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_base::mutants::left_out;
+use entresol_media::Directory;
+
+use crate::inner::Inner;
+use crate::kvdb::Kvdb;
+use crate::manifest::{self, Manifest};
+use crate::places::{Held, Place};
+use crate::policy::Policy;
+use crate::{StoreError, merge};
+
+/// How often somebody who waits looks how far it has come.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How far the retiring of a place has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RetireProgress {
+    /// Bytes of files that are still there.
+    pub bytes_left: u64,
+    /// Bytes that were there when it began.
+    pub bytes: u64,
+}
+
+impl Kvdb {
+    /// Adds an empty directory to the places of the store: what is written from now on may lie
+    /// there, and what policies want there moves.
+    ///
+    /// # Errors
+    /// If there is something in it, it cannot be written to, or the store is only read.
+    pub fn add_place(&self, place: &Place) -> Result<(), StoreError> {
+        let inner = self.inner();
+        inner.log()?;
+        let manifest = &mut *inner.manifest.lock();
+        let path = place.directory.path();
+        if inner.places.all().iter().any(|held| held.directory.path() == path) {
+            return Err(StoreError::Exists { directory: path.to_owned() });
+        }
+        let mut next = Manifest::clone(manifest);
+        let state = next.take_place(place);
+        let held = inner.places.prepare(place, next.store, state.place)?;
+        next.places.push(state);
+        if left_out() {
+            inner.places.add(held.clone());
+        }
+        inner.save(manifest, next)?;
+        inner.places.add(held);
+        inner.work.tell();
+        Ok(())
+    }
+
+    /// Moves everything away from a place, and lets it go; says whether it came to its end. If
+    /// `progress` breaks it off, nothing new is put there all the same, and the rest moves in the
+    /// background; calling it again goes on. The home keeps the manifest.
+    ///
+    /// # Errors
+    /// If there is no such place, the others have no room, or it is the last.
+    pub fn retire_place(
+        &self,
+        directory: &Arc<dyn Directory>,
+        progress: &mut dyn FnMut(RetireProgress) -> ControlFlow<()>,
+    ) -> Result<bool, StoreError> {
+        let inner = self.inner();
+        inner.log()?;
+        let held = inner.place_at(directory)?;
+        inner.set_retiring(&held)?;
+        let bytes = held.used();
+        let mut go_on =
+            || progress(RetireProgress { bytes_left: held.used().min(bytes), bytes }).is_continue();
+        // What the log has there is frozen first, and the log goes on elsewhere.
+        inner.log()?.give_up_spare()?;
+        if !go_on() || !inner.freeze_all(&mut go_on)? {
+            return Ok(false);
+        }
+        while inner.has_files(&held) {
+            inner.failure.check()?;
+            inner.check_open()?;
+            merge::merge_one(inner)?;
+            inner.drop_dead()?;
+            if !go_on() {
+                return Ok(false);
+            }
+            if inner.has_files(&held) {
+                inner.work.pause(LOOK);
+            }
+        }
+        inner.forget_place(&held)?;
+        Ok(true)
+    }
+
+    /// Gives a `Kvs` another policy. Frozen data that do not lie where it wants them move in the
+    /// background; [`compact`](Kvdb::compact) moves all of them at once.
+    ///
+    /// # Errors
+    /// If there is no such `Kvs`, or the store has none of the classes that a part of the policy
+    /// names.
+    pub fn set_policy(&self, kvs: &str, policy: Policy) -> Result<(), StoreError> {
+        let inner = self.inner();
+        inner.log()?;
+        inner.check_policy(&policy)?;
+        let manifest = &mut *inner.manifest.lock();
+        let mut next = Manifest::clone(manifest);
+        let Some(state) = next.kvs.iter_mut().find(|state| state.name == kvs) else {
+            return Err(manifest.no_kvs(kvs));
+        };
+        state.policy = policy;
+        inner.save(manifest, next)?;
+        inner.work.tell();
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Refuses a policy that the store has no place for.
+    ///
+    /// # Errors
+    /// If it has none of the classes that a part of it names.
+    pub(crate) fn check_policy(&self, policy: &Policy) -> Result<(), StoreError> {
+        for (name, classes) in policy.parts() {
+            if !classes.as_slice().iter().any(|class| self.places.has(*class)) {
+                let what = format!(
+                    "the policy wants {name} on {classes}, and the store has no such place: add \
+                     one, or take another policy"
+                );
+                return Err(StoreError::Policy { what });
+            }
+        }
+        Ok(())
+    }
+
+    fn place_at(&self, directory: &Arc<dyn Directory>) -> Result<Arc<Held>, StoreError> {
+        let all = self.places.all();
+        let found = all.iter().find(|held| held.directory.path() == directory.path());
+        found.cloned().ok_or_else(|| {
+            let there: Vec<String> =
+                all.iter().map(|held| held.directory.path().display().to_string()).collect();
+            let what = format!(
+                "{} is no place of the store; there are: {}",
+                directory.path().display(),
+                there.join(", ")
+            );
+            StoreError::Policy { what }
+        })
+    }
+
+    /// Puts nothing new in a place from now on.
+    fn set_retiring(&self, held: &Held) -> Result<(), StoreError> {
+        let manifest = &mut *self.manifest.lock();
+        let others = self.places.all();
+        if !others.iter().any(|other| other.number != held.number && !other.is_retiring()) {
+            let what = "the last place of a store cannot be retired: add another one first";
+            return Err(StoreError::Policy { what: what.to_owned() });
+        }
+        let mut next = Manifest::clone(manifest);
+        let state = next.places.iter_mut().find(|state| state.place == held.number);
+        if let Some(state) = state {
+            state.is_retiring = true;
+        }
+        self.save(manifest, next)?;
+        held.set_retiring(true);
+        Ok(())
+    }
+
+    fn has_files(&self, held: &Arc<Held>) -> bool {
+        self.places.count(held) > 0
+    }
+
+    /// Removes segments that nothing leads to any more.
+    fn drop_dead(&self) -> Result<(), StoreError> {
+        self.drop_dead_segments(&mut self.manifest.lock())
+    }
+
+    /// Lets a place go that has no files; the home stays, for the manifest.
+    fn forget_place(&self, held: &Held) -> Result<(), StoreError> {
+        if held.number == manifest::HOME {
+            return Ok(());
+        }
+        let manifest = &mut *self.manifest.lock();
+        let mut next = Manifest::clone(manifest);
+        next.places.retain(|state| state.place != held.number);
+        self.save(manifest, next)?;
+        self.places.forget(held)
+    }
+}
