@@ -387,6 +387,27 @@ impl Places {
         Err(StoreError::NoRoom { what })
     }
 
+    /// Refuses to do without a place if the others have no room for so many bytes.
+    ///
+    /// # Errors
+    /// If they have not.
+    pub(crate) fn check_room_beside(&self, held: &Held, bytes: u64) -> Result<(), StoreError> {
+        let others = self.all().into_iter();
+        let others = others.filter(|other| other.number != held.number && !other.is_retiring());
+        let mut rooms =
+            others.map(|other| other.room().map(|it| it.saturating_sub(self.reserve_bytes)));
+        match rooms.try_fold(0u64, |sum, room| Some(sum.saturating_add(room?))) {
+            Some(room) if room < bytes => {
+                let (path, bytes) = (held.directory.path().display(), ByteSize(bytes));
+                let room = ByteSize(room);
+                let what =
+                    format!("{path} has {bytes} of files, and the other places room for {room}");
+                Err(StoreError::NoRoom { what })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn with_most_room(&self, classes: Classes) -> Arc<Held> {
         let all = self.all();
         let room = |place: &&Arc<Held>| {
@@ -471,6 +492,11 @@ pub(crate) struct Fill {
 }
 
 impl Held {
+    pub(crate) fn place(&self) -> Place {
+        let Held { class, directory, bytes_max, .. } = self;
+        Place { class: *class, directory: directory.clone(), bytes_max: *bytes_max }
+    }
+
     /// Bytes of the store's files.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Relaxed)

@@ -27,6 +27,13 @@ pub struct RetireProgress {
 }
 
 impl Kvdb {
+    /// The places of the store, the home first.
+    #[must_use]
+    pub fn places(&self) -> Vec<Place> {
+        let places = self.inner().places.all();
+        places.iter().map(|held| held.place()).collect()
+    }
+
     /// Adds an empty directory to the places of the store: what is written from now on may lie
     /// there, and what policies want there moves.
     ///
@@ -58,7 +65,7 @@ impl Kvdb {
     /// background; calling it again goes on. The home keeps the manifest.
     ///
     /// # Errors
-    /// If there is no such place, the others have no room, or it is the last.
+    /// If there is no such place, the others have no room for what it has, or it is the last.
     pub fn retire_place(
         &self,
         directory: &Arc<dyn Directory>,
@@ -67,8 +74,9 @@ impl Kvdb {
         let inner = self.inner();
         inner.log()?;
         let held = inner.place_at(directory)?;
-        inner.set_retiring(&held)?;
         let bytes = held.used();
+        inner.places.check_room_beside(&held, bytes)?;
+        inner.set_retiring(&held)?;
         let mut go_on =
             || progress(RetireProgress { bytes_left: held.used().min(bytes), bytes }).is_continue();
         // What the log has there is frozen first, and the log goes on elsewhere.

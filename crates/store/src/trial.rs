@@ -24,8 +24,10 @@ use entresol_media::disk::{Disk, DiskOptions, SectorSize};
 use crate::{Batch, Kvdb, KvdbOptions, StoreError};
 use carry_out::{Scene, Shared, carry_out, draw_key};
 
+pub use arrange::Arrangement;
 pub use expected::{State, apply, difference};
 
+mod arrange;
 mod carry_out;
 mod damage;
 mod expected;
@@ -57,6 +59,8 @@ pub enum Op {
     Sleep(u64),
     /// Closes the store and opens it again.
     Reopen,
+    /// Changes where data lie.
+    Arrange(Arrangement),
 }
 
 /// A change of one `Kvs`.
@@ -120,6 +124,7 @@ impl fmt::Display for Op {
             Op::Compact => write!(f, "compact"),
             Op::Sleep(time) => write!(f, "sleep {time} ms"),
             Op::Reopen => write!(f, "reopen"),
+            Op::Arrange(arrangement) => arrangement.fmt(f),
         }
     }
 }
@@ -137,6 +142,8 @@ pub struct Trial {
     pub images_max: u32,
     /// Whether the store lies on persistent memory: then whatever was acknowledged must be there.
     pub pmem: bool,
+    /// Whether it has several places, of which the fastest are soon full.
+    pub classes: bool,
 }
 
 impl Trial {
@@ -145,7 +152,8 @@ impl Trial {
     pub fn of(seed: u64) -> Trial {
         let writers = if (seed / 3).is_multiple_of(2) { 1 } else { 3 };
         let pmem = seed % 4 == 3;
-        Trial { seed, writers, nested_one_in: 16, images_max: 8, pmem }
+        let classes = seed % 5 < 2;
+        Trial { seed, writers, nested_one_in: 16, images_max: 8, pmem, classes }
     }
 
     /// A history.
@@ -181,7 +189,7 @@ impl Trial {
         };
         let options = DiskOptions { sector, power: power.clone(), ..DiskOptions::default() };
         let disk = Disk::new(world, options).map_err(|error| error.to_string())?;
-        let shared = Arc::new(Shared::new(world, self.writers));
+        let shared = Arc::new(Shared::new(world, self.writers, self.classes));
         let nested = Nested { one_in: self.nested_one_in, images_max: 4, depth_max: 2 };
         let Trial { seed, images_max, .. } = *self;
         let explore = ExploreOptions { seed, exhaustive_max: images_max, images_max, nested };
@@ -205,6 +213,7 @@ impl Trial {
             0 => Op::Sync,
             1 if rng.one_in(4) => Op::Compact,
             2 if rng.one_in(3) => Op::Reopen,
+            2 if self.classes => Op::Arrange(arrange::draw(rng, number)),
             3..=5 => Op::Sleep([1, 40, 101][rng.below(3) as usize]),
             6..=7 => {
                 let changes = 1 + rng.below(5);

@@ -21,14 +21,27 @@ fn look_at(images_wanted: u64, how: impl Fn(Trial) -> Trial) {
 
 #[test]
 fn a_crash_leaves_a_beginning_of_what_was_written() {
-    look_at(8_000, |trial| Trial { pmem: false, ..trial });
+    look_at(8_000, |trial| Trial { pmem: false, classes: false, ..trial });
 }
 
 /// Segments are persistent memory, of which a crash leaves any words of what is not drained; runs
 /// and manifests are files on it: one instant yields one image of all of them.
 #[test]
 fn on_persistent_memory_a_crash_leaves_all_that_was_acknowledged() {
-    look_at(6_000, |trial| Trial { pmem: true, ..trial });
+    look_at(6_000, |trial| Trial { pmem: true, classes: false, ..trial });
+}
+
+/// Several places, the fast ones soon full: what is there sinks and returns, policies change, and
+/// places come and go meanwhile.
+#[test]
+fn with_several_classes_a_crash_leaves_a_beginning_of_what_was_written() {
+    look_at(6_000, |trial| Trial { pmem: false, classes: true, ..trial });
+}
+
+/// The same with persistent memory, staging and capacity.
+#[test]
+fn with_three_classes_a_crash_leaves_all_that_was_acknowledged() {
+    look_at(6_000, |trial| Trial { pmem: true, classes: true, ..trial });
 }
 
 /// Carries out histories, closes the store, and damages what they leave.

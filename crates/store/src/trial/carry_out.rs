@@ -12,6 +12,7 @@ use entresol_base::world::World;
 use entresol_media::crash::{Crash, Explorer, Subject};
 use entresol_media::disk::Disk;
 
+use super::arrange::{self, arrange};
 use super::expected::{Expected, State};
 use super::{Change, FIRST_WRITER, INLINE_BYTES, KEYS, NAMES, Op, To, options_on, write};
 use crate::{CursorOptions, Kvdb, Kvs, KvsOptions, StoreError, Transaction, TransactionOptions};
@@ -24,6 +25,8 @@ pub(super) struct Shared {
     expected: Mutex<All>,
     /// How many images were looked at.
     looked: AtomicU64,
+    /// Whether the store has several places.
+    classes: bool,
 }
 
 /// What must be found after a crash.
@@ -39,10 +42,10 @@ struct All {
 const AGAIN_ONE_IN: u64 = 4;
 
 impl Shared {
-    pub(super) fn new(world: &World, writers: u8) -> Shared {
+    pub(super) fn new(world: &World, writers: u8, classes: bool) -> Shared {
         let writers = (0..writers.max(1)).map(|it| (FIRST_WRITER + it, Expected::default()));
         let expected = Mutex::new(All { is_made: false, writers: writers.collect() });
-        Shared { world: world.clone(), expected, looked: AtomicU64::new(0) }
+        Shared { world: world.clone(), expected, looked: AtomicU64::new(0), classes }
     }
 
     /// Never held where the turn may be handed on.
@@ -144,12 +147,18 @@ fn clock() -> Result<Arc<World>, StoreError> {
     World::current().map(Arc::new).ok_or_else(none)
 }
 
-fn open(disk: &Disk) -> Result<Kvdb, StoreError> {
-    Kvdb::open(disk.root(), options_on(disk), clock()?)
+fn open(disk: &Disk, classes: bool) -> Result<Kvdb, StoreError> {
+    match classes {
+        true => Kvdb::open(arrange::home(disk)?, arrange::options(disk), clock()?),
+        false => Kvdb::open(disk.root(), options_on(disk), clock()?),
+    }
 }
 
-fn create(disk: &Disk) -> Result<Kvdb, StoreError> {
-    Kvdb::create(disk.root(), options_on(disk), clock()?)
+fn create(disk: &Disk, classes: bool) -> Result<Kvdb, StoreError> {
+    match classes {
+        true => Kvdb::create_on(&arrange::places(disk)?, arrange::options(disk), clock()?),
+        false => Kvdb::create(disk.root(), options_on(disk), clock()?),
+    }
 }
 
 fn make_kvs(store: &Kvdb) -> Result<(), StoreError> {
@@ -159,7 +168,7 @@ fn make_kvs(store: &Kvdb) -> Result<(), StoreError> {
 
 /// A store for histories, with its `Kvs`.
 pub(super) fn make(disk: &Disk) -> Result<Kvdb, StoreError> {
-    let store = create(disk)?;
+    let store = create(disk, false)?;
     make_kvs(&store)?;
     Ok(store)
 }
@@ -181,7 +190,7 @@ impl Subject for Shared {
             let expected = self.expected();
             (expected.is_made, expected.writers.keys().copied().collect::<Vec<u8>>())
         };
-        match open(&disk) {
+        match open(&disk, self.classes) {
             Ok(store) => {
                 let state = contents(&store, &writers)?;
                 Ok(Some(Opened { disk, store, state }))
@@ -209,7 +218,8 @@ impl Subject for Shared {
         if !self.looked.fetch_add(1, Relaxed).is_multiple_of(AGAIN_ONE_IN) {
             return Ok(());
         }
-        let store = open(&disk).map_err(|error| format!("opened once more: {error}"))?;
+        let store =
+            open(&disk, self.classes).map_err(|error| format!("opened once more: {error}"))?;
         let writers: Vec<u8> = expected.writers.keys().copied().collect();
         match contents(&store, &writers)? == state {
             true => store.close().map_err(|error| error.to_string()),
@@ -229,7 +239,7 @@ pub(super) struct Scene {
 /// between them the seed decides. A reopening waits for all.
 pub(super) fn carry_out(ops: &[Op], scene: &Arc<Scene>) -> Result<(), StoreError> {
     let Scene { disk, shared, explorer } = &**scene;
-    let mut store = create(disk)?;
+    let mut store = create(disk, shared.classes)?;
     shared.expected().is_made = true;
     make_kvs(&store)?;
     let stretches: Vec<&[Op]> = ops.split(|op| *op == Op::Reopen).collect();
@@ -245,7 +255,7 @@ pub(super) fn carry_out(ops: &[Op], scene: &Arc<Scene>) -> Result<(), StoreError
         if number == last {
             break;
         }
-        store = open(disk)?;
+        store = open(disk, shared.classes)?;
     }
     Ok(())
 }
@@ -295,6 +305,7 @@ fn carry_out_lane(writer: u8, ops: &[Op], store: &Kvdb, scene: &Scene) -> Result
             Op::Compact => store.compact()?,
             Op::Sleep(time) => thread::sleep(Duration::from_millis(*time)),
             Op::Reopen => {}
+            Op::Arrange(arrangement) => arrange(store, disk, *arrangement)?,
         }
         if explorer.has_failed() {
             return Ok(());
@@ -312,7 +323,7 @@ fn died(disk: &Disk, shared: &Shared) -> Result<(), StoreError> {
     // Others go on while the image is looked at.
     let expected = shared.expected().clone();
     let writers: Vec<u8> = expected.writers.keys().copied().collect();
-    let store = open(&image)?;
+    let store = open(&image, shared.classes)?;
     let found = contents(&store, &writers)
         .and_then(|found| expected.each(&found, |expected, own| expected.check_all(own)));
     found.map_err(|what| StoreError::Internal { what })

@@ -164,7 +164,8 @@ pub(super) fn several_in(trial: Trial) -> Told {
 /// One thread, never interrupted.
 pub(super) fn trial() -> Trial {
     let pmem = false;
-    Trial { seed: 0, writers: 1, nested_one_in: 0, images_max: IMAGES_MAX, pmem }
+    let images_max = IMAGES_MAX;
+    Trial { seed: 0, writers: 1, nested_one_in: 0, images_max, pmem, classes: false }
 }
 
 fn crashes(trial: Trial, ops: &[Op]) -> Told {

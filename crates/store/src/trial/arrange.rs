@@ -1,0 +1,133 @@
+//! Histories of stores with several places: how these are laid out, and how that is changed on the
+//! way.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use entresol_base::rng::Rng;
+use entresol_media::Directory;
+use entresol_media::disk::Disk;
+
+use super::{NAMES, options_on};
+use crate::{Kvdb, KvdbOptions, MediaClass, Place, Policy, StoreError};
+
+/// A change of where a store's data lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrangement {
+    /// A `Kvs` gets another policy.
+    Policy(usize, Policy),
+    /// The store gets another place, of a name.
+    Add(MediaClass, u8),
+    /// One of the places but the home, by its order, is retired.
+    Retire(u8),
+}
+
+impl fmt::Display for Arrangement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Arrangement::Policy(kvs, policy) => write!(f, "policy {} {policy}", NAMES[*kvs]),
+            Arrangement::Add(class, name) => write!(f, "add {class} place-{name}"),
+            Arrangement::Retire(number) => write!(f, "retire {number}"),
+        }
+    }
+}
+
+/// What is kept free in each place.
+const RESERVE_BYTES: u64 = KvdbOptions::SEGMENT_BYTES_MIN;
+/// The fastest place is full soon.
+const FASTEST_BYTES: u64 = 14 * KvdbOptions::SEGMENT_BYTES_MIN;
+/// The second one later.
+const SECOND_BYTES: u64 = 24 * KvdbOptions::SEGMENT_BYTES_MIN;
+
+/// A change that a seed draws.
+pub(super) fn draw(rng: &mut Rng, number: u8) -> Arrangement {
+    match rng.below(4) {
+        0 | 1 => {
+            let kvs = rng.below(NAMES.len() as u64) as usize;
+            let templates = Policy::TEMPLATES;
+            let (_, policy) = templates[rng.below(templates.len() as u64) as usize];
+            Arrangement::Policy(kvs, policy)
+        }
+        2 => {
+            let classes = [MediaClass::Staging, MediaClass::Capacity];
+            Arrangement::Add(classes[rng.below(2) as usize], number)
+        }
+        _ => Arrangement::Retire(rng.below(3) as u8),
+    }
+}
+
+/// How a store with several places is opened.
+pub(super) fn options(disk: &Disk) -> KvdbOptions {
+    KvdbOptions { reserve_bytes: RESERVE_BYTES, ..options_on(disk) }
+}
+
+/// The place that such a store is found again by.
+///
+/// # Errors
+/// If it cannot be made.
+pub(super) fn home(disk: &Disk) -> Result<Arc<dyn Directory>, StoreError> {
+    Ok(disk.root().subdirectory("home")?)
+}
+
+/// Makes the places of a store.
+///
+/// # Errors
+/// If they cannot be made.
+pub(super) fn places(disk: &Disk) -> Result<Vec<Place>, StoreError> {
+    let place = |class, name: &str, bytes_max| -> Result<Place, StoreError> {
+        Ok(Place { class, directory: disk.root().subdirectory(name)?, bytes_max })
+    };
+    let (staging, capacity) = (MediaClass::Staging, MediaClass::Capacity);
+    let places = match disk.is_persistent_memory() {
+        true => vec![
+            place(MediaClass::Pmem, "home", Some(FASTEST_BYTES))?,
+            place(staging, "staging", Some(SECOND_BYTES))?,
+            place(capacity, "capacity", None)?,
+        ],
+        false => {
+            vec![place(staging, "home", Some(FASTEST_BYTES))?, place(capacity, "capacity", None)?]
+        }
+    };
+    disk.root().sync()?;
+    Ok(places)
+}
+
+/// Makes a change. One that the store refuses for what it has is none.
+///
+/// # Errors
+/// If it fails otherwise.
+pub(super) fn arrange(
+    store: &Kvdb,
+    disk: &Disk,
+    arrangement: Arrangement,
+) -> Result<(), StoreError> {
+    let done = match arrangement {
+        Arrangement::Policy(kvs, policy) => store.set_policy(NAMES[kvs], policy),
+        Arrangement::Add(class, name) => {
+            let directory = disk.root().subdirectory(&format!("place-{name}"))?;
+            disk.root().sync()?;
+            store.add_place(&Place { class, directory, bytes_max: None })
+        }
+        Arrangement::Retire(number) => {
+            let places = store.places();
+            let others = places.len().saturating_sub(1).max(1);
+            let at = 1 + usize::from(number) % others;
+            // What is left must hold everything.
+            let has_unbounded = |at: usize| {
+                let left = places.iter().enumerate().filter(|(other, _)| *other != at);
+                left.into_iter().any(|(_, place)| place.bytes_max.is_none())
+            };
+            match places.get(at).filter(|_| has_unbounded(at)) {
+                Some(place) => store
+                    .retire_place(&place.directory, &mut |_| ControlFlow::Continue(()))
+                    .map(drop),
+                None => Ok(()),
+            }
+        }
+    };
+    match done {
+        Err(StoreError::Policy { .. } | StoreError::Exists { .. }) => Ok(()),
+        done => done,
+    }
+}
