@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use crate::entry::{KvsId, RunNumber, SegmentNumber};
 use crate::inner::Inner;
 use crate::log::segment::{self, Segment};
-use crate::places::Cause;
+use crate::places::{Cause, Fill, What};
 use crate::policy::{Classes, MediaClass, Policy};
 use crate::run;
 use crate::view::{Frozen, View};
@@ -126,7 +126,10 @@ impl Inner {
                 }
             }
             let all = bytes.of_retiring + bytes.others;
-            let has_room = self.places.choose_strictly(self.had(policy.aged_values), all).is_ok();
+            let has_room = self
+                .places
+                .choose_strictly(What::Values, self.had(policy.aged_values), all)
+                .is_ok();
             let is_worth_it = bytes.of_retiring > 0 || bytes.others >= MISPLACED_BYTES_MIN;
             (is_worth_it && has_room).then_some(Ageing { kvs: *kvs, moves, keys: None })
         })
@@ -147,13 +150,14 @@ impl Inner {
         let below = |classes: Classes| {
             let below = self.had(classes).filtered(|it| it > class);
             let is_below = below.as_slice().iter().all(|it| *it > class);
-            (is_below && self.places.choose_strictly(below, needed).is_ok()).then_some(below)
+            (is_below && self.places.choose_strictly(What::Values, below, needed).is_ok())
+                .then_some(below)
         };
-        let sinkable: Vec<(KvsId, &[Frozen], Classes)> = self
+        let sinkable: Vec<(KvsId, Live, Classes)> = self
             .mergeable(view)
             .filter_map(|(kvs, runs)| {
                 let (policy, _) = self.policy(*kvs)?;
-                Some((*kvs, runs.as_slice(), below(policy.aged_values)?))
+                Some((*kvs, live_of(runs), below(policy.aged_values)?))
             })
             .collect();
         let mut moved = Vec::new();
@@ -166,10 +170,11 @@ impl Inner {
                 bytes += segment.len();
             }
         }
-        let live = |runs: &[Frozen]| live_in(runs, |it| moved.contains(&it));
-        let most = sinkable.iter().max_by_key(|(_, runs, _)| live(runs));
-        if let Some((kvs, runs, to)) = most
-            && live(runs) > 0
+        let bytes_of =
+            |live: &Live| -> u64 { moved.iter().filter_map(|number| live.get(number)).sum() };
+        let most = sinkable.iter().max_by_key(|(_, live, _)| bytes_of(live));
+        if let Some((kvs, live, to)) = most
+            && bytes_of(live) > 0
         {
             let to = Move { to: *to, cause: Cause::Aged };
             let moves = moved.iter().map(|number| (*number, to)).collect();
@@ -186,10 +191,14 @@ impl Inner {
         Some(Ageing { kvs, moves: Moves::new(), keys: Some(keys) })
     }
 
-    /// A `Kvs` of which values return to a class that has become half empty.
+    /// A `Kvs` of which keys return to a class that has room for them, or values to one that has
+    /// become half empty.
     fn returning(&self, view: &View) -> Option<Ageing> {
         MediaClass::ALL.into_iter().find_map(|class| {
             let fill = self.places.fill(class)?;
+            if let Some(ageing) = self.returning_keys(view, class, fill) {
+                return Some(ageing);
+            }
             if (fill.free as f64) < fill.bytes as f64 * RETURN_ABOVE {
                 return None;
             }
@@ -203,18 +212,32 @@ impl Inner {
                 let to = Move { to: classes.filtered(|it| it <= class), cause: Cause::Returned };
                 let mut moves = Moves::new();
                 let mut bytes = 0;
-                let mut newest: Vec<_> = in_order_of_age(view);
-                newest.reverse();
-                for (number, _) in newest {
-                    let live = live_in(runs, |it| it == number);
+                // What was written last comes back first.
+                for (number, live) in live_of(runs).into_iter().rev() {
                     let is_below = self.class_of(number).is_some_and(|now| now > class);
-                    if is_below && live > 0 && bytes + live <= room {
+                    if is_below && bytes + live <= room {
                         moves.insert(number, to);
                         bytes += live;
                     }
                 }
                 (bytes >= MISPLACED_BYTES_MIN).then_some(Ageing { kvs: *kvs, moves, keys: None })
             })
+        })
+    }
+}
+
+impl Inner {
+    fn returning_keys(&self, view: &View, class: MediaClass, fill: Fill) -> Option<Ageing> {
+        let kept = (fill.bytes as f64 * SINK_UNTIL) as u64;
+        self.mergeable(view).find_map(|(kvs, runs)| {
+            let (policy, _) = self.policy(*kvs)?;
+            let keys = self.had(policy.aged_keys);
+            let last = runs.last()?.run.summary();
+            let now = self.places.class_of(&run::file_name(last.number))?;
+            let has_room = fill.free >= kept.saturating_add(last.file_bytes);
+            let is_worth_it = now > class && keys.has(class) && has_room;
+            let keys = Some(keys.filtered(|it| it <= class));
+            is_worth_it.then_some(Ageing { kvs: *kvs, moves: Moves::new(), keys })
         })
     }
 }
@@ -240,6 +263,17 @@ fn in_order_of_age(view: &View) -> Vec<(SegmentNumber, &Segment)> {
     // Those of the log are in its order. What a merge has moved was older then, but has since been
     // found to be live.
     view.segments.iter().map(|(number, segment)| (*number, &**segment)).collect()
+}
+
+/// The bytes that somebody leads to in each segment.
+type Live = BTreeMap<SegmentNumber, u64>;
+
+fn live_of(runs: &[Frozen]) -> Live {
+    let mut live = Live::new();
+    for of_run in runs.iter().flat_map(|run| run.run.summary().live.iter()) {
+        *live.entry(of_run.segment).or_default() += of_run.bytes;
+    }
+    live
 }
 
 /// The bytes that runs lead to in some segments.

@@ -17,6 +17,7 @@ use crate::log::record::OVERHEAD;
 use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
 use crate::merge::values::ValueWriter;
+use crate::places::What;
 use crate::run::{self, RunOptions, RunWriter};
 use crate::view::{Frozen, View};
 use crate::young::{Found, Generation, image};
@@ -91,7 +92,7 @@ fn freeze_kvs<'a>(
             None => return Ok(None),
         }
     };
-    let place = inner.places.choose_of_reserve(inner.had(policy.young_keys), 0);
+    let place = inner.places.choose_of_reserve(What::Keys, inner.had(policy.young_keys), 0);
     let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
     let prefixes = generation.prefixes(kvs);
     for (prefix, sequence) in prefixes.iter().flat_map(|prefixes| prefixes.all()) {

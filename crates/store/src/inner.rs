@@ -20,7 +20,7 @@ use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
 use crate::options::KvdbOptions;
 use crate::pages::Pages;
-use crate::places::{Held, Places};
+use crate::places::{Held, Places, What};
 use crate::policy::Classes;
 use crate::statistics::Counters;
 use crate::threads::RETRY;
@@ -133,7 +133,7 @@ impl Inner {
             let manifest = &mut *self.manifest.lock();
             (manifest.store, manifest.take_value_segment())
         };
-        let place = self.places.choose_of_reserve(classes, bytes);
+        let place = self.places.choose_of_reserve(What::Values, classes, bytes);
         let segment = Segment::create(&*place.directory, store, number, bytes, place.pmem)?;
         self.places.made(segment::file_name(number), &place, segment.len());
         Ok((place, segment))

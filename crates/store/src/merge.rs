@@ -24,7 +24,7 @@ use crate::inner::{Inner, live_segments};
 use crate::kvdb::CompactProgress;
 use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
-use crate::places;
+use crate::places::{self, What};
 use crate::policy::Classes;
 use crate::run::{self, RunOptions, RunWriter};
 use crate::view::{Frozen, Held, Version, View};
@@ -238,7 +238,7 @@ fn merge(
     let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
     let Some((policy, _)) = inner.policy(plan.kvs) else { return Ok(true) };
     let classes = plan.keys.unwrap_or(policy.keys(is_aged));
-    let place = inner.places.choose_of_reserve(inner.had(classes), read);
+    let place = inner.places.choose_of_reserve(What::Keys, inner.had(classes), read);
     let prefixes_of = if has_oldest || left_out() { &[] } else { old };
     let mut writer = begin_run(&place, number, plan.kvs, prefixes_of)?;
     let parts = old.iter().map(|run| {

@@ -120,6 +120,29 @@ pub(crate) struct Places {
     missing: Vec<Missing>,
 }
 
+/// What a place is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Runs: keys, and values beside them.
+    Keys,
+    /// Values that are written again.
+    Values,
+    /// What comes.
+    Log,
+}
+
+impl What {
+    /// The share of a class that it leaves free where there is a slower one. Values leave what
+    /// would make them sink again; what comes leaves room for its keys.
+    const fn kept_free(self) -> f64 {
+        match self {
+            What::Keys => 0.05,
+            What::Log => 0.1,
+            What::Values => SINK_BELOW,
+        }
+    }
+}
+
 /// A place that is not there.
 #[derive(Debug, Clone)]
 pub(crate) struct Missing {
@@ -324,32 +347,37 @@ impl Places {
     ///
     /// # Errors
     /// If there is none that has room.
-    pub(crate) fn choose(&self, classes: Classes, bytes: u64) -> Result<Arc<Held>, StoreError> {
-        self.choose_strictly(classes, bytes).or_else(|_| {
+    pub(crate) fn choose(
+        &self,
+        what: What,
+        classes: Classes,
+        bytes: u64,
+    ) -> Result<Arc<Held>, StoreError> {
+        self.choose_strictly(what, classes, bytes).or_else(|_| {
             let others = MediaClass::ALL.into_iter().rev().map(|class| (class, 0.0));
             self.first_with_room(others, bytes)
         })
     }
 
-    /// The same, of these classes only. All but the last of them are not filled so far that what is
-    /// there would have to sink.
+    /// The same, of these classes only.
     ///
     /// # Errors
     /// If none of them has room.
     pub(crate) fn choose_strictly(
         &self,
+        what: What,
         classes: Classes,
         bytes: u64,
     ) -> Result<Arc<Held>, StoreError> {
         let last = classes.as_slice().last().copied();
-        let kept = |class| if Some(class) == last { 0.0 } else { SINK_BELOW };
+        let kept = |class| if Some(class) == last { 0.0 } else { what.kept_free() };
         let classes = classes.as_slice().iter();
         self.first_with_room(classes.map(|class| (*class, kept(*class))), bytes)
     }
 
     /// As [`Places::choose`]; where only the reserve is left, that is taken.
-    pub(crate) fn choose_of_reserve(&self, classes: Classes, bytes: u64) -> Arc<Held> {
-        self.choose(classes, bytes).unwrap_or_else(|_| self.with_most_room(classes))
+    pub(crate) fn choose_of_reserve(&self, what: What, classes: Classes, bytes: u64) -> Arc<Held> {
+        self.choose(what, classes, bytes).unwrap_or_else(|_| self.with_most_room(classes))
     }
 
     /// The place for a new file of the log: the fastest that has room.
@@ -357,7 +385,11 @@ impl Places {
     /// # Errors
     /// If none has.
     pub(crate) fn choose_for_log(&self, bytes: u64) -> Result<Arc<Held>, StoreError> {
-        self.first_with_room(MediaClass::ALL.into_iter().map(|class| (class, 0.0)), bytes)
+        let has = MediaClass::ALL.map(|class| (class, self.has(class)));
+        let had: Vec<MediaClass> =
+            has.into_iter().filter(|(_, has)| *has).map(|(class, _)| class).collect();
+        let classes = Classes::new(&had).unwrap_or(Classes::FASTEST);
+        self.choose_strictly(What::Log, classes, bytes)
     }
 
     /// A place of the first of some classes that has room for so many bytes, and then still has

@@ -80,7 +80,8 @@ impl Kvdb {
         let mut go_on =
             || progress(RetireProgress { bytes_left: held.used().min(bytes), bytes }).is_continue();
         // What the log has there is frozen first, and the log goes on elsewhere.
-        inner.log()?.give_up_spare()?;
+        inner.log()?.leave(&held)?;
+        inner.work.tell();
         if !go_on() || !inner.freeze_all(&mut go_on)? {
             return Ok(false);
         }

@@ -27,7 +27,7 @@ use crate::StoreError;
 use crate::entry::{SegmentNumber, Sequence};
 use crate::failure::Failure;
 use crate::memory::GenerationLimits;
-use crate::places::{Held, Places};
+use crate::places::{Held, Places, What};
 use crate::policy::Classes;
 use crate::young::Generation;
 use order::{Order, Position};
@@ -168,7 +168,8 @@ impl Log {
         let number = SegmentNumber(next_segment);
         let has_room = places.choose_for_log(options.segment_bytes);
         let is_of_reserve = has_room.is_err();
-        let place = has_room.unwrap_or_else(|_| places.choose_of_reserve(Classes::FASTEST, 0));
+        let place =
+            has_room.unwrap_or_else(|_| places.choose_of_reserve(What::Log, Classes::FASTEST, 0));
         let segment = make(&places, &place, store, number, options.segment_bytes)?;
         let segment = Arc::new(segment);
         let place = generation.add_segment(segment.clone()).unwrap_or_default();
@@ -415,7 +416,9 @@ impl Log {
         let bytes = bytes.max(self.options.segment_bytes);
         let (place, is_of_reserve) = match self.places.choose_for_log(bytes) {
             Ok(place) => (place, false),
-            Err(_) if makes_room => (self.places.choose_of_reserve(Classes::FASTEST, bytes), true),
+            Err(_) if makes_room => {
+                (self.places.choose_of_reserve(What::Log, Classes::FASTEST, bytes), true)
+            }
             Err(error) => return Err(error),
         };
         Ok(Next { segment: self.make_segment(&place, bytes)?, is_late: true, is_of_reserve })
@@ -439,14 +442,21 @@ impl Log {
         Ok(())
     }
 
-    /// Gives up the segment that was made ahead: the next one may have to lie elsewhere.
+    /// Goes on elsewhere if the newest segment lies in a place that takes nothing new any more.
     ///
     /// # Errors
-    /// If the disk fails.
-    pub(crate) fn give_up_spare(&self) -> Result<(), StoreError> {
-        match self.spare.lock().take() {
-            Some(spare) => self.places.remove(&segment::file_name(spare.number())),
-            None => Ok(()),
+    /// If there is no room, or the disk fails.
+    pub(crate) fn leave(&self, place: &Arc<Held>) -> Result<(), StoreError> {
+        if let Some(spare) = self.spare.lock().take() {
+            self.places.remove(&segment::file_name(spare.number()))?;
+        }
+        self.failure.check()?;
+        let mut head = self.head.lock();
+        let head = head.as_mut().ok_or(StoreError::Closed)?;
+        let now = self.places.find(&segment::file_name(head.segment.number()));
+        match now.is_some_and(|now| Arc::ptr_eq(&now, place)) {
+            true => self.close(head),
+            false => Ok(()),
         }
     }
 
@@ -463,13 +473,19 @@ impl Log {
         if head.next == head.generation_first {
             return Ok(last);
         }
+        self.close(head)?;
+        Ok(last)
+    }
+
+    /// Closes the generation, whether it has anything or not.
+    fn close(&self, head: &mut Head) -> Result<(), StoreError> {
         let Next { segment, is_of_reserve, .. } = self.segment_of(0, true)?;
         let segment = Arc::new(segment);
         head.is_of_reserve = is_of_reserve;
         self.seal(head)?;
         self.count(head);
         self.rotate(head, segment);
-        Ok(last)
+        Ok(())
     }
 
     /// Makes all writes durable that count now; answers up to which all are.

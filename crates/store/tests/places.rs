@@ -1,0 +1,320 @@
+//! Stores whose data lie in several places, of several classes of media.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use entresol_base::SystemClock;
+use entresol_media::{Directory, LocalDirectory};
+use entresol_store::{
+    Classes, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, MediumStatistics, Place, Policy,
+    StoreError, check_at,
+};
+
+const KIB: u64 = 1 << 10;
+const VALUE_BYTES: usize = 1000;
+
+fn options() -> KvdbOptions {
+    KvdbOptions {
+        segment_bytes: 64 * KIB,
+        generation_bytes: 128 * KIB,
+        memory_bytes: 4 << 20,
+        entry_cache_bytes: 0,
+        reserve_bytes: 64 * KIB,
+        ..KvdbOptions::default()
+    }
+}
+
+fn directory(path: &Path) -> Arc<dyn Directory> {
+    Arc::new(LocalDirectory::open(path).expect("a directory"))
+}
+
+struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    fn new() -> Scratch {
+        Scratch(tempfile::tempdir().expect("a directory"))
+    }
+
+    fn directory(&self, name: &str) -> Arc<dyn Directory> {
+        directory(&self.0.path().join(name))
+    }
+
+    fn place(&self, class: MediaClass, name: &str, bytes_max: Option<u64>) -> Place {
+        Place { class, directory: self.directory(name), bytes_max }
+    }
+
+    /// A store with a staging place of so many bytes, and a capacity place.
+    fn create(&self, staging_bytes: Option<u64>) -> Kvdb {
+        let places = [
+            self.place(MediaClass::Staging, "staging", staging_bytes),
+            self.place(MediaClass::Capacity, "capacity", None),
+        ];
+        Kvdb::create_on(&places, options(), Arc::new(SystemClock::new())).expect("is made")
+    }
+
+    fn open(&self) -> Result<Kvdb, StoreError> {
+        Kvdb::open_at(&self.0.path().join("staging"), options())
+    }
+
+    fn files(&self, name: &str) -> usize {
+        self.directory(name).list().expect("lists").len()
+    }
+}
+
+fn kvs(store: &Kvdb, name: &str, policy: Policy) -> Kvs {
+    store.create_kvs(name, KvsOptions { policy, ..KvsOptions::default() }).expect("is made")
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key{number:08}").into_bytes()
+}
+
+fn value(number: u32, round: u8) -> Vec<u8> {
+    let mut value = vec![round; VALUE_BYTES];
+    value[..4].copy_from_slice(&number.to_le_bytes());
+    value
+}
+
+fn put(kvs: &Kvs, numbers: std::ops::Range<u32>, round: u8) {
+    for number in numbers {
+        kvs.put(&key(number), &value(number, round)).expect("is put");
+    }
+}
+
+fn expect(kvs: &Kvs, numbers: std::ops::Range<u32>, round: u8) {
+    for number in numbers {
+        let found = kvs.get(&key(number)).expect("is read");
+        assert!(found == Some(value(number, round)), "key {number}");
+    }
+}
+
+fn of_class(store: &Kvdb, class: MediaClass) -> MediumStatistics {
+    let media = store.statistics().expect("open").media;
+    media.into_iter().find(|medium| medium.class == class).expect("has the class")
+}
+
+/// Waits until something holds that comes by itself.
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} never comes");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn policy(text: &str) -> Policy {
+    text.parse().expect("a policy")
+}
+
+#[test]
+fn values_sink_from_a_place_that_is_nearly_full_and_keys_stay() {
+    let scratch = Scratch::new();
+    let bytes_max = 4 << 20;
+    let store = scratch.create(Some(bytes_max));
+    let users = kvs(&store, "users", Policy::default());
+    put(&users, 0..20_000, 1);
+    store.compact().expect("compacts");
+    wait_until("sinking", || {
+        let staging = of_class(&store, MediaClass::Staging).space;
+        staging.free_bytes.is_some_and(|free| free > bytes_max / 5)
+    });
+    let (staging, capacity) =
+        (of_class(&store, MediaClass::Staging), of_class(&store, MediaClass::Capacity));
+    assert!(capacity.written.aged_bytes > 10 << 20, "{:?}", capacity.written);
+    assert!(staging.space.run_bytes > 0, "keys are where they are found fast");
+    assert_eq!(capacity.space.run_bytes, 0);
+    let on_staging = staging.space.log_bytes + staging.space.run_bytes + staging.space.value_bytes;
+    assert!(on_staging <= bytes_max, "{on_staging}");
+    expect(&users, 0..20_000, 1);
+    store.close().expect("closes");
+    let store = scratch.open().expect("finds the other place");
+    expect(&store.kvs("users").expect("there"), 0..20_000, 1);
+}
+
+#[test]
+fn values_that_are_overwritten_while_there_is_room_never_reach_capacity() {
+    let scratch = Scratch::new();
+    let store = scratch.create(Some(16 << 20));
+    let users = kvs(&store, "users", Policy::default());
+    for round in 1..=20 {
+        put(&users, 0..1_000, round);
+    }
+    store.compact().expect("compacts");
+    expect(&users, 0..1_000, 20);
+    assert_eq!(of_class(&store, MediaClass::Capacity).written.sum(), 0);
+}
+
+#[test]
+fn a_load_is_written_to_capacity_once_and_its_keys_stay_on_staging() {
+    let scratch = Scratch::new();
+    let store = scratch.create(None);
+    let users = kvs(&store, "users", policy("staging-max-capacity"));
+    put(&users, 0..4_000, 1);
+    store.compact().expect("compacts");
+    expect(&users, 0..4_000, 1);
+    let capacity = of_class(&store, MediaClass::Capacity);
+    let live = 4_000 * (VALUE_BYTES as u64 + key(0).len() as u64);
+    assert!(capacity.written.aged_bytes >= live, "all values have aged");
+    assert!(capacity.written.sum() * 20 <= live * 21, "{:?} of {live}", capacity.written);
+    assert_eq!(capacity.space.run_bytes, 0, "keys stay on staging");
+    let staging = of_class(&store, MediaClass::Staging);
+    assert_eq!(staging.space.value_bytes, 0);
+}
+
+#[test]
+fn nothing_of_a_kvs_lies_where_its_policy_does_not_want_it() {
+    let scratch = Scratch::new();
+    let store = scratch.create(None);
+    let cold = kvs(&store, "cold", policy("capacity-only"));
+    let hot = kvs(&store, "hot", policy("staging-only"));
+    put(&cold, 0..2_000, 1);
+    put(&hot, 0..1_000, 1);
+    store.compact().expect("compacts");
+    let (staging, capacity) =
+        (of_class(&store, MediaClass::Staging), of_class(&store, MediaClass::Capacity));
+    let record = VALUE_BYTES as u64 + key(0).len() as u64;
+    assert!(capacity.space.value_live_bytes >= 2_000 * record);
+    assert!(capacity.space.value_live_bytes < 2_100 * record);
+    assert!(staging.space.value_live_bytes >= 1_000 * record);
+    assert!(staging.space.value_live_bytes < 1_100 * record);
+    assert!(staging.space.run_bytes > 0 && capacity.space.run_bytes > 0);
+    expect(&cold, 0..2_000, 1);
+    expect(&hot, 0..1_000, 1);
+}
+
+#[test]
+fn what_a_new_policy_wants_elsewhere_moves_behind_the_callers_backs() {
+    let scratch = Scratch::new();
+    let store = scratch.create(None);
+    let users = kvs(&store, "users", policy("capacity-only"));
+    put(&users, 0..4_000, 1);
+    store.compact().expect("compacts");
+    assert_eq!(of_class(&store, MediaClass::Staging).space.run_bytes, 0);
+    store.set_policy("users", policy("staging-only")).expect("is set");
+    wait_until("moving", || of_class(&store, MediaClass::Capacity).space.value_live_bytes == 0);
+    let staging = of_class(&store, MediaClass::Staging);
+    assert!(staging.written.misplaced_bytes > 3 << 20, "{:?}", staging.written);
+    expect(&users, 0..4_000, 1);
+    drop(store);
+    let store = scratch.open().expect("opens");
+    let kvs = &store.statistics().expect("open").kvs[0];
+    assert_eq!(kvs.policy, "staging-only");
+}
+
+#[test]
+fn values_return_to_a_place_that_has_become_half_empty() {
+    let scratch = Scratch::new();
+    let bytes_max = 4 << 20;
+    let store = scratch.create(Some(bytes_max));
+    let (one, two) = (kvs(&store, "one", Policy::default()), kvs(&store, "two", Policy::default()));
+    put(&one, 0..6_000, 1);
+    put(&two, 0..2_000, 1);
+    store.compact().expect("compacts");
+    wait_until("sinking", || of_class(&store, MediaClass::Capacity).written.aged_bytes > 2 << 20);
+    store.drop_kvs("one").expect("is dropped");
+    store.compact().expect("compacts");
+    wait_until("returning", || {
+        let capacity = of_class(&store, MediaClass::Capacity).space;
+        let staging = of_class(&store, MediaClass::Staging).space;
+        capacity.value_live_bytes == 0 || staging.free_bytes.is_some_and(|it| it < bytes_max / 2)
+    });
+    expect(&two, 0..2_000, 1);
+}
+
+#[test]
+fn places_come_and_go_while_the_store_is_open() {
+    let scratch = Scratch::new();
+    let store = scratch.create(None);
+    let users = kvs(&store, "users", policy("staging-max-capacity"));
+    put(&users, 0..3_000, 1);
+    store.compact().expect("compacts");
+    let new = scratch.place(MediaClass::Capacity, "new", None);
+    store.add_place(&new).expect("is added");
+    let mut told = Vec::new();
+    let old = scratch.directory("capacity");
+    let mut progress = |progress: entresol_store::RetireProgress| {
+        told.push(progress.bytes_left);
+        ControlFlow::Continue(())
+    };
+    assert!(store.retire_place(&old, &mut progress).expect("is retired"));
+    assert!(told.first().is_some_and(|bytes| *bytes > 3_000 * 1_000));
+    assert_eq!(told.last(), Some(&0));
+    assert_eq!(scratch.files("capacity"), 0, "nothing is left there");
+    put(&users, 3_000..4_000, 1);
+    expect(&users, 0..4_000, 1);
+    store.close().expect("closes");
+    let store = scratch.open().expect("opens without it");
+    assert_eq!(store.places().len(), 2);
+    expect(&store.kvs("users").expect("there"), 0..4_000, 1);
+    let home = scratch.directory("staging");
+    let done = store.retire_place(&home, &mut |_| ControlFlow::Continue(()));
+    assert!(matches!(done, Ok(true)), "only the manifest is there: {done:?}");
+    expect(&store.kvs("users").expect("there"), 0..4_000, 1);
+    drop(store);
+    let report = check_at(&scratch.0.path().join("staging"), &mut |_| {}).expect("checks");
+    assert!(report.is_whole(), "{:?}", report.findings);
+}
+
+#[test]
+fn without_a_place_it_says_what_can_be_read_and_reads_that() {
+    let scratch = Scratch::new();
+    let store = scratch.create(None);
+    let cold = kvs(&store, "cold", policy("capacity-only"));
+    let mixed = kvs(&store, "mixed", policy("staging-max-capacity"));
+    let hot = kvs(&store, "hot", policy("staging-only"));
+    for kvs in [&cold, &mixed, &hot] {
+        put(kvs, 0..500, 1);
+    }
+    store.compact().expect("compacts");
+    put(&hot, 500..510, 1);
+    store.close().expect("closes");
+    let (there, away) = (scratch.0.path().join("capacity"), scratch.0.path().join("away"));
+    std::fs::rename(&there, &away).expect("is moved");
+    let error = scratch.open().expect_err("a place is missing").to_string();
+    assert!(error.contains(&there.display().to_string()), "{error}");
+    for part in ["capacity place", "of the Kvs mixed, hot, not of cold", "read only"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let home = scratch.directory("staging");
+    let clock = Arc::new(SystemClock::new());
+    let store = Kvdb::open_read_only(home.clone(), options(), clock.clone()).expect("opens");
+    expect(&store.kvs("hot").expect("whole"), 0..510, 1);
+    assert!(matches!(store.kvs("cold"), Err(StoreError::KvsDamaged { .. })));
+    let mixed = store.kvs("mixed").expect("has its keys");
+    assert!(mixed.get(&key(3)).is_err(), "its values are missing");
+    drop(store);
+    // Where it is now can be told, and is remembered.
+    let store = Kvdb::open_on(home, &[directory(&away)], options(), clock).expect("opens");
+    expect(&store.kvs("cold").expect("whole"), 0..500, 1);
+    store.create_kvs("more", KvsOptions::default()).expect("is made");
+    store.close().expect("closes");
+    let store = scratch.open().expect("finds it");
+    expect(&store.kvs("mixed").expect("whole"), 0..500, 1);
+}
+
+#[test]
+fn what_cannot_be_a_place_is_refused() {
+    let scratch = Scratch::new();
+    let store = scratch.create(None);
+    let used = scratch.place(MediaClass::Capacity, "capacity", None);
+    assert!(matches!(store.add_place(&used), Err(StoreError::Exists { .. })));
+    std::fs::create_dir(scratch.0.path().join("full")).expect("is made");
+    std::fs::write(scratch.0.path().join("full/file"), b"mine").expect("is written");
+    let full = scratch.place(MediaClass::Capacity, "full", None);
+    assert!(matches!(store.add_place(&full), Err(StoreError::Exists { .. })));
+    let error = store.set_policy("users", policy("pmem-only")).expect_err("no pmem").to_string();
+    assert!(error.contains("young-keys") && error.contains("pmem"), "{error}");
+    let pmem = KvsOptions { policy: Policy::all(Classes::PMEM), ..KvsOptions::default() };
+    assert!(matches!(store.create_kvs("users", pmem), Err(StoreError::Policy { .. })));
+    let nowhere = scratch.directory("nowhere");
+    let mut go_on = |_| ControlFlow::Continue(());
+    let error = store.retire_place(&nowhere, &mut go_on).expect_err("no place").to_string();
+    assert!(error.contains("nowhere") && error.contains("capacity"), "{error}");
+    // A place belongs to one store, whoever asks.
+    let other = Kvdb::open_at(&scratch.0.path().join("capacity"), options());
+    assert!(other.is_err());
+    let second = scratch.open().expect_err("it is open").to_string();
+    assert!(second.contains("staging"), "{second}");
+}
