@@ -163,8 +163,7 @@ impl Inner {
         let mut moved = Vec::new();
         let mut bytes = 0;
         for (number, segment) in in_order_of_age(view) {
-            let is_sinkable =
-                || sinkable.iter().any(|(_, runs, _)| live_in(runs, |it| it == number) > 0);
+            let is_sinkable = || sinkable.iter().any(|(_, live, _)| live.contains_key(&number));
             if bytes < needed && self.class_of(number) == Some(class) && is_sinkable() {
                 moved.push(number);
                 bytes += segment.len();
@@ -227,6 +226,7 @@ impl Inner {
 }
 
 impl Inner {
+    /// A `Kvs` of which the keys lie on a slower class, and a class that they may be on has room.
     fn returning_keys(&self, view: &View, class: MediaClass, fill: Fill) -> Option<Ageing> {
         let kept = (fill.bytes as f64 * SINK_UNTIL) as u64;
         self.mergeable(view).find_map(|(kvs, runs)| {
@@ -258,11 +258,9 @@ impl Misplaced {
     }
 }
 
-/// The frozen segments, as far as can be told those first that were written first.
-fn in_order_of_age(view: &View) -> Vec<(SegmentNumber, &Segment)> {
-    // Those of the log are in its order. What a merge has moved was older then, but has since been
-    // found to be live.
-    view.segments.iter().map(|(number, segment)| (*number, &**segment)).collect()
+/// The frozen segments: those of the log first, in its order, then what merges have moved.
+fn in_order_of_age(view: &View) -> impl Iterator<Item = (SegmentNumber, &Segment)> {
+    view.segments.iter().map(|(number, segment)| (*number, &**segment))
 }
 
 /// The bytes that somebody leads to in each segment.
