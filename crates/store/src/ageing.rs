@@ -77,15 +77,33 @@ impl Inner {
         is_aged: bool,
         segments: impl Iterator<Item = &'a SegmentNumber>,
     ) -> Moves {
-        let (wanted, young) = (self.had(policy.values(is_aged)), self.had(policy.young_values));
+        let wanted = self.had(policy.values(is_aged));
         let mut moves = Moves::new();
         for &number in segments {
             let name = segment::file_name(number);
-            if self.is_misplaced(&name, wanted) {
-                let was_right = is_aged && !self.is_misplaced(&name, young);
-                let cause = if was_right { Cause::Aged } else { Cause::Misplaced };
-                moves.insert(number, Move { to: wanted, cause });
-            }
+            let Some(place) = self.places.find(&name) else { continue };
+            let is_slower = || wanted.as_slice().iter().all(|class| *class > place.class);
+            let cause = match place.is_retiring() {
+                false if wanted.has(place.class) => continue,
+                false if is_slower() => Cause::Aged,
+                _ => Cause::Misplaced,
+            };
+            moves.insert(number, Move { to: wanted, cause });
+        }
+        moves
+    }
+
+    /// Which values of runs move by a policy alone once all runs are merged into one: none if there
+    /// is no room where they should be, unless they cannot stay.
+    pub(crate) fn moves_with_room(&self, policy: &Policy, runs: &[Frozen]) -> Moves {
+        let live = live_of(runs);
+        let mut moves = self.moves_by_policy(policy, true, live.keys());
+        let bytes = moves.keys().filter_map(|number| live.get(number)).sum();
+        let wanted = self.had(policy.aged_values);
+        if self.places.choose_strictly(What::Values, wanted, bytes).is_err() {
+            let is_retiring =
+                |name: String| self.places.find(&name).is_some_and(|place| place.is_retiring());
+            moves.retain(|number, _| is_retiring(segment::file_name(*number)));
         }
         moves
     }
@@ -105,11 +123,11 @@ impl Inner {
         self.misplaced(view).or_else(|| self.sinking(view)).or_else(|| self.returning(view))
     }
 
-    /// A `Kvs` that has data where its policy does not want them.
+    /// A `Kvs` that has data where its policy does not want them, and room where it does.
     fn misplaced(&self, view: &View) -> Option<Ageing> {
         self.mergeable(view).find_map(|(kvs, runs)| {
             let (policy, aged) = self.policy(*kvs)?;
-            let mut bytes = Misplaced::default();
+            let (mut values, mut keys) = (Misplaced::default(), Misplaced::default());
             let mut moves = Moves::new();
             for run in runs.iter() {
                 let is_aged = run.number() == aged;
@@ -117,21 +135,20 @@ impl Inner {
                 let of_run =
                     self.moves_by_policy(&policy, is_aged, live.clone().map(|it| &it.segment));
                 for live in live.filter(|live| of_run.contains_key(&live.segment)) {
-                    bytes.add(self, &segment::file_name(live.segment), live.bytes);
+                    values.add(self, &segment::file_name(live.segment), live.bytes);
                 }
                 moves.extend(of_run);
                 let name = run::file_name(run.number());
                 if self.is_misplaced(&name, self.had(policy.keys(is_aged))) {
-                    bytes.add(self, &name, run.run.summary().file_bytes);
+                    keys.add(self, &name, run.run.summary().file_bytes);
                 }
             }
-            let all = bytes.of_retiring + bytes.others;
-            let has_room = self
-                .places
-                .choose_strictly(What::Values, self.had(policy.aged_values), all)
-                .is_ok();
-            let is_worth_it = bytes.of_retiring > 0 || bytes.others >= MISPLACED_BYTES_MIN;
-            (is_worth_it && has_room).then_some(Ageing { kvs: *kvs, moves, keys: None })
+            // What would not find room where it should be stays.
+            values.forget_without_room(self, What::Values, policy.aged_values);
+            keys.forget_without_room(self, What::Keys, policy.aged_keys);
+            let is_worth_it = values.of_retiring + keys.of_retiring > 0
+                || values.others + keys.others >= MISPLACED_BYTES_MIN;
+            is_worth_it.then_some(Ageing { kvs: *kvs, moves, keys: None })
         })
     }
 
@@ -205,16 +222,14 @@ impl Inner {
             self.mergeable(view).find_map(|(kvs, runs)| {
                 let (policy, _) = self.policy(*kvs)?;
                 let classes = self.had(policy.aged_values);
-                if !classes.has(class) {
-                    return None;
-                }
-                let to = Move { to: classes.filtered(|it| it <= class), cause: Cause::Returned };
+                let to = Move { to: classes, cause: Cause::Returned };
                 let mut moves = Moves::new();
                 let mut bytes = 0;
                 // What was written last comes back first.
                 for (number, live) in live_of(runs).into_iter().rev() {
-                    let is_below = self.class_of(number).is_some_and(|now| now > class);
-                    if is_below && bytes + live <= room {
+                    let now = self.class_of(number);
+                    let is_wanted = now.is_some_and(|now| classes.prefers(class, now));
+                    if is_wanted && bytes + live <= room {
                         moves.insert(number, to);
                         bytes += live;
                     }
@@ -235,8 +250,8 @@ impl Inner {
             let last = runs.last()?.run.summary();
             let now = self.places.class_of(&run::file_name(last.number))?;
             let has_room = fill.free >= kept.saturating_add(last.file_bytes);
-            let is_worth_it = now > class && keys.has(class) && has_room;
-            let keys = Some(keys.filtered(|it| it <= class));
+            let is_worth_it = keys.prefers(class, now) && has_room;
+            let keys = Some(keys.before(now));
             is_worth_it.then_some(Ageing { kvs: *kvs, moves: Moves::new(), keys })
         })
     }
@@ -250,6 +265,14 @@ struct Misplaced {
 }
 
 impl Misplaced {
+    /// Forgets all if it has no room where it should be.
+    fn forget_without_room(&mut self, inner: &Inner, what: What, classes: Classes) {
+        let bytes = self.of_retiring + self.others;
+        if inner.places.choose_strictly(what, inner.had(classes), bytes).is_err() {
+            *self = Misplaced::default();
+        }
+    }
+
     fn add(&mut self, inner: &Inner, name: &str, bytes: u64) {
         match inner.places.find(name) {
             Some(place) if place.is_retiring() => self.of_retiring += bytes,

@@ -108,7 +108,8 @@ fn moves_of_all(inner: &Inner, view: &View, kvs: KvsId) -> Moves {
     let dead = mostly_dead(view).into_iter();
     let mut moves: Moves =
         dead.map(|number| (number, inner.move_of_garbage(&policy, number))).collect();
-    moves.extend(inner.moves_by_policy(&policy, true, view.segments.keys()));
+    let runs = view.runs.get(&kvs).map_or(&[][..], |runs| runs);
+    moves.extend(inner.moves_with_room(&policy, runs));
     moves
 }
 

@@ -103,6 +103,17 @@ impl Classes {
         self.as_slice().contains(&class)
     }
 
+    /// Whether one class is preferred to another, and both are among them.
+    pub(crate) fn prefers(&self, one: MediaClass, other: MediaClass) -> bool {
+        let rank = |class| self.as_slice().iter().position(|it| *it == class);
+        rank(one).zip(rank(other)).is_some_and(|(one, other)| one < other)
+    }
+
+    /// Those that are preferred to a class.
+    pub(crate) fn before(&self, class: MediaClass) -> Classes {
+        self.filtered(|it| self.prefers(it, class))
+    }
+
     /// Those that some condition holds for; all if it holds for none.
     pub(crate) fn filtered(&self, is_wanted: impl Fn(MediaClass) -> bool) -> Classes {
         let kept: Vec<_> = self.as_slice().iter().copied().filter(|it| is_wanted(*it)).collect();

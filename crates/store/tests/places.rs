@@ -1,4 +1,5 @@
 //! Stores whose data lie in several places, of several classes of media.
+#![expect(clippy::expect_used, reason = "a test says what it expects")]
 
 use std::ops::ControlFlow;
 use std::path::Path;
