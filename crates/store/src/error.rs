@@ -98,8 +98,8 @@ pub enum StoreError {
     },
     /// A place that the store's files lie in is not there.
     #[error(
-        "the store's {class} place {path} is missing: {what}. {readable}. Bring it back, name where \
-         it is now, or open the store to be read only"
+        "the store's {class} place {path} is missing: {what}. {readable}. Bring it back, name \
+         where it is now, or open the store to be read only"
     )]
     PlaceMissing {
         /// Its class.

@@ -237,9 +237,7 @@ fn merge(
     let is_aged = plan.runs.len() == all.len();
     let number = inner.manifest.lock().take_run();
     let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
-    let Some((policy, _)) = inner.policy(plan.kvs) else { return Ok(true) };
-    let classes = plan.keys.unwrap_or(policy.keys(is_aged));
-    let place = inner.places.choose_of_reserve(What::Keys, inner.had(classes), read);
+    let place = place_for_keys(inner, plan, is_aged, read);
     let prefixes_of = if has_oldest || left_out() { &[] } else { old };
     let mut writer = begin_run(&place, number, plan.kvs, prefixes_of)?;
     let parts = old.iter().map(|run| {
@@ -296,6 +294,13 @@ fn merge(
     Ok(true)
 }
 
+/// Where the run goes that a plan yields, of which there are at most so many bytes.
+fn place_for_keys(inner: &Inner, plan: &Plan, is_aged: bool, bytes: u64) -> Arc<places::Held> {
+    let policy = inner.policy(plan.kvs).map(|(policy, _)| policy).unwrap_or_default();
+    let classes = plan.keys.unwrap_or(policy.keys(is_aged));
+    inner.places.choose_of_reserve(What::Keys, inner.had(classes), bytes)
+}
+
 /// Begins a run, with the prefixes of others that are gone.
 fn begin_run(
     place: &places::Held,
@@ -345,7 +350,7 @@ fn install(
     state.runs.retain(|run| !dead.contains(run));
     state.runs.insert(place, number.0);
     // Others may have been frozen meanwhile; they are in front of it.
-    if is_aged && !left_out() {
+    if is_aged {
         state.aged_run = number.0;
     }
     if !left_out() {

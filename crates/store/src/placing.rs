@@ -4,7 +4,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use entresol_base::mutants::left_out;
 use entresol_media::Directory;
 
 use crate::inner::Inner;
@@ -51,9 +50,6 @@ impl Kvdb {
         let state = next.take_place(place);
         let held = inner.places.prepare(place, next.store, state.place)?;
         next.places.push(state);
-        if left_out() {
-            inner.places.add(held.clone());
-        }
         inner.save(manifest, next)?;
         inner.places.add(held);
         inner.work.tell();
