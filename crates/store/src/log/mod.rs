@@ -34,6 +34,8 @@ use order::{Order, Position};
 use record::{Draft, HEADER_BYTES, Kind};
 use segment::{FIRST_RECORD, SEAL_BYTES, Segment};
 
+mod ahead;
+mod groups;
 mod order;
 pub(crate) mod record;
 pub(crate) mod recover;

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use entresol_base::mutants::left_out;
 use entresol_index::Flow;
 
-use super::record::{Draft, Record};
-use super::segment::{self, End, SEAL_BYTES, Segment};
+use super::ahead::Ahead;
+use super::groups::End;
+use super::record::Record;
+use super::segment::{self, SEAL_BYTES, Segment};
 use crate::StoreError;
 use crate::entry::{RecordPlace, SegmentNumber, Sequence};
 use crate::memory::GenerationLimits;
@@ -57,6 +59,7 @@ struct Reader<'a> {
     /// The first segments of generations whose images are used.
     images: Vec<SegmentNumber>,
     records: u64,
+    ahead: Ahead,
 }
 
 /// A generation as far as a crash has left an image of it.
@@ -95,6 +98,7 @@ pub(crate) fn recover(
         unsure: Vec::new(),
         images: Vec::new(),
         records: 0,
+        ahead: Ahead::default(),
     };
     let (mut open_end, mut rest) = (None, numbers.as_slice());
     while let Some((&number, behind)) = rest.split_first() {
@@ -183,6 +187,7 @@ impl Reader<'_> {
         };
         self.generation_used += segment.len();
         let end = segment.scan(&mut |group| self.enter(place, group))?;
+        self.ahead.finish(&self.generation)?;
         self.unsure.push((segment.clone(), 0..behind(&segment, end)));
         Ok(Some((segment, end)))
     }
@@ -230,6 +235,7 @@ impl Reader<'_> {
             return Err(StoreError::NoSegment { number: 0 });
         };
         let found = segment.scan_from(end, &mut |group| self.enter(place, group))?;
+        self.ahead.finish(&self.generation)?;
         // What is before the watermark was durable before it was entered.
         self.unsure.push((segment.clone(), end..behind(&segment, found)));
         Ok((segment, found))
@@ -248,12 +254,9 @@ impl Reader<'_> {
         {
             return Ok(Flow::Stop);
         }
-        for (place, record) in group {
-            let Record { header, key, expiry, value } = *record;
-            let draft = Draft { kind: header.kind, kvs: header.kvs, expiry, key, value };
-            let hash = self.generation.prepare(&draft);
-            self.generation.enter((&draft, hash), header.sequence, segment, place.offset)?;
-            self.last = header.sequence;
+        for record in group {
+            self.ahead.enter(&self.generation, segment, record)?;
+            self.last = record.1.header.sequence;
             self.records += 1;
         }
         Ok(Flow::On)

@@ -16,13 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use entresol_base::checksum;
-use entresol_base::mutants::left_out;
-use entresol_index::Flow;
 use entresol_media::{
     BlockFile, BlockOptions, Directory, MapOptions, MappedFile, MappedKind, PmemMode,
 };
 
-use super::record::{Address, Draft, HEADER_BYTES, Header, Kind, Record};
+use super::record::{Address, Draft, HEADER_BYTES, Header, Record};
 use crate::StoreError;
 use crate::entry::{KvsId, RecordPlace, SegmentNumber, Sequence};
 use crate::run::bytes::{u32_at, u64_at};
@@ -61,19 +59,6 @@ struct Head {
 enum Bytes {
     Mapped(Arc<dyn MappedFile>),
     Blocks(Arc<dyn BlockFile>),
-}
-
-/// Is shown a group of records, and says whether it wants it.
-pub(crate) type Visit<'a> =
-    dyn FnMut(&[(RecordPlace, Record<'_>)]) -> Result<Flow, StoreError> + 'a;
-
-/// How far the records of a segment go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct End {
-    /// Behind the last record that belongs to a whole group.
-    pub(crate) offset: u64,
-    /// Whether a seal says so.
-    pub(crate) is_sealed: bool,
 }
 
 /// The name of a segment's file.
@@ -439,73 +424,6 @@ impl Segment {
                 let mut found = Vec::with_capacity(key.len());
                 self.read(begin, key.len(), &mut found)?;
                 Ok(found == key)
-            }
-        }
-    }
-
-    /// Shows the records from the first on, a whole group at a time, until something else comes or
-    /// `visit` does not want the group.
-    ///
-    /// # Errors
-    /// If the disk fails, or `visit` does.
-    pub(crate) fn scan(&self, visit: &mut Visit<'_>) -> Result<End, StoreError> {
-        self.scan_from(FIRST_RECORD, visit)
-    }
-
-    /// The same from a record on.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn scan_from(&self, offset: u64, visit: &mut Visit<'_>) -> Result<End, StoreError> {
-        let mut end = End { offset, is_sealed: false };
-        let mut bytes = Vec::new();
-        while let Some(group) = self.group(end.offset, &mut bytes)? {
-            let records = group.iter().filter_map(|&place| {
-                let begin = (place.offset - end.offset) as usize;
-                let of_record = bytes.get(begin..begin + place.bytes as usize)?;
-                Some((place, Record::decode(self.address(place.offset), of_record)?))
-            });
-            let records: Vec<_> = records.collect();
-            if records.len() < group.len() {
-                break;
-            }
-            if records.iter().any(|(_, record)| record.header.kind == Kind::Seal) {
-                end.is_sealed = true;
-                break;
-            }
-            if visit(&records)? == Flow::Stop {
-                break;
-            }
-            end.offset += bytes.len() as u64;
-        }
-        Ok(end)
-    }
-
-    /// The places of the records of the group at an offset, and in `bytes` the group itself; none
-    /// if there is no whole one by its headers, which are not believed yet.
-    fn group(
-        &self,
-        offset: u64,
-        bytes: &mut Vec<u8>,
-    ) -> Result<Option<Vec<RecordPlace>>, StoreError> {
-        bytes.clear();
-        let (mut at, mut places) = (offset, Vec::new());
-        loop {
-            let room = self.len() - at;
-            if room < HEADER_BYTES as u64 {
-                return Ok(None);
-            }
-            let Ok(header) = self.header(at) else { return Ok(None) };
-            if header.bytes() > room || header.bytes() > u64::from(u32::MAX) {
-                return Ok(None);
-            }
-            let record =
-                RecordPlace { segment: self.number, offset: at, bytes: header.bytes() as u32 };
-            places.push(record);
-            self.read(at, record.bytes as usize, bytes)?;
-            at += header.bytes();
-            if !header.more_follow || left_out() {
-                return Ok(Some(places));
             }
         }
     }

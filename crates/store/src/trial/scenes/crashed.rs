@@ -121,6 +121,10 @@ pub(super) fn frozen() -> Told {
             Op::Compact,
             put(0, 4, 3, 20),
             Op::Sync,
+            // Nobody has synced what runs are going to lead to.
+            put(0, 5, 4, 3000),
+            put(1, 2, 4, 3000),
+            Op::Compact,
         ],
     )
 }
