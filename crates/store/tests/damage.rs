@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use common::in_world;
 use entresol_base::world::World;
+use entresol_media::BlockOptions;
 use entresol_media::disk::{Disk, DiskOptions};
 use entresol_store::{
     CheckReport, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, SalvageReport, StoreError,
@@ -337,5 +338,24 @@ fn a_directory_without_a_store_is_told() {
     in_world(|_, disk| {
         let none = check(&disk.root(), &mut |_| {});
         assert!(matches!(none, Err(StoreError::NoStore { .. })), "{none:?}");
+    });
+}
+
+/// Segments of the log have room for a seal wherever they end: one that has none was cut.
+#[test]
+fn a_segment_of_the_log_that_is_cut_short_is_told() {
+    in_world(|world, disk| {
+        let store = Kvdb::create(disk.root(), options(), Arc::new(world.clone())).expect("made");
+        store.create_kvs("one", KvsOptions::default()).expect("a Kvs");
+        store.close().expect("closes");
+        let name = "000000000001.segment";
+        let file = disk.root().open_block_file(name, &BlockOptions::default()).expect("there");
+        file.set_len(4096).expect("is cut");
+        file.sync().expect("for good");
+        drop(file);
+        let error = read(&world, &disk).expect_err("it is damaged").to_string();
+        assert!(error.contains(name) && error.contains("cut short"), "{error}");
+        let report = checked(&disk);
+        assert!(report.findings.iter().any(|it| it.file == name), "{:?}", report.findings);
     });
 }

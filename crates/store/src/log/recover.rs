@@ -115,6 +115,9 @@ pub(crate) fn recover(
             }
         };
         if !end.is_sealed {
+            if let Some(error) = segment.cut_short(end) {
+                return Err(error);
+            }
             open_end = Some((segment, end));
             break;
         }

@@ -102,6 +102,9 @@ impl Scan<'_, '_> {
         if end.is_sealed {
             return Ok(None);
         }
+        if let Some(error) = segment.cut_short(end) {
+            self.found.damage = Some((name.clone(), error.offset(), error.reason()));
+        }
         self.end = Some((name, end.offset, "no record begins here, or a damaged one"));
         Ok(Some(end.offset))
     }

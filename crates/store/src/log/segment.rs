@@ -182,6 +182,12 @@ impl Segment {
         Ok(Some(Head { version, store, number }))
     }
 
+    /// That the file is shorter than it was made, if it is: whoever writes leaves room for a seal.
+    pub(crate) fn cut_short(&self, end: End) -> Option<StoreError> {
+        let is_short = !end.is_sealed && end.offset + SEAL_BYTES > self.len();
+        is_short.then(|| self.damaged(self.len(), "the file is cut short: it ends without a seal"))
+    }
+
     /// Refuses a header that is another's.
     fn checked(self, head: Head) -> Result<Segment, StoreError> {
         let Head { version: found, store, number } = head;
