@@ -20,6 +20,7 @@ use entresol_media::{
     BlockFile, BlockOptions, Directory, MapOptions, MappedFile, MappedKind, PmemMode,
 };
 
+use super::groups::End;
 use super::record::{Address, Draft, HEADER_BYTES, Header, Record};
 use crate::StoreError;
 use crate::entry::{KvsId, RecordPlace, SegmentNumber, Sequence};
