@@ -28,6 +28,7 @@ pub(crate) struct Merged {
     order: Vec<usize>,
     /// So many of the first of them are at the key that was taken last.
     taken: usize,
+    /// The key that was taken last, once no part is at it any more.
     key: Vec<u8>,
     /// Whether the value that was taken last did not lie beside its key, and its record.
     is_apart: bool,
@@ -98,11 +99,16 @@ impl Merged {
     }
 
     /// The key that was taken last.
+    #[inline]
     pub(crate) fn key(&self) -> &[u8] {
-        &self.key
+        match self.order.first() {
+            Some(&first) if self.taken > 0 => self.parts[first].source.key().unwrap_or_default(),
+            _ => &self.key,
+        }
     }
 
     /// Its value.
+    #[inline]
     pub(crate) fn value(&self) -> &[u8] {
         match self.order.first() {
             _ if self.is_apart => self.record.get(self.value_from..).unwrap_or_default(),
@@ -121,23 +127,47 @@ impl Merged {
         view: &View,
         kvs: KvsId,
     ) -> Result<(), StoreError> {
-        let known = self.order.first().and_then(|&first| self.parts[first].source.segment());
-        let segment = match known {
+        let Some(&first) = self.order.first() else { return Ok(()) };
+        let source = &self.parts[first].source;
+        let segment = match source.segment() {
             Some(segment) => segment,
             None => view.segment(place.segment)?,
         };
+        let key = source.key().unwrap_or_default();
         self.record.clear();
-        let value_bytes = segment.append_value_of(place, (kvs, &self.key), &mut self.record)?;
+        let value_bytes = segment.append_value_of(place, (kvs, key), &mut self.record)?;
         self.value_from = self.record.len() - value_bytes;
         self.is_apart = true;
         Ok(())
+    }
+
+    /// Takes the next key if it follows on the last one in its source, before those of all others,
+    /// and has a value beside it, for ever, which no prefix concerns. Most do. If it answers false,
+    /// [`Merged::take`] takes it.
+    #[inline]
+    pub(crate) fn take_simply(&mut self) -> bool {
+        let Some(&first) = self.order.first() else { return false };
+        if self.taken != 1 || self.any_gone {
+            return false;
+        }
+        let behind = self.order.get(1).map_or(u64::MAX, |&second| self.parts[second].head);
+        let part = &mut self.parts[first];
+        let Some((head, is_simple)) = part.source.advance_simply() else { return false };
+        part.head = head;
+        self.is_apart = false;
+        if is_simple && head < behind {
+            return true;
+        }
+        // It has gone on already.
+        self.taken = 0;
+        self.put_in_order(0);
+        false
     }
 
     /// Takes the next key from all parts; none at the end, and after an error.
     ///
     /// # Errors
     /// If a disk fails, or what is read is damaged.
-    #[inline]
     pub(crate) fn take(&mut self) -> Result<Option<Taken>, StoreError> {
         self.is_apart = false;
         if let Err(error) = self.advance() {
@@ -145,31 +175,33 @@ impl Merged {
             return Err(error);
         }
         let Some(&first) = self.order.first() else { return Ok(None) };
-        let Some(key) = self.parts[first].source.key() else { return Ok(None) };
-        self.key.clear();
-        self.key.extend_from_slice(key);
         self.taken = 1;
         while let Some(&next) = self.order.get(self.taken)
             && self.parts[next].head == self.parts[first].head
-            && self.parts[next].source.key() == Some(&self.key)
+            && self.parts[next].source.key() == self.parts[first].source.key()
         {
             self.taken += 1;
         }
         let gone = if self.any_gone { self.gone(first) } else { Sequence(0) };
-        let version = self.parts[first].source.version();
-        Ok(version.map(|version| Taken { version, is_gone: version.sequence < gone }))
+        match self.parts[first].source.version() {
+            Some(version) => Ok(Some(Taken { version, is_gone: version.sequence < gone })),
+            None => Err(StoreError::Internal { what: "a key has no version".to_owned() }),
+        }
     }
 
     /// The last write that removed the key with others, as parts up to one know.
     fn gone(&self, last: usize) -> Sequence {
         let prefixes = self.parts[..=last].iter().filter_map(|part| part.prefixes.as_ref());
-        let covering = prefixes.filter_map(|it| it.covering(&self.key, self.at));
+        let covering = prefixes.filter_map(|it| it.covering(self.key(), self.at));
         covering.max().unwrap_or_default()
     }
 
     /// Goes on behind the key that was taken, if one was, with all parts that are at it.
-    #[inline]
     fn advance(&mut self) -> Result<(), StoreError> {
+        if let (1.., Some(&first)) = (self.taken, self.order.first()) {
+            self.key.clear();
+            self.key.extend_from_slice(self.parts[first].source.key().unwrap_or_default());
+        }
         while let Some(place) = self.taken.checked_sub(1) {
             self.taken = place;
             let number = self.order[place];

@@ -139,27 +139,41 @@ impl Cursor {
             let from = self.from.take();
             self.start(from.as_deref().map(|key| (key, true)))?;
         }
-        while let Some(Taken { version, is_gone }) = self.merged.take()? {
+        loop {
+            let is_simple = self.merged.take_simply();
+            let taken = if is_simple { None } else { self.merged.take()? };
+            if !is_simple && taken.is_none() {
+                return Ok(None);
+            }
             // Comparing with nothing is no small thing: it costs hundreds of cycles on processors
             // where a masked load from nowhere has to be made good.
             let prefix = self.options.prefix.as_slice();
             if !prefix.is_empty() && !self.merged.key().starts_with(prefix) {
                 return Ok(None);
             }
-            let Version { expiry, value, .. } = version;
-            let is_over = expiry != Expiry::NEVER && expiry.is_over(self.inner.now());
-            if is_gone || is_over || value == Held::Gone {
-                continue;
-            }
-            if let Held::Apart(place) = value
-                && !self.options.keys_only
+            if let Some(taken) = taken
+                && !self.is_there(taken)?
             {
-                self.merged.read_value(place, &self.view, self.kvs)?;
+                continue;
             }
             let value = if self.options.keys_only { &[] } else { self.merged.value() };
             return Ok(Some((self.merged.key(), value)));
         }
-        Ok(None)
+    }
+
+    /// Whether what was taken is there to be shown; its value is read then, if that lies elsewhere.
+    fn is_there(&mut self, taken: Taken) -> Result<bool, StoreError> {
+        let Taken { version: Version { expiry, value, .. }, is_gone } = taken;
+        let is_over = expiry != Expiry::NEVER && expiry.is_over(self.inner.now());
+        if is_gone || is_over || value == Held::Gone {
+            return Ok(false);
+        }
+        if let Held::Apart(place) = value
+            && !self.options.keys_only
+        {
+            self.merged.read_value(place, &self.view, self.kvs)?;
+        }
+        Ok(true)
     }
 
     /// Sets all sources to where the walk begins, within the prefix.

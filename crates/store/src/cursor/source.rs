@@ -9,7 +9,7 @@ use crate::StoreError;
 use crate::entry::{KvsId, Sequence};
 use crate::log::segment::Segment;
 use crate::run::bytes::head_of;
-use crate::run::{self, Run};
+use crate::run::{self, Next, Run};
 use crate::transaction::{Own, OwnWrite};
 use crate::view::{Held, Version};
 use crate::young::{Found, Generation};
@@ -174,6 +174,19 @@ impl Source {
         let Source::Young(young) = self else { return None };
         let Taken { word, .. } = young.taken.get(young.place)?;
         young.generation.segment((word >> 32) as u32).ok()
+    }
+
+    /// Goes on to the next key if that costs next to nothing, and answers its head, and whether it
+    /// has a value beside it, for ever. Otherwise the source stays where it is.
+    #[inline]
+    pub(crate) fn advance_simply(&mut self) -> Option<(u64, bool)> {
+        match self {
+            Source::Run(OfRun { cursor, direction: Direction::Forward }) => {
+                let next = cursor.next_in_block()?;
+                Some((cursor.head()?, next == Next::Simple))
+            }
+            _ => None,
+        }
     }
 
     /// Goes on to the next key.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::entry::{Entry, Sequence};
+use crate::entry::{Entry, Expiry, Sequence};
 use crate::error::StoreError;
 use crate::pages::{Page, PageId, PageKind};
 use crate::view::{Held, Version};
@@ -31,6 +31,17 @@ pub(crate) struct Cursor {
     uncached: u32,
     /// Whether nobody will read the run again who goes through it like this.
     is_passing: bool,
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It has its value beside its key, for ever.
+    Simple,
+    /// It says something else of its key.
+    Other,
+    /// It is none of a run.
+    None,
 }
 
 impl Run {
@@ -164,14 +175,28 @@ impl Cursor {
     /// If the disk fails, or a block on the way is damaged.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<bool, StoreError> {
-        if let Some(place) = &mut self.place
-            && place.next() == Some(true)
-            && place.item().is_value()
-        {
-            return Ok(true);
+        match self.next_in_block() {
+            Some(Next::Simple | Next::Other) => Ok(true),
+            Some(Next::None) => self.or_nowhere(|_| Ok(true)),
+            // The block has no more entries, or one that makes no sense, which will be met again.
+            None => self.or_nowhere(|cursor| cursor.step(End::First)),
         }
-        // The block has no more entries, or one that makes no sense, which will be met again.
-        self.or_nowhere(|cursor| cursor.step(End::First))
+    }
+
+    /// Goes to the next entry if there is one in the same block, and says what it is. Otherwise the
+    /// cursor stays where it is.
+    #[inline]
+    pub(crate) fn next_in_block(&mut self) -> Option<Next> {
+        let place = self.place.as_mut()?;
+        if place.next() != Some(true) {
+            return None;
+        }
+        let item = place.item();
+        Some(match item.is_inline() && item.expiry == Expiry::NEVER {
+            true => Next::Simple,
+            false if item.is_value() => Next::Other,
+            false => Next::None,
+        })
     }
 
     /// Goes to the entry before. False, and at no entry, if there is none, or it was at none.

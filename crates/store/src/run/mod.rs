@@ -31,7 +31,7 @@ mod view;
 mod walker;
 mod writer;
 
-pub(crate) use cursor::Cursor;
+pub(crate) use cursor::{Cursor, Next};
 pub(crate) use reader::Run;
 pub(crate) use writer::RunWriter;
 
