@@ -14,20 +14,22 @@ mod result;
 mod worker;
 mod workload;
 
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use entresol_base::{ByteSize, Clock, SystemClock};
 use entresol_media::{ModelName, PmemMode, files};
+use entresol_store::{MediaClass, Policy};
 
 use crate::error::BenchError;
 use crate::progress::Progress;
 use crate::values::{CHECKED_VALUE_BYTES_MIN, ValueMaker};
 use draw::{KEY_BYTES_MIN, Names, Population};
 
-pub use engine::Engine;
+pub use engine::{Engine, PlaceWritten};
 pub use ours::Entresol;
-pub use result::{KindResult, WorkloadResult, YcsbResult};
+pub use result::{CapacityResult, KindResult, PlaceResult, WorkloadResult, YcsbResult};
 pub use workload::Workload;
 
 /// What is measured.
@@ -41,6 +43,11 @@ pub struct YcsbOptions {
     pub model: Option<ModelName>,
     /// The directory lies on persistent memory; our store only.
     pub pmem: Option<PmemMode>,
+    /// Where the store keeps what the directory is too small for, which is then its fast place; our
+    /// store only.
+    pub capacity: Option<Capacity>,
+    /// On which classes of media keys and values lie; our store only.
+    pub policy: Option<Policy>,
     /// Workloads, in this order.
     pub workloads: Vec<Workload>,
     /// Keys that are loaded.
@@ -77,6 +84,17 @@ pub struct YcsbOptions {
     pub seed: u64,
 }
 
+/// A second place of a store, of the class capacity.
+#[derive(Debug, Clone)]
+pub struct Capacity {
+    /// Where it is. If the store is loaded, nothing may be there yet.
+    pub directory: PathBuf,
+    /// The drive that it is slowed to.
+    pub model: Option<ModelName>,
+    /// The most bytes that the store takes in its fast place, beside this one.
+    pub fast_bytes_max: Option<ByteSize>,
+}
+
 /// What is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct Opening<'a> {
@@ -92,6 +110,21 @@ pub struct Opening<'a> {
 pub type Open<'a> = &'a dyn Fn(&Opening<'_>) -> Result<Box<dyn Engine>, BenchError>;
 
 impl YcsbOptions {
+    /// The directories that are made, and removed in the end.
+    fn directories(&self) -> impl Iterator<Item = &Path> {
+        let capacity = self.capacity.as_ref().map(|capacity| capacity.directory.as_path());
+        iter::once(self.directory.as_path()).chain(capacity)
+    }
+
+    /// The class of the directory.
+    fn fast_class(&self) -> MediaClass {
+        match (self.pmem, &self.capacity) {
+            (Some(_), _) => MediaClass::Pmem,
+            (None, Some(_)) => MediaClass::Staging,
+            (None, None) => MediaClass::Capacity,
+        }
+    }
+
     fn is_mixgraph(&self) -> bool {
         self.workloads.contains(&Workload::Mixgraph)
     }
@@ -131,6 +164,19 @@ impl YcsbOptions {
         if self.pmem.is_some() && self.engine != Entresol::NAME {
             return refuse("only our own store knows persistent memory: give a plain directory");
         }
+        if (self.capacity.is_some() || self.policy.is_some()) && self.engine != Entresol::NAME {
+            return refuse("only our own store knows classes of media: give one directory");
+        }
+        if let Some(Capacity { directory, .. }) = &self.capacity
+            && (directory.starts_with(&self.directory) || self.directory.starts_with(directory))
+        {
+            return refuse("one place lies in the other: name two directories side by side");
+        }
+        if self.capacity.as_ref().is_some_and(|it| it.fast_bytes_max.is_some())
+            && self.workloads.first() != Some(&Workload::Load)
+        {
+            return refuse("a place is bounded when it is made: load, or leave the bound out");
+        }
         if self.rate_ops_s.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
             return refuse("the rate of an open loop is more than 0 operations a second");
         }
@@ -162,33 +208,36 @@ pub fn run_ycsb(
     progress: &Progress,
 ) -> Result<YcsbResult, BenchError> {
     options.check()?;
-    let directory = options.directory.as_path();
     let create = options.workloads.first() == Some(&Workload::Load);
     if create {
-        make_new(directory)?;
+        make_new(options)?;
     }
-    let result = on_directory(options, open, create, progress);
+    let result = on_directories(options, open, create, progress);
     if create && !options.keep {
-        let error = |source| BenchError::File { path: directory.to_owned(), source };
-        files::remove_tree(directory).map_err(error)?;
+        for directory in options.directories() {
+            let error = |source| BenchError::File { path: directory.to_owned(), source };
+            files::remove_tree(directory).map_err(error)?;
+        }
     }
     result
 }
 
-/// Makes the directory, which must not be there: so it may be removed as a whole afterwards.
-fn make_new(directory: &Path) -> Result<(), BenchError> {
-    if files::exists(directory) {
+/// Makes the directories, which must not be there: so they may be removed as a whole afterwards.
+fn make_new(options: &YcsbOptions) -> Result<(), BenchError> {
+    if let Some(directory) = options.directories().find(|directory| files::exists(directory)) {
         return Err(usage(format!(
             "{} is there already: name a directory to be made, or leave load out to use the store \
              in it",
             directory.display()
         )));
     }
-    let error = |source| BenchError::File { path: directory.to_owned(), source };
-    files::create_directories(directory).map_err(error)
+    options.directories().try_for_each(|directory| {
+        let error = |source| BenchError::File { path: directory.to_owned(), source };
+        files::create_directories(directory).map_err(error)
+    })
 }
 
-fn on_directory(
+fn on_directories(
     options: &YcsbOptions,
     open: Open<'_>,
     create: bool,

@@ -1,5 +1,6 @@
 //! `entresol store`: a store in a directory, from the shell.
 
+mod places;
 mod whole;
 
 use std::io::{self, Read, Write};
@@ -14,7 +15,7 @@ use entresol_base::{ByteSize, SystemClock, duration};
 use entresol_bench::{BenchError, StorePlace};
 use entresol_media::{Directory, LocalDirectory, files};
 use entresol_store::{
-    CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError, VALUE_BYTES_MAX,
+    CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy, StoreError, VALUE_BYTES_MAX,
 };
 use serde_json::{Value, json};
 
@@ -29,6 +30,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Make a store with nothing in it.
+    Create(places::Create),
     /// Give a key a value.
     Put(Put),
     /// Print the value of a key; status 1 if there is none.
@@ -47,6 +50,11 @@ enum Command {
     Checkpoint(Copy),
     /// Merge everything, so that the store takes no more space than it must.
     Compact(Whole),
+    /// The directories that the data lie in: add, retire, move and list them.
+    #[command(subcommand)]
+    Place(places::Command),
+    /// Show or set on which classes of media the data of a Kvs lie.
+    Policy(places::PolicyOf),
 }
 
 /// Which ordered map of which store, and how it is talked to.
@@ -84,6 +92,10 @@ struct Put {
     /// Make the store and the Kvs if they are not there.
     #[arg(long)]
     create: bool,
+    /// The policy of the Kvs if it is made: on which classes of media its data lie, as `store
+    /// policy` has it [default: fastest].
+    #[arg(long, value_name = "POLICY", requires = "create")]
+    policy: Option<Policy>,
 }
 
 #[derive(Debug, Args)]
@@ -130,6 +142,7 @@ struct Scan {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match &arguments.command {
+        Command::Create(arguments) => places::create(arguments),
         Command::Put(arguments) => put(arguments),
         Command::Get(arguments) => get(arguments),
         Command::Del(arguments) => del(arguments),
@@ -139,6 +152,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Salvage(arguments) => whole::salvage(arguments),
         Command::Checkpoint(arguments) => whole::checkpoint(arguments),
         Command::Compact(arguments) => whole::compact(arguments),
+        Command::Place(command) => places::run(command),
+        Command::Policy(arguments) => places::policy(arguments),
     }
 }
 
@@ -151,7 +166,13 @@ fn told(error: StoreError) -> anyhow::Error {
         | StoreError::Exists { .. }
         | StoreError::Key { .. }
         | StoreError::Value { .. }
+        | StoreError::Policy { .. }
         | StoreError::File(_) => anyhow!(error),
+        // Data that are elsewhere are not damaged.
+        StoreError::PlaceMissing { .. } => anyhow!(
+            "{error}: `entresol store place found DIRECTORY PATH` remembers where it is; get, scan, \
+             stats and check read what is there"
+        ),
         error => BenchError::Failed(error.to_string()).into(),
     }
 }
@@ -181,7 +202,7 @@ impl Place {
         Ok((store, kvs))
     }
 
-    fn open_or_create(&self) -> anyhow::Result<(Kvdb, Kvs)> {
+    fn open_or_create(&self, policy: Option<Policy>) -> anyhow::Result<(Kvdb, Kvs)> {
         let (path, options) = (&self.directory.path, self.directory.options());
         let store = match Kvdb::open_at(path, options) {
             Err(_) if is_empty(path) => Kvdb::create_at(path, options),
@@ -189,10 +210,23 @@ impl Place {
         };
         let store = store.map_err(told)?;
         let kvs = match store.kvs(&self.kvs) {
-            Err(StoreError::NoKvs { .. }) => store.create_kvs(&self.kvs, KvsOptions::default()),
+            Err(StoreError::NoKvs { .. }) => {
+                let policy = policy.unwrap_or_default();
+                store.create_kvs(&self.kvs, KvsOptions { policy, ..KvsOptions::default() })
+            }
             opened => opened,
         };
-        Ok((store, kvs.map_err(told)?))
+        let kvs = kvs.map_err(told)?;
+        let now = store.policy(&self.kvs).map_err(told)?;
+        match policy {
+            Some(wanted) if wanted != now => Err(anyhow!(
+                "the Kvs '{}' of {} is there with the policy {now}: leave --policy out, or change \
+                 it with `entresol store policy`",
+                self.kvs,
+                self.directory,
+            )),
+            _ => Ok((store, kvs)),
+        }
     }
 
     /// The store, which is not changed.
@@ -219,7 +253,7 @@ fn is_empty(path: &Path) -> bool {
 }
 
 fn put(arguments: &Put) -> anyhow::Result<()> {
-    let Put { place, key, value, file, ttl, create } = arguments;
+    let Put { place, key, value, file, ttl, create, policy } = arguments;
     let key_bytes = place.key(key)?;
     let value = match (value, file) {
         (Some(text), _) => typed(place.form, "value", text)?,
@@ -230,7 +264,7 @@ fn put(arguments: &Put) -> anyhow::Result<()> {
         let directory = place.directory.path.display();
         return Err(anyhow!("{directory} does not exist; --create makes a store there"));
     }
-    let (store, kvs) = if *create { place.open_or_create()? } else { place.open()? };
+    let (store, kvs) = if *create { place.open_or_create(*policy)? } else { place.open()? };
     let sequence = kvs.put_for(&key_bytes, &value, *ttl).map_err(told)?;
     // Closing makes it durable: the command has no other moment to say so.
     store.close().map_err(told)?;

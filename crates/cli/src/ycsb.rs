@@ -1,5 +1,6 @@
 //! `entresol bench ycsb`: a store under YCSB's workloads and RocksDB's mixgraph.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -8,9 +9,10 @@ use entresol_base::{ByteSize, duration};
 use entresol_bench::StorePlace;
 use entresol_bench::progress::Progress;
 use entresol_bench::ycsb::{
-    Engine, Entresol, Open, Opening, Workload, YcsbOptions, run_ycsb, ycsb_steps,
+    Capacity, Engine, Entresol, Open, Opening, Workload, YcsbOptions, run_ycsb, ycsb_steps,
 };
 use entresol_media::ModelName;
+use entresol_store::Policy;
 
 use crate::output::Output;
 
@@ -76,6 +78,20 @@ pub(crate) struct Arguments {
     /// Slow the directory to this model of a drive, in real time.
     #[arg(long, value_name = "MODEL")]
     model: Option<ModelName>,
+    /// Give our store a second place of the class capacity, to be made; the directory is then its
+    /// fast place: pmem if it is pmem:PATH, otherwise staging.
+    #[arg(long, value_name = "PATH")]
+    capacity: Option<PathBuf>,
+    /// Slow the place of the class capacity to this model of a drive, in real time.
+    #[arg(long, value_name = "MODEL", requires = "capacity")]
+    capacity_model: Option<ModelName>,
+    /// The most bytes that the store takes in its fast place [default: what the file system has].
+    #[arg(long, value_name = "SIZE", requires = "capacity")]
+    staging_bytes: Option<ByteSize>,
+    /// On which classes of media keys and values lie, as `entresol store policy` has it
+    /// [default: fastest].
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<Policy>,
     /// Seed of orders and arrivals.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -89,6 +105,12 @@ impl Arguments {
             directory: self.directory.path.clone(),
             model: self.model,
             pmem: self.directory.pmem,
+            capacity: self.capacity.clone().map(|directory| Capacity {
+                directory,
+                model: self.capacity_model,
+                fast_bytes_max: self.staging_bytes,
+            }),
+            policy: self.policy,
             workloads: match self.workload.as_slice() {
                 [] => usual.collect(),
                 given => given.to_vec(),

@@ -174,6 +174,130 @@ fn mistakes_are_named_with_the_place_and_a_way_out() {
     assert!(strangers.iter().flatten().any(|entry| entry.file_name() == "letter"));
 }
 
+/// `entresol store place COMMAND HOME MORE...`
+fn place(command: &str, home: &Path, more: &[&str]) -> Output {
+    let home = home.to_str().unwrap();
+    entresol(&[&["store", "place", command, home], more].concat())
+}
+
+/// Paths of places with what a key says of each.
+fn of_places(output: &Output, key: &str) -> Vec<(String, serde_json::Value)> {
+    let answer = json(output);
+    let places = answer["places"].as_array().unwrap().iter();
+    places.map(|place| (place["path"].as_str().unwrap().to_owned(), place[key].clone())).collect()
+}
+
+#[test]
+fn places_are_added_moved_found_and_retired() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    let text = |name: &str| path(name).to_str().unwrap().to_owned();
+    let home = path("home");
+    let made = store("create", &home, &["--class", "staging", "--most", "1GiB", "--json"]);
+    assert_eq!(of_places(&made, "class"), [(text("home"), "staging".into())]);
+    failed(&store("create", &home, &[]), 2);
+    let added = place("add", &home, &["capacity", &text("one"), "--most", "2GiB", "--json"]);
+    assert_eq!(of_places(&added, "bytes_max")[1], (text("one"), (2_u64 << 30).into()));
+    done(&store("put", &home, &["--create", "--policy", "capacity-only", "ada", "1815"]));
+    done(&store("compact", &home, &[]));
+    let moved = place("move", &home, &[&text("one"), &text("two"), "--json"]);
+    assert_eq!(of_places(&moved, "bytes_max")[1], (text("two"), (2_u64 << 30).into()));
+    assert_eq!(std::fs::read_dir(path("one")).unwrap().count(), 0, "nothing is left there");
+    // It is moved while nobody looks.
+    std::fs::rename(path("two"), path("three")).unwrap();
+    let missing = failed(&store("put", &home, &["grace", "1906"]), 2);
+    assert!(missing.contains(&text("two")) && missing.contains("place found"), "{missing}");
+    assert!(of_places(&place("list", &home, &["--json"]), "missing")[1].1.is_string());
+    assert!(done(&place("list", &home, &[])).contains("missing"));
+    assert!(done(&store("stats", &home, &[])).contains("capacity, missing"));
+    let found = place("found", &home, &[&text("three"), "--json"]);
+    assert_eq!(of_places(&found, "class")[1], (text("three"), "capacity".into()));
+    assert_eq!(done(&store("get", &home, &["ada"])), "1815\n");
+    let table = done(&place("retire", &home, &[&text("three")]));
+    assert!(!table.contains(&text("three")) && table.contains("home"), "{table}");
+    assert_eq!(done(&store("get", &home, &["ada"])), "1815\n");
+    done(&store("check", &home, &[]));
+}
+
+#[test]
+fn places_are_remembered_by_whole_paths() {
+    let scratch = tempfile::tempdir().unwrap();
+    let in_scratch = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_entresol"));
+        command.args(arguments).current_dir(scratch.path()).output().unwrap()
+    };
+    done(&in_scratch(&["store", "create", "home"]));
+    done(&in_scratch(&["store", "place", "add", "home", "staging", "./fast/"]));
+    let home = scratch.path().join("home");
+    let places = of_places(&place("list", &home, &["--json"]), "class");
+    assert!(Path::new(&places[1].0) == scratch.path().join("fast"), "{places:?}");
+    done(&in_scratch(&["store", "place", "retire", "home", "fast"]));
+    assert_eq!(of_places(&place("list", &home, &["--json"]), "class").len(), 1);
+}
+
+#[test]
+fn policies_are_shown_and_set() {
+    let scratch = tempfile::tempdir().unwrap();
+    let home = scratch.path().join("home");
+    done(&store("put", &home, &["--create", "ada", "1815"]));
+    let shown = json(&store("policy", &home, &["--json"]));
+    assert_eq!((&shown["kvs"], &shown["policy"]), (&"default".into(), &"fastest".into()));
+    assert_eq!(shown["classes"]["aged_values"][0], "pmem");
+    let refused = failed(&store("policy", &home, &["staging-only"]), 2);
+    assert!(refused.contains("staging") && refused.contains("add one"), "{refused}");
+    let fast = scratch.path().join("fast");
+    done(&place("add", &home, &["staging", fast.to_str().unwrap()]));
+    let text = done(&store("policy", &home, &["staging-max-capacity"]));
+    assert!(text.contains("store compact"), "{text}");
+    let text = done(&store("policy", &home, &[]));
+    assert!(text.starts_with("default: staging-max-capacity\n"), "{text}");
+    // What is made so is used so, and no other way.
+    let more = ["--create", "--kvs", "hot", "--policy", "staging-only", "grace", "1906"];
+    done(&store("put", &home, &more));
+    done(&store("put", &home, &more));
+    let more = ["--create", "--kvs", "hot", "--policy", "fastest", "grace", "1906"];
+    let refused = failed(&store("put", &home, &more), 2);
+    assert!(refused.contains("'hot'") && refused.contains("staging-only"), "{refused}");
+    let none = failed(&store("policy", &home, &["--kvs", "cold"]), 2);
+    assert!(none.contains("'cold'") && none.contains("default, hot"), "{none}");
+    let wrong = store("policy", &home, &["staging"]);
+    let said = String::from_utf8_lossy(&wrong.stderr);
+    assert!(wrong.status.code() == Some(2) && said.contains("staging-max-capacity"), "{said}");
+}
+
+#[test]
+fn places_that_cannot_be_are_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let home = scratch.path().join("home");
+    let text = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+    let pmem = format!("pmem:{},assume-dax", text("pmem"));
+    let wrong = failed(&entresol(&["store", "create", &pmem, "--class", "staging"]), 2);
+    assert!(wrong.contains("staging") && wrong.contains("plain path"), "{wrong}");
+    let made = entresol(&["store", "create", &pmem, "--json"]);
+    assert_eq!(of_places(&made, "class")[0].1, "pmem");
+    done(&store("create", &home, &[]));
+    let last = failed(&place("retire", &home, &[&text("home")]), 2);
+    assert!(last.contains("last place"), "{last}");
+    let none = failed(&place("retire", &home, &[&text("nowhere")]), 2);
+    assert!(none.contains("nowhere") && none.contains(&text("home")), "{none}");
+    failed(&place("move", &home, &[&text("nowhere"), &text("new")]), 2);
+    assert!(!scratch.path().join("new").exists(), "nothing was made");
+    failed(&place("add", &home, &["capacity", &text("home")]), 2);
+    failed(&place("add", &home, &["capacity", &text("not/there")]), 2);
+    failed(&place("found", &home, &[&text("nowhere")]), 2);
+    std::fs::create_dir(scratch.path().join("empty")).unwrap();
+    let no_place = failed(&place("found", &home, &[&text("empty")]), 2);
+    assert!(no_place.contains("no place of the store"), "{no_place}");
+    for (arguments, names) in [
+        (["add", &text("home"), "disk", &text("new")], "take pmem, staging or capacity"),
+        (["add", &text("home"), "pmem", "pmem:new"], "name the class pmem"),
+    ] {
+        let wrong = entresol(&[&["store", "place"], &arguments[..]].concat());
+        let said = String::from_utf8_lossy(&wrong.stderr);
+        assert!(wrong.status.code() == Some(2) && said.contains(names), "{said}");
+    }
+}
+
 #[test]
 fn a_measured_store_is_one_json_object() {
     let scratch = tempfile::tempdir().unwrap();

@@ -65,7 +65,7 @@ pub use policy::{Classes, MediaClass, Policy};
 pub use salvage::{SalvageReport, SalvagedKvs, salvage, salvage_at};
 pub use snapshot::Snapshot;
 pub use statistics::{
-    DebtStatistics, KvsStatistics, MediumStatistics, MemoryStatistics, ReadBytes, SpaceBytes,
-    Stall, StallStatistics, Statistics, WrittenBytes,
+    DebtStatistics, KvsStatistics, MediumStatistics, MemoryStatistics, MissingPlace, ReadBytes,
+    SpaceBytes, Stall, StallStatistics, Statistics, WrittenBytes,
 };
 pub use transaction::{Transaction, TransactionOptions};

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::StoreError;
 use crate::entry::{KvsId, RunNumber, SegmentNumber};
 use crate::log::segment;
-use crate::places::{LABEL, Place};
+use crate::places::{LABEL, Place, absolute};
 use crate::policy::{MediaClass, Policy};
 use crate::run;
 use crate::young::image;
@@ -179,7 +179,7 @@ impl Manifest {
         PlaceState {
             place: self.next_place - 1,
             class: place.class,
-            path: place.directory.path().display().to_string(),
+            path: absolute(place.directory.path()).display().to_string(),
             bytes_max: place.bytes_max,
             is_retiring: false,
         }

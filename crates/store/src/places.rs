@@ -83,7 +83,7 @@ pub(crate) struct Held {
     pub(crate) number: u32,
     pub(crate) class: MediaClass,
     pub(crate) directory: Arc<dyn Directory>,
-    bytes_max: Option<u64>,
+    pub(crate) bytes_max: Option<u64>,
     /// How files are mapped, if it is persistent memory.
     pub(crate) pmem: Option<PmemMode>,
     /// Bytes of the store's files.
@@ -143,7 +143,7 @@ impl What {
     }
 }
 
-/// A place that is not there.
+/// A place that is not there, and what was found instead.
 #[derive(Debug, Clone)]
 pub(crate) struct Missing {
     pub(crate) state: PlaceState,
@@ -569,6 +569,11 @@ impl Label {
     }
 }
 
+/// A path that leads there from wherever the store is opened the next time.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 /// Notes in a manifest where places are that are given: they may have moved.
 pub(crate) fn note_moved(manifest: &mut Manifest, given: &[Arc<dyn Directory>]) {
     for directory in given {
@@ -577,7 +582,7 @@ pub(crate) fn note_moved(manifest: &mut Manifest, given: &[Arc<dyn Directory>]) 
         if label.store == manifest.store
             && let Some(state) = places.find(|state| state.place == label.place)
         {
-            state.path = directory.path().display().to_string();
+            state.path = absolute(directory.path()).display().to_string();
         }
     }
 }

@@ -9,7 +9,7 @@ use entresol_media::Directory;
 use crate::inner::Inner;
 use crate::kvdb::Kvdb;
 use crate::manifest::{self, Manifest};
-use crate::places::{Held, Place};
+use crate::places::{Held, Place, absolute};
 use crate::policy::Policy;
 use crate::{StoreError, merge};
 
@@ -42,9 +42,8 @@ impl Kvdb {
         let inner = self.inner();
         inner.log()?;
         let manifest = &mut *inner.manifest.lock();
-        let path = place.directory.path();
-        if inner.places.all().iter().any(|held| held.directory.path() == path) {
-            return Err(StoreError::Exists { directory: path.to_owned() });
+        if inner.place_at(&place.directory).is_ok() {
+            return Err(StoreError::Exists { directory: place.directory.path().to_owned() });
         }
         let mut next = Manifest::clone(manifest);
         let state = next.take_place(place);
@@ -97,6 +96,16 @@ impl Kvdb {
         Ok(true)
     }
 
+    /// The policy of a `Kvs`.
+    ///
+    /// # Errors
+    /// If there is no such `Kvs`.
+    pub fn policy(&self, kvs: &str) -> Result<Policy, StoreError> {
+        let manifest = self.inner().manifest.lock();
+        let state = manifest.kvs.iter().find(|state| state.name == kvs);
+        state.map(|state| state.policy).ok_or_else(|| manifest.no_kvs(kvs))
+    }
+
     /// Gives a `Kvs` another policy. Frozen data that do not lie where it wants them move in the
     /// background; [`compact`](Kvdb::compact) moves all of them at once.
     ///
@@ -139,7 +148,8 @@ impl Inner {
 
     fn place_at(&self, directory: &Arc<dyn Directory>) -> Result<Arc<Held>, StoreError> {
         let all = self.places.all();
-        let found = all.iter().find(|held| held.directory.path() == directory.path());
+        let path = absolute(directory.path());
+        let found = all.iter().find(|held| absolute(held.directory.path()) == path);
         found.cloned().ok_or_else(|| {
             let there: Vec<String> =
                 all.iter().map(|held| held.directory.path().display().to_string()).collect();

@@ -19,7 +19,7 @@ use crate::log::{Log, Written};
 use crate::manifest::{self, KvsState};
 use crate::memory::Shares;
 use crate::pages::PageCounts;
-use crate::places::{Cause, Held};
+use crate::places::{Cause, Held, Missing};
 use crate::policy::MediaClass;
 use crate::run;
 use crate::view::View;
@@ -29,6 +29,8 @@ use crate::view::View;
 pub struct Statistics {
     /// For each medium: what was written and read, and what lies there.
     pub media: Vec<MediumStatistics>,
+    /// Places that were missing when the store was opened to be read.
+    pub missing: Vec<MissingPlace>,
     /// What is held in DRAM.
     pub memory: MemoryStatistics,
     /// The cache of runs' blocks.
@@ -57,6 +59,8 @@ pub struct MediumStatistics {
     pub class: MediaClass,
     /// Whether it is being retired: nothing new is put there.
     pub is_retiring: bool,
+    /// The most bytes that the store takes there, if that is bounded.
+    pub bytes_max: Option<u64>,
     /// How the log's writes become durable there: `file`, `pmem` or `emulated pmem`; none if the
     /// store is only read, or its log is elsewhere now.
     pub kind: Option<&'static str>,
@@ -66,6 +70,21 @@ pub struct MediumStatistics {
     pub read: ReadBytes,
     /// Now.
     pub space: SpaceBytes,
+}
+
+/// A place that is not there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MissingPlace {
+    /// Where it was last.
+    pub path: String,
+    /// Its class of media.
+    pub class: MediaClass,
+    /// Whether it is being retired.
+    pub is_retiring: bool,
+    /// The most bytes that the store takes there, if that is bounded.
+    pub bytes_max: Option<u64>,
+    /// What was found instead.
+    pub what: String,
 }
 
 /// Bytes that were written to a medium, by their causes.
@@ -99,6 +118,22 @@ impl WrittenBytes {
         let WrittenBytes { log_bytes, freeze_bytes, merge_bytes, manifest_bytes, .. } = *self;
         let values = self.moved_bytes + self.aged_bytes + self.returned_bytes;
         log_bytes + freeze_bytes + merge_bytes + manifest_bytes + values + self.misplaced_bytes
+    }
+
+    /// What was written since the same place had written `before`.
+    #[must_use]
+    pub const fn since(&self, before: &WrittenBytes) -> WrittenBytes {
+        WrittenBytes {
+            user_bytes: self.user_bytes.saturating_sub(before.user_bytes),
+            log_bytes: self.log_bytes.saturating_sub(before.log_bytes),
+            freeze_bytes: self.freeze_bytes.saturating_sub(before.freeze_bytes),
+            merge_bytes: self.merge_bytes.saturating_sub(before.merge_bytes),
+            moved_bytes: self.moved_bytes.saturating_sub(before.moved_bytes),
+            aged_bytes: self.aged_bytes.saturating_sub(before.aged_bytes),
+            returned_bytes: self.returned_bytes.saturating_sub(before.returned_bytes),
+            misplaced_bytes: self.misplaced_bytes.saturating_sub(before.misplaced_bytes),
+            manifest_bytes: self.manifest_bytes.saturating_sub(before.manifest_bytes),
+        }
     }
 
     /// Bytes written for each byte of keys and values; 0 if there was none.
@@ -307,6 +342,7 @@ impl Kvdb {
         let images = inner.image_statistics();
         Ok(Statistics {
             media,
+            missing: inner.missing_places(),
             memory,
             cache,
             entries,
@@ -339,6 +375,17 @@ impl Inner {
         let live = live_segments(view);
         let places = self.places.all();
         places.iter().map(|place| self.medium(view, place, &live, log)).collect()
+    }
+
+    fn missing_places(&self) -> Vec<MissingPlace> {
+        let told = |Missing { state, what }: &Missing| MissingPlace {
+            path: state.path.clone(),
+            class: state.class,
+            is_retiring: state.is_retiring,
+            bytes_max: state.bytes_max,
+            what: what.clone(),
+        };
+        self.places.missing().iter().map(told).collect()
     }
 
     fn medium(
@@ -394,8 +441,8 @@ impl Inner {
             free_bytes: place.room(),
         };
         let path = place.directory.path().display().to_string();
-        let (class, is_retiring) = (place.class, place.is_retiring());
-        MediumStatistics { path, class, is_retiring, kind, written, read, space }
+        let (class, is_retiring, bytes_max) = (place.class, place.is_retiring(), place.bytes_max);
+        MediumStatistics { path, class, is_retiring, bytes_max, kind, written, read, space }
     }
 }
 

@@ -1,6 +1,21 @@
 //! What a store must be able to do to be measured.
 
+use std::path::PathBuf;
+
+use entresol_store::{MediaClass, WrittenBytes};
+
 use crate::error::BenchError;
+
+/// What a store has written to one of its places since it was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaceWritten {
+    /// The place's class of media.
+    pub class: MediaClass,
+    /// Its directory.
+    pub directory: PathBuf,
+    /// What was written, by its causes.
+    pub written: WrittenBytes,
+}
 
 /// A store that several threads use at once. What its own threads do behind that is measured, too.
 pub trait Engine: Send + Sync {
@@ -37,6 +52,14 @@ pub trait Engine: Send + Sync {
     /// What it keeps its data on: `file`, `pmem` or `emulated pmem`.
     fn medium(&self) -> &'static str {
         "file"
+    }
+
+    /// What it has written to each of its places, by its own count; nothing if it does not count.
+    ///
+    /// # Errors
+    /// If the store cannot say.
+    fn written(&self) -> Result<Vec<PlaceWritten>, BenchError> {
+        Ok(Vec::new())
     }
 
     /// Does now what the store would have to do later, such as merging.

@@ -1,12 +1,16 @@
 //! Our own store, measured like any other.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use entresol_base::SystemClock;
-use entresol_media::{Directory, LocalDirectory};
-use entresol_store::{CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Statistics, StoreError};
+use entresol_media::{Directory, LocalDirectory, ModelName};
+use entresol_store::{
+    CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, MediumStatistics, Place,
+    Statistics, StoreError,
+};
 
-use super::{Engine, Opening};
+use super::{Engine, Opening, PlaceWritten, YcsbOptions};
 use crate::error::BenchError;
 
 const NAME: &str = "ycsb";
@@ -30,27 +34,55 @@ impl Entresol {
     /// If the directory cannot be had, or options do not fit.
     pub fn open(opening: &Opening<'_>) -> Result<Entresol, BenchError> {
         let options = options(opening);
-        let directory = match opening.create {
-            true => LocalDirectory::open(opening.directory),
-            false => LocalDirectory::open_existing(opening.directory),
+        let YcsbOptions { model, capacity, policy, .. } = opening.options;
+        let home = open_directory(opening.directory, opening.create, *model)?;
+        let capacity = match capacity {
+            Some(it) => Some((open_directory(&it.directory, opening.create, it.model)?, it)),
+            None => None,
         };
-        let directory = match opening.options.model {
-            Some(model) => directory.and_then(|directory| directory.slowed(model)),
-            None => directory,
-        };
-        let directory: Arc<dyn Directory> = Arc::new(directory.map_err(|it| failed(&it.into()))?);
         let clock = Arc::new(SystemClock::new());
-        let store = match opening.create {
-            true => Kvdb::create(directory, options, clock),
-            false => Kvdb::open(directory, options, clock),
+        let store = if opening.create {
+            let class = opening.options.fast_class();
+            let bytes_max = capacity.as_ref().and_then(|(_, it)| it.fast_bytes_max);
+            let bytes_max = bytes_max.map(|bytes| bytes.0);
+            let mut places = vec![Place { class, directory: home, bytes_max }];
+            places.extend(capacity.map(|(directory, _)| Place {
+                class: MediaClass::Capacity,
+                directory,
+                bytes_max: None,
+            }));
+            Kvdb::create_on(&places, options, clock)
+        } else {
+            let given: Vec<_> = capacity.map(|(directory, _)| directory).into_iter().collect();
+            Kvdb::open_on(home, &given, options, clock)
         };
         let store = store.map_err(|it| failed(&it))?;
-        let kvs = match opening.create {
-            true => store.create_kvs(NAME, KvsOptions::default()),
-            false => store.kvs(NAME),
+        let kvs = match (opening.create, policy) {
+            (true, policy) => {
+                let policy = policy.unwrap_or_default();
+                store.create_kvs(NAME, KvsOptions { policy, ..KvsOptions::default() })
+            }
+            (false, None) => store.kvs(NAME),
+            (false, Some(policy)) => store.set_policy(NAME, *policy).and_then(|()| store.kvs(NAME)),
         };
         Ok(Entresol { kvs: kvs.map_err(|it| failed(&it))?, store })
     }
+}
+
+fn open_directory(
+    path: &Path,
+    create: bool,
+    model: Option<ModelName>,
+) -> Result<Arc<dyn Directory>, BenchError> {
+    let directory = match create {
+        true => LocalDirectory::open(path),
+        false => LocalDirectory::open_existing(path),
+    };
+    let directory = match model {
+        Some(model) => directory.and_then(|directory| directory.slowed(model)),
+        None => directory,
+    };
+    Ok(Arc::new(directory.map_err(|it| failed(&it.into()))?))
 }
 
 fn options(opening: &Opening<'_>) -> KvdbOptions {
@@ -72,6 +104,9 @@ fn options(opening: &Opening<'_>) -> KvdbOptions {
 }
 
 fn failed(error: &StoreError) -> BenchError {
+    if matches!(error, StoreError::Policy { .. }) {
+        return BenchError::Usage(error.to_string());
+    }
     BenchError::Engine { engine: Entresol::NAME, what: error.to_string() }
 }
 
@@ -108,6 +143,16 @@ impl Engine for Entresol {
     fn medium(&self) -> &'static str {
         let of = |statistics: Statistics| statistics.media.first()?.kind;
         self.store.statistics().ok().and_then(of).unwrap_or("file")
+    }
+
+    fn written(&self) -> Result<Vec<PlaceWritten>, BenchError> {
+        let media = self.store.statistics().map_err(|it| failed(&it))?.media;
+        let written = |medium: MediumStatistics| PlaceWritten {
+            class: medium.class,
+            directory: medium.path.into(),
+            written: medium.written,
+        };
+        Ok(media.into_iter().map(written).collect())
     }
 
     fn settle(&self) -> Result<(), BenchError> {

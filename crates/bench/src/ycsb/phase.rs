@@ -1,5 +1,6 @@
 //! One workload: its threads, and what the kernel counted while they worked.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -8,9 +9,9 @@ use entresol_media::files;
 
 use super::draw::Population;
 use super::engine::Nothing;
-use super::result::{Counted, WorkloadResult};
+use super::result::{Counted, PlaceResult, WorkloadResult};
 use super::worker::{Share, Shared, Tally, Worker};
-use super::{Engine, Workload, YcsbOptions};
+use super::{Engine, PlaceWritten, Workload, YcsbOptions};
 use crate::error::BenchError;
 use crate::process::{Resident, bytes_written, on_threads, own_cpu_ns, resident, thread_cpu_ns};
 use crate::progress::Progress;
@@ -35,7 +36,7 @@ impl Phase<'_> {
         progress: &Progress,
     ) -> Result<WorkloadResult, BenchError> {
         let generator_cpu_ns = self.generator_cpu_ns(clock)?;
-        let written = bytes_written().ok();
+        let (written, to_places) = (bytes_written().ok(), engine.written()?);
         let (began, cpu) = (clock.now(), own_cpu_ns());
         let (tally, ended, memory) = self.work(engine, clock, progress)?;
         // What is still to be written belongs to who put it.
@@ -55,9 +56,10 @@ impl Phase<'_> {
             // File systems in memory are not counted.
             bytes_written: written.filter(|bytes| *bytes > 0 || tally.user_bytes == 0),
             memory,
-            directory_bytes: files::tree_bytes(&self.options.directory).unwrap_or(0),
+            directory_bytes: self.options.directories().map(bytes_of).sum(),
+            places: places(&to_places, engine.written()?),
         };
-        Ok(WorkloadResult::new(self.options, self.workload, &tally, &counted))
+        Ok(WorkloadResult::new(self.options, self.workload, &tally, counted))
     }
 
     fn shared<'a>(&'a self, engine: &'a dyn Engine, clock: &'a SystemClock) -> Shared<'a> {
@@ -162,4 +164,24 @@ impl Phase<'_> {
         worker.work(share)?;
         Ok((thread_cpu_ns() - before) as f64 / operations as f64)
     }
+}
+
+/// What was written to each place since `before`, and what is there now.
+fn places(before: &[PlaceWritten], now: Vec<PlaceWritten>) -> Vec<PlaceResult> {
+    let result = |PlaceWritten { class, directory, written }: PlaceWritten| {
+        let before = before.iter().find(|before| before.directory == directory);
+        let written = before.map_or(written, |before| written.since(&before.written));
+        PlaceResult {
+            class,
+            bytes_written: written.sum(),
+            written,
+            directory_bytes: bytes_of(&directory),
+            directory: directory.display().to_string(),
+        }
+    };
+    now.into_iter().map(result).collect()
+}
+
+fn bytes_of(directory: &Path) -> u64 {
+    files::tree_bytes(directory).unwrap_or(0)
 }

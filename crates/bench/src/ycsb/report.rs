@@ -2,7 +2,7 @@
 
 use entresol_base::ByteSize;
 
-use super::result::{WorkloadResult, YcsbResult};
+use super::result::{PlaceResult, WorkloadResult, YcsbResult};
 use crate::load::latency_row;
 use crate::report::svg::latency_curve;
 use crate::report::table::{grouped, number};
@@ -12,7 +12,10 @@ impl YcsbResult {
     /// Tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
-        vec![self.rates(), self.resources(), self.times()]
+        let places = self.capacity.is_some().then(|| self.places());
+        let resources = std::iter::once(self.resources()).chain(places);
+        let rates = std::iter::once(self.rates());
+        rates.chain(resources).chain([self.times()]).collect()
     }
 
     fn title(&self) -> String {
@@ -20,15 +23,30 @@ impl YcsbResult {
             Some(bytes) => format!("values of {bytes} bytes"),
             None => "values of drawn lengths".to_owned(),
         };
-        let drive = match &self.model {
-            Some(model) => format!(" as slow as {model}"),
+        let slowed =
+            |model: &Option<String>| model.as_ref().map(|model| format!(" as slow as {model}"));
+        let drive = match slowed(&self.model) {
+            Some(slowed) => slowed,
             None if self.medium == "file" => String::new(),
             None => format!(", {}", self.medium),
         };
+        let capacity = self.capacity.as_ref().map_or(String::new(), |capacity| {
+            let most =
+                capacity.fast_bytes_max.map(|bytes| format!(", at most {}", ByteSize(bytes)));
+            format!(
+                " ({}{}) and {}{} (capacity)",
+                capacity.fast_class,
+                most.unwrap_or_default(),
+                capacity.directory,
+                slowed(&capacity.model).unwrap_or_default(),
+            )
+        });
+        let policy = self.policy.as_ref().map(|policy| format!(", policy {policy}"));
         format!(
-            "{} in {}{drive}: {} keys of {} bytes, {values}, {} thread{}, {} loop",
+            "{} in {}{drive}{capacity}{}: {} keys of {} bytes, {values}, {} thread{}, {} loop",
             self.engine,
             self.directory,
+            policy.unwrap_or_default(),
             grouped(self.keys as f64),
             self.key_bytes,
             self.threads,
@@ -91,6 +109,34 @@ impl YcsbResult {
                 bytes(found.resident_bytes_max),
                 bytes(found.anonymous_bytes_max),
             ]);
+        }
+        table
+    }
+
+    fn places(&self) -> Table {
+        let columns = [
+            "workload", "place", "written", "log", "frozen", "merged", "aged", "returned",
+            "garbage", "files",
+        ];
+        let title = "Bytes written to each place, as the store counts them";
+        let mut table = Table::new(title, &columns);
+        let bytes = |bytes: u64| ByteSize(bytes >> 20 << 20).to_string();
+        for found in &self.workloads {
+            for place in &found.places {
+                let PlaceResult { class, bytes_written, written, directory_bytes, .. } = place;
+                table.row(vec![
+                    found.workload.to_string(),
+                    class.to_string(),
+                    bytes(*bytes_written),
+                    bytes(written.log_bytes),
+                    bytes(written.freeze_bytes),
+                    bytes(written.merge_bytes),
+                    bytes(written.aged_bytes + written.misplaced_bytes),
+                    bytes(written.returned_bytes),
+                    bytes(written.moved_bytes),
+                    bytes(*directory_bytes),
+                ]);
+            }
         }
         table
     }

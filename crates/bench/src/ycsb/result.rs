@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use entresol_base::histogram::Histogram;
+use entresol_store::{MediaClass, WrittenBytes};
 use serde::Serialize;
 
 use super::worker::Tally;
@@ -22,6 +23,10 @@ pub struct YcsbResult {
     pub medium: &'static str,
     /// The drive that the directory was slowed to.
     pub model: Option<String>,
+    /// The place of the class capacity, if there was one beside the directory.
+    pub capacity: Option<CapacityResult>,
+    /// The policy of keys and values, if one was given.
+    pub policy: Option<String>,
     /// Keys that were loaded.
     pub keys: u64,
     /// Bytes of a key.
@@ -46,6 +51,19 @@ pub struct YcsbResult {
     pub workloads: Vec<WorkloadResult>,
     /// Keys that were read and checked after reopening, if that was asked for.
     pub keys_read_back: Option<u64>,
+}
+
+/// The place of the class capacity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CapacityResult {
+    /// Where it was.
+    pub directory: String,
+    /// The drive that it was slowed to.
+    pub model: Option<String>,
+    /// The class of the other place.
+    pub fast_class: MediaClass,
+    /// The most bytes that the store took in the other place.
+    pub fast_bytes_max: Option<u64>,
 }
 
 /// One workload.
@@ -91,6 +109,23 @@ pub struct WorkloadResult {
     pub anonymous_bytes_max: u64,
     /// Bytes that the store's files take at the end.
     pub directory_bytes: u64,
+    /// Each of the store's places; none if the store does not tell.
+    pub places: Vec<PlaceResult>,
+}
+
+/// What one workload has done to one of the store's places.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PlaceResult {
+    /// Its class of media.
+    pub class: MediaClass,
+    /// Its directory.
+    pub directory: String,
+    /// Bytes that were written to it, as the store counts them.
+    pub bytes_written: u64,
+    /// The same by their causes.
+    pub written: WrittenBytes,
+    /// Bytes that the store's files take there at the end.
+    pub directory_bytes: u64,
 }
 
 /// One kind of operation.
@@ -103,7 +138,7 @@ pub struct KindResult {
 }
 
 /// What the kernel and the clock say of a workload.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Counted {
     pub(super) duration: Duration,
     pub(super) with_settling: Duration,
@@ -112,6 +147,7 @@ pub(super) struct Counted {
     pub(super) bytes_written: Option<u64>,
     pub(super) memory: Resident,
     pub(super) directory_bytes: u64,
+    pub(super) places: Vec<PlaceResult>,
 }
 
 impl WorkloadResult {
@@ -119,7 +155,7 @@ impl WorkloadResult {
         options: &YcsbOptions,
         workload: Workload,
         tally: &Tally,
-        counted: &Counted,
+        counted: Counted,
     ) -> WorkloadResult {
         let mut all = Histogram::new();
         tally.times.iter().for_each(|times| all.merge(times));
@@ -155,6 +191,7 @@ impl WorkloadResult {
             resident_bytes_max: counted.memory.all_bytes,
             anonymous_bytes_max: counted.memory.anonymous_bytes,
             directory_bytes: counted.directory_bytes,
+            places: counted.places,
         }
     }
 }
@@ -172,6 +209,13 @@ impl YcsbResult {
             directory: options.directory.display().to_string(),
             medium,
             model: options.model.map(|model| model.to_string()),
+            capacity: options.capacity.as_ref().map(|capacity| CapacityResult {
+                directory: capacity.directory.display().to_string(),
+                model: capacity.model.map(|model| model.to_string()),
+                fast_class: options.fast_class(),
+                fast_bytes_max: capacity.fast_bytes_max.map(|bytes| bytes.0),
+            }),
+            policy: options.policy.map(|policy| policy.to_string()),
             keys: options.keys,
             key_bytes: options.key_bytes,
             value_bytes: (!options.is_mixgraph()).then_some(options.value_bytes),

@@ -11,6 +11,8 @@ fn options(directory: &Path, workloads: &[Workload]) -> YcsbOptions {
         directory: directory.join("store"),
         model: None,
         pmem: None,
+        capacity: None,
+        policy: None,
         workloads: workloads.to_vec(),
         keys: 3000,
         operations: 3000,
@@ -113,6 +115,66 @@ fn on_what_it_was_measured_is_said() {
     assert!(result.tables()[0].to_string().contains("pmem"));
 }
 
+fn capacity(scratch: &Path, fast_bytes_max: Option<ByteSize>) -> Option<Capacity> {
+    Some(Capacity { directory: scratch.join("capacity"), model: None, fast_bytes_max })
+}
+
+#[test]
+fn what_was_written_to_each_of_two_places_is_told() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let places = YcsbOptions {
+        capacity: capacity(scratch.path(), None),
+        policy: Some("staging-max-capacity".parse().expect("a policy")),
+        value_bytes: 1000,
+        settle: true,
+        ..options(scratch.path(), &[Workload::Load, Workload::C])
+    };
+    let result = run(&places).expect("measured");
+    let [load, reads] = &result.workloads[..] else { panic!("{result:?}") };
+    let [fast, slow] = &load.places[..] else { panic!("{load:?}") };
+    assert_eq!((fast.class, slow.class), (MediaClass::Staging, MediaClass::Capacity));
+    assert!(fast.written.log_bytes >= load.user_bytes, "{fast:?}");
+    let aged = load.user_bytes..load.user_bytes * 12 / 10;
+    assert!(aged.contains(&slow.written.aged_bytes), "{slow:?}");
+    assert!(aged.contains(&slow.directory_bytes), "{slow:?}");
+    assert_eq!(load.directory_bytes, fast.directory_bytes + slow.directory_bytes);
+    assert_eq!(reads.places[1].bytes_written, 0, "{reads:?}");
+    let tables = result.tables().iter().map(ToString::to_string).collect::<Vec<_>>().join("");
+    for part in ["store (staging) and ", "policy staging-max-capacity", "each place"] {
+        assert!(tables.contains(part), "{part}: {tables}");
+    }
+    assert!(result.keys_read_back.is_some());
+    for directory in places.directories() {
+        assert!(!files::exists(directory), "it is removed");
+    }
+}
+
+#[test]
+fn a_store_of_two_places_is_kept_and_used_again() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let keep = YcsbOptions {
+        keep: true,
+        capacity: capacity(scratch.path(), Some(ByteSize::gib(1))),
+        ..options(scratch.path(), &[Workload::Load])
+    };
+    let result = run(&keep).expect("loaded");
+    assert!(result.tables()[0].to_string().contains("(staging, at most 1GiB)"));
+    let again = YcsbOptions {
+        capacity: capacity(scratch.path(), None),
+        policy: Some("capacity-only".parse().expect("a policy")),
+        settle: true,
+        workloads: vec![Workload::A],
+        ..keep.clone()
+    };
+    let result = run(&again).expect("measured");
+    let capacity = &result.workloads[0].places[1];
+    assert!(capacity.written.merge_bytes > 0, "the keys have moved: {capacity:?}");
+    // Without the second directory being named it is found as well.
+    run(&YcsbOptions { capacity: None, policy: None, ..again }).expect("measured");
+    let wrong = YcsbOptions { workloads: vec![Workload::A], ..keep };
+    assert!(run(&wrong).is_err_and(|error| error.is_usage()), "it has its bound");
+}
+
 #[test]
 fn what_does_not_fit_together_is_refused() {
     let scratch = tempfile::tempdir().expect("a directory");
@@ -124,6 +186,9 @@ fn what_does_not_fit_together_is_refused() {
         YcsbOptions { value_bytes: 19, ..good.clone() },
         YcsbOptions { pmem, model: Some(ModelName::Nvme9300), ..good.clone() },
         YcsbOptions { pmem, engine: "another", ..good.clone() },
+        YcsbOptions { capacity: capacity(scratch.path(), None), engine: "another", ..good.clone() },
+        YcsbOptions { policy: Some(Policy::default()), engine: "another", ..good.clone() },
+        YcsbOptions { capacity: capacity(&good.directory, None), ..good.clone() },
         YcsbOptions { key_bytes: 7, ..good.clone() },
         YcsbOptions { threads: 0, ..good.clone() },
         YcsbOptions { scan_records: Some(0), ..good.clone() },

@@ -26,10 +26,10 @@ pub(super) struct Whole {
     /// The store's directory; pmem:PATH on persistent memory, pmem:PATH,assume-dax to let an
     /// ordinary file system stand in for it.
     #[arg(value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
-    directory: StorePlace,
+    pub(super) directory: StorePlace,
     /// Print one JSON object.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// A store that is copied.
@@ -42,30 +42,34 @@ pub(super) struct Copy {
 }
 
 /// A bar whose length is known once work has begun.
-struct Bar {
+pub(super) struct Bar {
     progress: Progress,
     done: u64,
     all: u64,
 }
 
 impl Bar {
-    fn new(what: &str) -> Bar {
+    pub(super) fn new(what: &str) -> Bar {
         Bar { progress: Progress::new(0, what), done: 0, all: 0 }
     }
 
-    fn tell(&mut self, done: u64, all: u64) {
+    pub(super) fn tell(&mut self, done: u64, all: u64) {
         self.progress.expect(all.saturating_sub(self.all));
         self.progress.advance(done.saturating_sub(self.done));
         (self.done, self.all) = (done.max(self.done), all.max(self.all));
     }
+
+    pub(super) fn finish(&self) {
+        self.progress.finish();
+    }
 }
 
-fn out() -> io::StdoutLock<'static> {
+pub(super) fn out() -> io::StdoutLock<'static> {
     io::stdout().lock()
 }
 
 /// Rounded up to a whole number of its unit, of which there are at least ten.
-fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     let unit = match bytes {
         0..0xa0_0000 => 1 << 10,
         0xa0_0000..0x2_8000_0000 => 1 << 20,
@@ -88,12 +92,14 @@ pub(super) fn stats(arguments: &Whole) -> anyhow::Result<()> {
 }
 
 fn tables(statistics: &Statistics) -> Vec<Table> {
-    let columns = ["medium", "log", "runs", "values", "of it dead", "free"];
+    let columns = ["medium", "class", "log", "runs", "values", "of it dead", "free"];
     let mut media = Table::new("Space", &columns);
     for medium in &statistics.media {
         let space = &medium.space;
+        let retiring = if medium.is_retiring { ", retiring" } else { "" };
         media.row(vec![
             medium.path.clone(),
+            format!("{}{retiring}", medium.class),
             size(space.log_bytes),
             size(space.run_bytes),
             size(space.value_bytes),
@@ -101,11 +107,15 @@ fn tables(statistics: &Statistics) -> Vec<Table> {
             space.free_bytes.map_or("-".to_owned(), size),
         ]);
     }
-    let columns = ["Kvs", "runs", "bytes", "versions", "gone", "values apart"];
+    for place in &statistics.missing {
+        media.row(vec![place.path.clone(), format!("{}, missing", place.class)]);
+    }
+    let columns = ["Kvs", "policy", "runs", "bytes", "versions", "gone", "values apart"];
     let mut all = Table::new("What is frozen; the log's writes are not counted", &columns);
     for kvs in &statistics.kvs {
         all.row(vec![
             kvs.name.clone(),
+            kvs.policy.clone(),
             grouped(kvs.runs as f64),
             size(kvs.run_bytes),
             grouped(kvs.versions as f64),
@@ -128,11 +138,43 @@ fn tables(statistics: &Statistics) -> Vec<Table> {
     tables
 }
 
+/// What was written since the store was opened, and why; none if nothing was.
+pub(super) fn written(statistics: &Statistics) -> Option<Table> {
+    let columns = [
+        "medium",
+        "log",
+        "frozen",
+        "merged",
+        "garbage",
+        "aged",
+        "returned",
+        "misplaced",
+        "manifest",
+    ];
+    let mut table = Table::new("Written since it was opened", &columns);
+    for medium in statistics.media.iter().filter(|medium| medium.written.sum() > 0) {
+        let written = &medium.written;
+        let bytes = [
+            written.log_bytes,
+            written.freeze_bytes,
+            written.merge_bytes,
+            written.moved_bytes,
+            written.aged_bytes,
+            written.returned_bytes,
+            written.misplaced_bytes,
+            written.manifest_bytes,
+        ];
+        let cells = bytes.into_iter().map(size);
+        table.row(std::iter::once(medium.path.clone()).chain(cells).collect());
+    }
+    (!table.rows.is_empty()).then_some(table)
+}
+
 pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
     let Whole { directory: StorePlace { path: directory, .. }, json } = arguments;
     let mut bar = Bar::new("check");
     let report = check_at(directory, &mut |it| bar.tell(it.files_done, it.files));
-    bar.progress.finish();
+    bar.finish();
     let report = report.map_err(told)?;
     if *json {
         print(&serde_json::to_value(&report).context("the answer as JSON")?)?;
@@ -217,7 +259,7 @@ pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
         bar.tell(it.bytes_done, it.bytes);
         ControlFlow::Continue(())
     });
-    bar.progress.finish();
+    bar.finish();
     let made = made.map_err(told)?;
     store.close().map_err(told)?;
     // Nobody broke it off.
@@ -232,21 +274,32 @@ pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
 
 pub(super) fn compact(arguments: &Whole) -> anyhow::Result<()> {
     let Whole { directory, json } = arguments;
-    let path = &directory.path;
-    let bytes = || files::tree_bytes(path).with_context(|| path.display().to_string());
-    let store = Kvdb::open_at(path, directory.options()).map_err(told)?;
-    let before = bytes()?;
+    let store = Kvdb::open_at(&directory.path, directory.options()).map_err(told)?;
+    let places: Vec<PathBuf> =
+        store.places().iter().map(|place| place.directory.path().to_owned()).collect();
+    let before = bytes_of(&places)?;
     let mut bar = Bar::new("compact");
     let done = store.compact_with(&mut |it| {
         bar.tell(it.bytes_done, it.bytes);
         ControlFlow::Continue(())
     });
-    bar.progress.finish();
+    bar.finish();
     done.map_err(told)?;
+    let statistics = store.statistics().map_err(told)?;
     store.close().map_err(told)?;
-    let after = bytes()?;
+    let after = bytes_of(&places)?;
     if *json {
         return print(&json!({ "bytes_before": before, "bytes_after": after }));
     }
-    writeln!(out(), "{} before, {} now", size(before), size(after)).context("standard output")
+    writeln!(out(), "{} before, {} now", size(before), size(after)).context("standard output")?;
+    match written(&statistics).filter(|_| places.len() > 1) {
+        Some(table) => write!(out(), "{table}").context("standard output"),
+        None => Ok(()),
+    }
+}
+
+fn bytes_of(places: &[PathBuf]) -> anyhow::Result<u64> {
+    let bytes =
+        |path: &PathBuf| files::tree_bytes(path).with_context(|| path.display().to_string());
+    places.iter().map(bytes).sum()
 }
