@@ -291,6 +291,7 @@ fn places_that_cannot_be_are_refused() {
     for (arguments, names) in [
         (["add", &text("home"), "disk", &text("new")], "take pmem, staging or capacity"),
         (["add", &text("home"), "pmem", "pmem:new"], "name the class pmem"),
+        (["add", &text("home"), "pmem", "--most=1MiB"], "at least 64MiB"),
     ] {
         let wrong = entresol(&[&["store", "place"], &arguments[..]].concat());
         let said = String::from_utf8_lossy(&wrong.stderr);

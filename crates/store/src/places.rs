@@ -23,6 +23,7 @@ use crate::entry::RunNumber;
 use crate::log::segment;
 use crate::manifest::{self, KvsState, Manifest, PlaceState};
 use crate::policy::{Classes, MediaClass};
+use crate::young::image;
 use crate::{KvdbOptions, StoreError, run};
 
 /// Says in each place but the home whose it is.
@@ -237,12 +238,12 @@ impl Places {
             true => "none".to_owned(),
             false => kvs.iter().map(|kvs| kvs.name.as_str()).collect::<Vec<_>>().join(", "),
         };
+        let not = if not.is_empty() { String::new() } else { format!(", not of {}", names(not)) };
         let segments = manifest.segments().filter(|it| !is_there(segment::file_name(*it))).count();
         format!(
-            "All frozen keys can be read of the Kvs {}, not of {}; {segments} of {} segments of \
-             values are missing",
+            "All frozen keys can be read of the Kvs {}{not}; {segments} of {} segments of values \
+             are missing",
             names(whole),
-            names(not),
             manifest.segments.len(),
         )
     }
@@ -407,16 +408,22 @@ impl Places {
             let Some((room, place)) = with_room.max_by_key(|(room, _)| *room) else { continue };
             let fill = if kept > 0.0 { self.fill(class) } else { None };
             let kept = fill.map_or(0, |fill| (fill.bytes as f64 * kept) as u64);
-            let needed = bytes.saturating_add(self.reserve_bytes.max(kept));
+            let needed = bytes.saturating_add(self.reserve_of(place).max(kept));
             if room.is_none_or(|room| room >= needed) {
                 return Ok(place.clone());
             }
             let (path, room) = (place.directory.path().display(), ByteSize(room.unwrap_or(0)));
-            looked_at.push(format!("{path} has {room} left"));
+            let reserve = ByteSize(self.reserve_of(place));
+            looked_at.push(format!("{path} has {room} left, and {reserve} are kept"));
         }
-        let (looked_at, reserve) = (looked_at.join(", "), ByteSize(self.reserve_bytes));
-        let what = format!("{looked_at}, and {reserve} are kept for deleting and merging");
+        let what = format!("{} for deleting and merging", looked_at.join(", "));
         Err(StoreError::NoRoom { what })
+    }
+
+    /// What is kept of a place for deleting and merging: of one with a narrow bound no more than a
+    /// quarter of it, or nothing would ever lie there.
+    fn reserve_of(&self, place: &Held) -> u64 {
+        place.bytes_max.map_or(self.reserve_bytes, |most| self.reserve_bytes.min(most / 4))
     }
 
     /// Refuses to do without a place if the others have no room for so many bytes.
@@ -427,7 +434,7 @@ impl Places {
         let others = self.all().into_iter();
         let others = others.filter(|other| other.number != held.number && !other.is_retiring());
         let mut rooms =
-            others.map(|other| other.room().map(|it| it.saturating_sub(self.reserve_bytes)));
+            others.map(|other| other.room().map(|it| it.saturating_sub(self.reserve_of(&other))));
         match rooms.try_fold(0u64, |sum, room| Some(sum.saturating_add(room?))) {
             Some(room) if room < bytes => {
                 let (path, bytes) = (held.directory.path().display(), ByteSize(bytes));
@@ -456,7 +463,7 @@ impl Places {
         let mut fill = Fill::default();
         let all = self.all.read();
         for place in all.iter().filter(|it| it.class == class && !it.is_retiring()) {
-            let room = place.room()?.saturating_sub(self.reserve_bytes);
+            let room = place.room()?.saturating_sub(self.reserve_of(place));
             fill.free += room;
             fill.bytes += room + place.used.load(Relaxed);
         }
@@ -497,9 +504,15 @@ impl Places {
         self.all().iter().for_each(|place| *place.lock.lock() = None);
     }
 
-    /// How many files a place has.
+    /// How many files of the store a place has; those of others are left alone.
     pub(crate) fn count(&self, place: &Arc<Held>) -> usize {
-        self.files.read().values().filter(|known| Arc::ptr_eq(&known.place, place)).count()
+        let is_ours = |name: &str| {
+            let is_data = segment::number_of(name).is_some() || run::number_of(name).is_some();
+            is_data || image::number_of(name).is_some()
+        };
+        let files = self.files.read();
+        let here = files.iter().filter(|(_, known)| Arc::ptr_eq(&known.place, place));
+        here.filter(|(name, _)| is_ours(name)).count()
     }
 
     /// Forgets a place that has no files, and that no manifest names any more.
@@ -608,7 +621,7 @@ fn open_labelled(
     match Label::read(&*directory)? {
         Some(label) if label.is_of(store, state.place) => claim(directory).map(Ok),
         Some(_) => Ok(Err(format!("its {LABEL} names another store"))),
-        None => Ok(Err(format!("it has no {LABEL}; is it mounted?"))),
+        None => Ok(Err(format!("it has no {LABEL}, so nothing may be mounted there"))),
     }
 }
 

@@ -69,6 +69,7 @@ impl Kvdb {
         let inner = self.inner();
         inner.log()?;
         let held = inner.place_at(directory)?;
+        inner.check_not_last(&held)?;
         let bytes = held.used();
         inner.places.check_room_beside(&held, bytes)?;
         inner.set_retiring(&held)?;
@@ -162,14 +163,20 @@ impl Inner {
         })
     }
 
+    fn check_not_last(&self, held: &Held) -> Result<(), StoreError> {
+        let others = self.places.all();
+        if others.iter().any(|other| other.number != held.number && !other.is_retiring()) {
+            return Ok(());
+        }
+        let what = "the last place of a store that is not being retired cannot be: add another one \
+                    first";
+        Err(StoreError::Policy { what: what.to_owned() })
+    }
+
     /// Puts nothing new in a place from now on.
     fn set_retiring(&self, held: &Held) -> Result<(), StoreError> {
         let manifest = &mut *self.manifest.lock();
-        let others = self.places.all();
-        if !others.iter().any(|other| other.number != held.number && !other.is_retiring()) {
-            let what = "the last place of a store cannot be retired: add another one first";
-            return Err(StoreError::Policy { what: what.to_owned() });
-        }
+        self.check_not_last(held)?;
         let mut next = Manifest::clone(manifest);
         let state = next.places.iter_mut().find(|state| state.place == held.number);
         if let Some(state) = state {

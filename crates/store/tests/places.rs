@@ -234,6 +234,12 @@ fn places_come_and_go_while_the_store_is_open() {
     let users = kvs(&store, "users", policy("staging-max-capacity"));
     put(&users, 0..3_000, 1);
     store.compact().expect("compacts");
+    // What is somebody else's stays there, and keeps nobody from leaving.
+    std::fs::write(scratch.0.path().join("capacity/theirs"), b"a letter").expect("is written");
+    drop(users);
+    store.close().expect("closes");
+    let store = scratch.open().expect("opens");
+    let users = store.kvs("users").expect("there");
     let new = scratch.place(MediaClass::Capacity, "new", None);
     store.add_place(&new).expect("is added");
     let mut told = Vec::new();
@@ -245,7 +251,7 @@ fn places_come_and_go_while_the_store_is_open() {
     assert!(store.retire_place(&old, &mut progress).expect("is retired"));
     assert!(told.first().is_some_and(|bytes| *bytes > 3_000 * 1_000));
     assert_eq!(told.last(), Some(&0));
-    assert_eq!(scratch.files("capacity"), 0, "nothing is left there");
+    assert_eq!(scratch.files("capacity"), 1, "nothing of ours is left there");
     put(&users, 3_000..4_000, 1);
     expect(&users, 0..4_000, 1);
     store.close().expect("closes");
@@ -256,9 +262,33 @@ fn places_come_and_go_while_the_store_is_open() {
     let done = store.retire_place(&home, &mut |_| ControlFlow::Continue(()));
     assert!(matches!(done, Ok(true)), "only the manifest is there: {done:?}");
     expect(&store.kvs("users").expect("there"), 0..4_000, 1);
+    let last = store.retire_place(&scratch.directory("new"), &mut |_| ControlFlow::Continue(()));
+    assert!(matches!(last, Err(StoreError::Policy { .. })), "it is the last: {last:?}");
     drop(store);
     let report = check_at(&scratch.0.path().join("staging"), &mut |_| {}).expect("checks");
     assert!(report.is_whole(), "{:?}", report.findings);
+}
+
+#[test]
+fn a_place_that_has_less_than_the_reserve_is_used() {
+    let scratch = Scratch::new();
+    let places = [
+        scratch.place(MediaClass::Staging, "staging", Some(4 << 20)),
+        scratch.place(MediaClass::Capacity, "capacity", None),
+    ];
+    let options = KvdbOptions { reserve_bytes: 8 << 20, ..options() };
+    let clock = Arc::new(SystemClock::new());
+    let store = Kvdb::create_on(&places, options, clock).expect("is made");
+    let users = kvs(&store, "users", Policy::default());
+    put(&users, 0..1_000, 1);
+    store.compact().expect("compacts");
+    assert!(of_class(&store, MediaClass::Staging).space.value_live_bytes > 1_000 * 1_000);
+    assert_eq!(of_class(&store, MediaClass::Capacity).written.sum(), 0);
+    put(&users, 1_000..8_000, 1);
+    store.compact().expect("compacts");
+    let staging = of_class(&store, MediaClass::Staging).space;
+    assert!(staging.free_bytes.is_some_and(|bytes| bytes >= 1 << 20), "{staging:?}");
+    expect(&users, 0..8_000, 1);
 }
 
 #[test]

@@ -115,8 +115,17 @@ impl YcsbResult {
 
     fn places(&self) -> Table {
         let columns = [
-            "workload", "place", "written", "log", "frozen", "merged", "aged", "returned",
-            "garbage", "files",
+            "workload",
+            "place",
+            "written",
+            "log",
+            "frozen",
+            "merged",
+            "aged",
+            "misplaced",
+            "returned",
+            "garbage",
+            "files",
         ];
         let title = "Bytes written to each place, as the store counts them";
         let mut table = Table::new(title, &columns);
@@ -131,7 +140,8 @@ impl YcsbResult {
                     bytes(written.log_bytes),
                     bytes(written.freeze_bytes),
                     bytes(written.merge_bytes),
-                    bytes(written.aged_bytes + written.misplaced_bytes),
+                    bytes(written.aged_bytes),
+                    bytes(written.misplaced_bytes),
                     bytes(written.returned_bytes),
                     bytes(written.moved_bytes),
                     bytes(*directory_bytes),

@@ -8,11 +8,14 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
+use entresol_base::size::ParseSizeError;
 use entresol_base::{ByteSize, SystemClock};
 use entresol_bench::StorePlace;
 use entresol_bench::report::Table;
 use entresol_media::{Directory, LocalDirectory};
-use entresol_store::{Kvdb, MediaClass, MediumStatistics, Place, Policy, Statistics, StoreError};
+use entresol_store::{
+    Kvdb, KvdbOptions, MediaClass, MediumStatistics, Place, Policy, Statistics, StoreError,
+};
 use serde_json::{Value, json};
 
 use super::whole::{Bar, Whole, out, size, written};
@@ -27,8 +30,8 @@ pub(super) struct Create {
     /// [default: capacity; pmem for pmem:PATH].
     #[arg(long, value_name = "CLASS")]
     class: Option<MediaClass>,
-    /// Take at most so many bytes there [default: what the file system has].
-    #[arg(long, value_name = "SIZE")]
+    /// Take at most so many bytes there, 64MiB or more [default: what the file system has].
+    #[arg(long, value_name = "SIZE", value_parser = most)]
     most: Option<ByteSize>,
 }
 
@@ -58,8 +61,8 @@ pub(super) struct Add {
     /// A directory to be made, or an empty one.
     #[arg(value_parser = OsStringValueParser::new().try_map(path))]
     path: PathBuf,
-    /// Take at most so many bytes there [default: what the file system has].
-    #[arg(long, value_name = "SIZE")]
+    /// Take at most so many bytes there, 64MiB or more [default: what the file system has].
+    #[arg(long, value_name = "SIZE", value_parser = most)]
     most: Option<ByteSize>,
 }
 
@@ -123,6 +126,19 @@ fn path(text: std::ffi::OsString) -> Result<PathBuf, String> {
         Some(text) => std::path::absolute(text).map_err(|error| error.to_string()),
         None => Err("it is no text, and the manifest is: give it another name".to_owned()),
     }
+}
+
+/// A bound within which there is room for some segments of the log.
+fn most(text: &str) -> Result<ByteSize, String> {
+    let most: ByteSize = text.parse().map_err(|error: ParseSizeError| error.to_string())?;
+    let least = 4 * KvdbOptions::default().segment_bytes;
+    if most.0 < least {
+        return Err(format!(
+            "segments of the log would not fit: take at least {}",
+            ByteSize(least)
+        ));
+    }
+    Ok(most)
 }
 
 fn directory(path: &Path) -> anyhow::Result<Arc<dyn Directory>> {
@@ -225,7 +241,9 @@ fn found(arguments: &Found) -> anyhow::Result<()> {
     let clock = Arc::new(SystemClock::new());
     let store = Kvdb::open_on(directory(&home.path)?, &places, home.options(), clock);
     let store = store.map_err(|error| match error {
-        error @ StoreError::PlaceMissing { .. } => anyhow!("{error}\n(looked at {})", names(paths)),
+        error @ StoreError::PlaceMissing { .. } => {
+            anyhow!("{} is not all that is missing: {error}", names(paths))
+        }
         error => told(error),
     })?;
     // Closing writes the manifest, which remembers where they are.
