@@ -40,10 +40,10 @@ pub(super) enum Command {
     /// Add an empty directory: what is written from now on may lie there.
     Add(Add),
     /// Move everything away from a place and let it go. If it is interrupted, nothing new is put
-    /// there all the same, and the same command goes on.
+    /// there all the same, and the same command finishes it.
     Retire(Retire),
     /// Add a place with the class and bound of another one, then retire that one. If it is
-    /// interrupted, the same command goes on.
+    /// interrupted, the same command finishes it.
     Move(Move),
     /// Say where places are that were moved while the store was closed; it is remembered.
     Found(Found),
