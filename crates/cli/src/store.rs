@@ -170,8 +170,8 @@ fn told(error: StoreError) -> anyhow::Error {
         | StoreError::File(_) => anyhow!(error),
         // Data that are elsewhere are not damaged.
         StoreError::PlaceMissing { .. } => anyhow!(
-            "{error}: `entresol store place found DIRECTORY PATH` remembers where it is; get, scan, \
-             stats and check read what is there"
+            "{error}: `entresol store place found DIRECTORY PATH` remembers where it is; get, \
+             scan, stats and check read what is there"
         ),
         error => BenchError::Failed(error.to_string()).into(),
     }
