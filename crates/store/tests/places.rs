@@ -210,13 +210,15 @@ fn what_a_new_policy_wants_elsewhere_moves_behind_the_callers_backs() {
 #[test]
 fn values_return_to_a_place_that_has_become_half_empty() {
     let scratch = Scratch::new();
-    let bytes_max = 4 << 20;
+    // Large beside what is not worth a merge.
+    let bytes_max = 16 << 20;
     let store = scratch.create(Some(bytes_max));
     let (one, two) = (kvs(&store, "one", Policy::default()), kvs(&store, "two", Policy::default()));
-    put(&one, 0..6_000, 1);
-    put(&two, 0..2_000, 1);
+    // What was written first sinks first.
+    put(&two, 0..6_000, 1);
+    put(&one, 0..24_000, 1);
     store.compact().expect("compacts");
-    wait_until("sinking", || of_class(&store, MediaClass::Capacity).written.aged_bytes > 2 << 20);
+    wait_until("sinking", || of_class(&store, MediaClass::Capacity).written.aged_bytes > 4 << 20);
     store.drop_kvs("one").expect("is dropped");
     store.compact().expect("compacts");
     wait_until("returning", || {
@@ -224,7 +226,8 @@ fn values_return_to_a_place_that_has_become_half_empty() {
         let staging = of_class(&store, MediaClass::Staging).space;
         capacity.value_live_bytes == 0 || staging.free_bytes.is_some_and(|it| it < bytes_max / 2)
     });
-    expect(&two, 0..2_000, 1);
+    assert!(of_class(&store, MediaClass::Staging).written.returned_bytes > 1 << 20);
+    expect(&two, 0..6_000, 1);
 }
 
 #[test]
