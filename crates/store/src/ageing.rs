@@ -77,14 +77,16 @@ impl Inner {
         is_aged: bool,
         segments: impl Iterator<Item = &'a SegmentNumber>,
     ) -> Moves {
-        let wanted = self.had(policy.values(is_aged));
+        let (wanted, aged) = (self.had(policy.values(is_aged)), self.had(policy.aged_values));
+        // What the log has put where it belongs once it is aged stays there.
+        let may_stay = |class| wanted.has(class) || aged.has(class) && !is_aged;
         let mut moves = Moves::new();
         for &number in segments {
             let name = segment::file_name(number);
             let Some(place) = self.places.find(&name) else { continue };
             let is_slower = || wanted.as_slice().iter().all(|class| *class > place.class);
             let cause = match place.is_retiring() {
-                false if wanted.has(place.class) => continue,
+                false if may_stay(place.class) => continue,
                 false if is_slower() => Cause::Aged,
                 _ => Cause::Misplaced,
             };

@@ -265,6 +265,11 @@ impl Places {
         &self.home
     }
 
+    /// Whether a write is durable when it is acknowledged, wherever it lies.
+    pub(crate) fn are_durable_at_once(&self) -> bool {
+        self.pmem.is_some()
+    }
+
     /// All places.
     pub(crate) fn all(&self) -> Vec<Arc<Held>> {
         self.all.read().clone()

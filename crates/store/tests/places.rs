@@ -11,7 +11,7 @@ use entresol_base::SystemClock;
 use entresol_media::{Directory, LocalDirectory};
 use entresol_store::{
     Classes, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, MediumStatistics, Place, Policy,
-    StoreError, check_at,
+    StoreError, WrittenBytes, check_at,
 };
 
 const KIB: u64 = 1 << 10;
@@ -354,4 +354,22 @@ fn what_cannot_be_a_place_is_refused() {
     assert!(other.is_err());
     let second = scratch.open().expect_err("it is open").to_string();
     assert!(second.contains("staging"), "{second}");
+}
+
+#[test]
+fn what_the_log_has_put_where_it_ages_does_not_come_back_first() {
+    let scratch = Scratch::new();
+    let store = scratch.create(Some(1 << 20));
+    let users = kvs(&store, "users", policy("staging-max-capacity"));
+    put(&users, 0..8_000, 1);
+    store.compact().expect("compacts");
+    let (staging, capacity) =
+        (of_class(&store, MediaClass::Staging), of_class(&store, MediaClass::Capacity));
+    assert!(capacity.written.log_bytes > 0, "staging is too small for all");
+    let WrittenBytes { misplaced_bytes, returned_bytes, .. } = staging.written;
+    assert_eq!((misplaced_bytes, returned_bytes), (0, 0));
+    let put = 8_000 * (VALUE_BYTES as u64 + key(0).len() as u64);
+    let on_capacity = capacity.written.log_bytes + capacity.written.aged_bytes;
+    assert!(on_capacity * 10 <= put * 11, "{on_capacity} of {put}");
+    expect(&users, 0..8_000, 1);
 }

@@ -5,7 +5,8 @@
 //!    records, and gives the lock back; copying and entering into the index need no lock.
 //! 2. Its write counts, and is acknowledged, once all before it are complete ([`order`]). So what
 //!    is found after a crash, up to the first record that is none, has all that was acknowledged.
-//! 3. On persistent memory each writer has persisted its records before they are complete. On a
+//! 3. On persistent memory each writer has persisted its records before they are complete; where
+//!    that is full, and the log goes on on a disk, each waits for a sync. Otherwise on a
 //!    disk [`Log::sync`] makes everything durable that counts when it begins, and no more: behind
 //!    it somebody may have a place that he has not written to yet. Who finds that another's sync
 //!    has done it need not do it again.
@@ -64,6 +65,8 @@ pub(crate) struct Log {
     order: Order,
     /// All writes up to this one survive the machine's crash.
     durable: AtomicU64,
+    /// The last write that lies on a disk, though the log is to lie on persistent memory.
+    last_on_disk: AtomicU64,
     /// Held by the one who syncs.
     syncing: Mutex<()>,
     next_segment: AtomicU64,
@@ -195,6 +198,7 @@ impl Log {
             head: Mutex::new(Some(head)),
             order: Order::new(position),
             durable: AtomicU64::new(last.0),
+            last_on_disk: AtomicU64::new(0),
             syncing: Mutex::new(()),
             next_segment: AtomicU64::new(next_segment + 1),
             spare: Mutex::new(None),
@@ -272,16 +276,18 @@ impl Log {
         };
         let reserved = self.reserve(claim)?;
         let last = Sequence(reserved.first.0 + drafts.len() as u64 - 1);
-        let done = self.write(drafts, &reserved, before_seen);
-        if let Err(error) = done {
-            // The place stays empty: nothing behind it would be found again.
-            self.failure.set(&error);
-            return Err(error);
+        // If that fails, the place stays empty: nothing behind it would be found again.
+        let written = self.write(drafts, &reserved, before_seen);
+        let is_durable = written.inspect_err(|error| self.failure.set(error))?;
+        if !is_durable && self.places.are_durable_at_once() {
+            // Before it is complete: who follows it must know.
+            self.last_on_disk.fetch_max(last.0, Release);
         }
         let Reserved { first, offset, segment, .. } = reserved;
         self.order.complete(first, Position { last, segment, end: offset + bytes });
         self.order.wait(last, || self.failure.is_set());
         self.failure.check()?;
+        self.keep_promise(last)?;
         let Reserved { generation, first, .. } = &reserved;
         generation.written(last)?;
         if first.0 / WRITES_BETWEEN_COUNTS != (last.0 + 1) / WRITES_BETWEEN_COUNTS
@@ -292,12 +298,13 @@ impl Log {
         Ok(last)
     }
 
+    /// Writes records in their place; answers whether they are durable by that.
     fn write(
         &self,
         drafts: &[Draft<'_>],
         reserved: &Reserved,
         before_seen: impl FnOnce(),
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let Reserved { generation, place, offset, first, .. } = reserved;
         let segment = generation.segment(*place)?;
         // What entering takes is fetched while the records are written.
@@ -329,7 +336,7 @@ impl Log {
             generation.enter((draft, hash), sequence, *place, at)?;
             at += draft.bytes();
         }
-        Ok(())
+        Ok(segment.is_persistent_memory())
     }
 
     fn reserve(&self, claim: Claim) -> Result<Reserved, StoreError> {
@@ -397,7 +404,8 @@ impl Log {
             return Ok(());
         }
         head.segment.seal(head.used, head.next)?;
-        if head.segment.is_persistent_memory() {
+        // What follows it may be durable before the next sync.
+        if self.places.are_durable_at_once() {
             head.segment.persist(head.used, SEAL_BYTES)?;
         }
         Ok(())
@@ -514,6 +522,17 @@ impl Log {
         let durable = if left_out() { self.published() } else { position.last };
         self.durable.store(durable.0, Release);
         Ok(durable)
+    }
+
+    /// What is promised of persistent memory holds as well where the log goes on on a disk since
+    /// that has no room: waits until all writes up to this one are durable that lie there. Who
+    /// finds that another has done it need not wait.
+    fn keep_promise(&self, last: Sequence) -> Result<(), StoreError> {
+        let on_disk = Sequence(self.last_on_disk.load(Acquire)).min(last);
+        while self.durable() < on_disk {
+            self.sync()?;
+        }
+        Ok(())
     }
 
     /// Ends the log: its files are let go, nothing is written any more.
