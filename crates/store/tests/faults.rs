@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use common::in_world;
 use entresol_base::world::World;
-use entresol_media::disk::{Calls, Disk, DiskOptions, Effect, Failure, FaultPlan, fail_every_call};
+use entresol_media::disk::{
+    Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat, fail_every_call,
+};
 use entresol_store::{Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -127,6 +129,36 @@ fn is_next(last: &State, found: &State) -> bool {
     let of_batch = odd.iter().all(|odd| **odd == key(2) || **odd == key(20));
     let of_prefix = odd.iter().all(|key| key.starts_with(b"key1") && !found.contains_key(*key));
     odd.len() <= 1 || of_batch || of_prefix
+}
+
+#[test]
+fn a_segment_that_could_not_be_made_hides_nothing_that_is_written_later() {
+    in_world(|world, _| {
+        for call in [Call::Create, Call::Allocate, Call::DirectorySync] {
+            let disk = Disk::new(&world, DiskOptions::default()).expect("a disk");
+            let store = create(&world, &disk);
+            let kvs = store.kvs("data").expect("there");
+            let (calls, effect) = (Calls::of(&[call]), Effect::Fail(Failure::Io));
+            let fault = Fault { calls, nth: 1, repeat: Repeat::Once, effect };
+            disk.inject(FaultPlan { faults: vec![fault], ..FaultPlan::default() });
+            let mut state = State::new();
+            for number in 0..12 {
+                let value = vec![number as u8; 3000];
+                // That there is no segment is told once, or from then on.
+                if kvs.put(&key(number), &value).is_ok() {
+                    state.insert(key(number), value);
+                }
+            }
+            assert!(disk.struck_count() > 0, "{call:?}");
+            drop(store);
+            let disk = disk.reopen(&world, DiskOptions::default()).expect("a disk");
+            let store = open(&world, &disk).expect("whole");
+            let found = contents(&store.kvs("data").expect("there")).expect("readable");
+            for (key, value) in &state {
+                assert!(found.get(key) == Some(value), "{call:?}: {} keys", found.len());
+            }
+        }
+    });
 }
 
 #[test]

@@ -420,7 +420,7 @@ impl Log {
             Some(segment) if segment.len() >= bytes => {
                 return Ok(Next { segment, is_late: false, is_of_reserve: false });
             }
-            Some(spare) => self.places.remove(&segment::file_name(spare.number()))?,
+            Some(spare) => self.remove(&spare)?,
             None => {}
         }
         let bytes = bytes.max(self.options.segment_bytes);
@@ -435,7 +435,24 @@ impl Log {
     }
 
     fn make_segment(&self, place: &Arc<Held>, bytes: u64) -> Result<Segment, StoreError> {
-        make(&self.places, place, self.store, self.take_number(), bytes)
+        let number = self.take_number();
+        let made = make(&self.places, place, self.store, number, bytes);
+        if let Err(error) = &made {
+            // It may be there all the same, if only its name could not be made durable.
+            let name = segment::file_name(number);
+            let forgotten = self.places.remove(&name);
+            if forgotten.is_err() || place.directory.remove(&name).is_err() {
+                self.failure.set(error);
+            }
+        }
+        made
+    }
+
+    /// Removes a segment that nobody has written to, before one with a greater number is made: what
+    /// is written behind an empty segment is not found again.
+    fn remove(&self, spare: &Segment) -> Result<(), StoreError> {
+        let removed = self.places.remove(&segment::file_name(spare.number()));
+        removed.inspect_err(|error| self.failure.set(error))
     }
 
     /// Makes a segment ahead, if there is none.
@@ -458,7 +475,7 @@ impl Log {
     /// If there is no room, or the disk fails.
     pub(crate) fn leave(&self, place: &Arc<Held>) -> Result<(), StoreError> {
         if let Some(spare) = self.spare.lock().take() {
-            self.places.remove(&segment::file_name(spare.number()))?;
+            self.remove(&spare)?;
         }
         self.failure.check()?;
         let mut head = self.head.lock();
