@@ -52,6 +52,10 @@ fn a_store_can_lie_on_persistent_memory_or_on_what_stands_in_for_it() {
     done(&store("put", place.to_str().unwrap(), &["grace", "1906"]));
     assert_eq!(done(&store("scan", &emulated, &["--keys-only"])), "ada\ngrace\n");
     done(&store("check", &emulated, &[]));
+    let images = |directory: &str| json(&store("stats", directory, &["--json"]))["images"].clone();
+    assert_eq!(images(&emulated)["failures"].as_u64(), Some(0));
+    assert!(done(&store("stats", &emulated, &[])).contains("Images of what is not frozen"));
+    assert!(images(place.to_str().unwrap()).is_null());
     let wrong = store("get", &format!("pmem:{},assume", place.display()), &["ada"]);
     let said = String::from_utf8_lossy(&wrong.stderr);
     assert!(wrong.status.code() == Some(2) && said.contains("assume-dax"), "{said}");
