@@ -26,11 +26,12 @@ pub struct KvdbOptions {
     /// On a disk, as long a machine's crash may reach back: after it all writes that are older are
     /// there. A process that dies loses none.
     pub durability_interval: Duration,
-    /// The directory lies on persistent memory: segments are mapped as such, and a write is durable
-    /// when the call returns. Of a store in several places, those of the class are; where they have
-    /// no room, each write waits for a sync of the next class. A file system that is none is refused, unless it is to stand in for
-    /// one (`assume_dax`): then writes are flushed as they would be there, and survive the death of
-    /// the process, but no crash of the machine is promised anything. None is a disk.
+    /// The directory lies on persistent memory: segments are mapped as such, and a write is
+    /// durable when the call returns. Of a store in several places, those of the class are; where
+    /// they have no room, each write waits for a sync of the next class. A file system that is
+    /// none is refused, unless it is to stand in for one (`assume_dax`): then writes are flushed
+    /// as they would be there, and survive the death of the process, but no crash of the machine
+    /// is promised anything. None is a disk.
     pub pmem: Option<PmemMode>,
     /// The bytes of a segment of the log.
     pub segment_bytes: u64,
