@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use crate::entry::{KvsId, RunNumber, SegmentNumber};
-use crate::inner::Inner;
+use crate::inner::{Inner, Live, live_of};
 use crate::log::segment::{self, Segment};
 use crate::places::{Cause, Fill, What};
 use crate::policy::{Classes, MediaClass, Policy};
@@ -64,6 +64,11 @@ impl Inner {
         self.places.class_of(&segment::file_name(segment))
     }
 
+    /// Whether a file cannot stay where it is, whatever policies say.
+    fn must_move(&self, name: &str) -> bool {
+        self.places.find(name).is_some_and(|place| place.is_retiring())
+    }
+
     /// Whether a file may not stay where it is.
     fn is_misplaced(&self, name: &str, classes: Classes) -> bool {
         let place = self.places.find(name);
@@ -103,9 +108,7 @@ impl Inner {
         let bytes = moves.keys().filter_map(|number| live.get(number)).sum();
         let wanted = self.had(policy.aged_values);
         if self.places.choose_strictly(What::Values, wanted, bytes).is_err() {
-            let is_retiring =
-                |name: String| self.places.find(&name).is_some_and(|place| place.is_retiring());
-            moves.retain(|number, _| is_retiring(segment::file_name(*number)));
+            moves.retain(|number, _| self.must_move(&segment::file_name(*number)));
         }
         moves
     }
@@ -176,7 +179,7 @@ impl Inner {
             .mergeable(view)
             .filter_map(|(kvs, runs)| {
                 let (policy, _) = self.policy(*kvs)?;
-                Some((*kvs, live_of(runs), below(policy.aged_values)?))
+                Some((*kvs, live_of(runs.iter()), below(policy.aged_values)?))
             })
             .collect();
         let mut moved = Vec::new();
@@ -228,7 +231,7 @@ impl Inner {
                 let mut moves = Moves::new();
                 let mut bytes = 0;
                 // What was written last comes back first.
-                for (number, live) in live_of(runs).into_iter().rev() {
+                for (number, live) in live_of(runs.iter()).into_iter().rev() {
                     let now = self.class_of(number);
                     let is_wanted = now.is_some_and(|now| classes.prefers(class, now));
                     if is_wanted && bytes + live <= room {
@@ -240,9 +243,7 @@ impl Inner {
             })
         })
     }
-}
 
-impl Inner {
     /// A `Kvs` of which the keys lie on a slower class, and a class that they may be on has room.
     fn returning_keys(&self, view: &View, class: MediaClass, fill: Fill) -> Option<Ageing> {
         let kept = (fill.bytes as f64 * SINK_UNTIL) as u64;
@@ -276,9 +277,9 @@ impl Misplaced {
     }
 
     fn add(&mut self, inner: &Inner, name: &str, bytes: u64) {
-        match inner.places.find(name) {
-            Some(place) if place.is_retiring() => self.of_retiring += bytes,
-            _ => self.others += bytes,
+        match inner.must_move(name) {
+            true => self.of_retiring += bytes,
+            false => self.others += bytes,
         }
     }
 }
@@ -286,17 +287,6 @@ impl Misplaced {
 /// The frozen segments: those of the log first, in its order, then what merges have moved.
 fn in_order_of_age(view: &View) -> impl Iterator<Item = (SegmentNumber, &Segment)> {
     view.segments.iter().map(|(number, segment)| (*number, &**segment))
-}
-
-/// The bytes that somebody leads to in each segment.
-type Live = BTreeMap<SegmentNumber, u64>;
-
-fn live_of(runs: &[Frozen]) -> Live {
-    let mut live = Live::new();
-    for of_run in runs.iter().flat_map(|run| run.run.summary().live.iter()) {
-        *live.entry(of_run.segment).or_default() += of_run.bytes;
-    }
-    live
 }
 
 /// The bytes that runs lead to in some segments.

@@ -25,7 +25,7 @@ use crate::policy::Classes;
 use crate::statistics::Counters;
 use crate::threads::RETRY;
 use crate::transaction::Transactions;
-use crate::view::{Current, View};
+use crate::view::{Current, Frozen, View};
 use crate::work::Work;
 
 /// So many numbers a `Kvs` can have.
@@ -311,13 +311,19 @@ impl Inner {
     }
 }
 
-/// The bytes of records in each frozen segment that runs lead to.
-pub(crate) fn live_segments(view: &View) -> BTreeMap<SegmentNumber, u64> {
-    let mut live = BTreeMap::new();
-    for run in view.runs.values().flat_map(|runs| runs.iter()) {
-        for of_segment in &run.run.summary().live {
-            *live.entry(of_segment.segment).or_default() += of_segment.bytes;
-        }
+/// The bytes of records in each frozen segment that somebody leads to.
+pub(crate) type Live = BTreeMap<SegmentNumber, u64>;
+
+/// What runs lead to.
+pub(crate) fn live_of<'a>(runs: impl IntoIterator<Item = &'a Frozen>) -> Live {
+    let mut live = Live::new();
+    for of_segment in runs.into_iter().flat_map(|run| run.run.summary().live.iter()) {
+        *live.entry(of_segment.segment).or_default() += of_segment.bytes;
     }
     live
+}
+
+/// What all runs lead to.
+pub(crate) fn live_segments(view: &View) -> Live {
+    live_of(view.runs.values().flat_map(|runs| runs.iter()))
 }

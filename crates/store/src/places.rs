@@ -202,17 +202,10 @@ impl Places {
             };
             // A store with one directory is on persistent memory if it is opened so.
             let class = if is_alone && pmem.is_some() { MediaClass::Pmem } else { state.class };
-            all.push(Arc::new(Held {
-                number: state.place,
-                class,
-                directory,
-                bytes_max: state.bytes_max,
-                pmem: pmem.filter(|_| class == MediaClass::Pmem),
-                used: AtomicU64::new(0),
-                is_retiring: AtomicBool::new(state.is_retiring),
-                written: PlaceCounters::default(),
-                lock: Mutex::new(lock),
-            }));
+            let (number, bytes_max) = (state.place, state.bytes_max);
+            let held = Held::new(number, Place { class, directory, bytes_max }, pmem, lock);
+            held.set_retiring(state.is_retiring);
+            all.push(Arc::new(held));
         }
         let (all, files) = (RwLock::new(all), RwLock::default());
         let places = Places { home: home.clone(), pmem, reserve_bytes, all, files, missing };
@@ -486,17 +479,7 @@ impl Places {
         number: u32,
     ) -> Result<Arc<Held>, StoreError> {
         let lock = label(place, store, number, self.home.path())?;
-        Ok(Arc::new(Held {
-            number,
-            class: place.class,
-            directory: place.directory.clone(),
-            bytes_max: place.bytes_max,
-            pmem: self.pmem.filter(|_| place.class == MediaClass::Pmem),
-            used: AtomicU64::new(0),
-            is_retiring: AtomicBool::new(false),
-            written: PlaceCounters::default(),
-            lock: Mutex::new(Some(lock)),
-        }))
+        Ok(Arc::new(Held::new(number, place.clone(), self.pmem, Some(lock))))
     }
 
     /// Uses a place that the manifest names now.
@@ -542,6 +525,25 @@ pub(crate) struct Fill {
 }
 
 impl Held {
+    fn new(
+        number: u32,
+        Place { class, directory, bytes_max }: Place,
+        pmem: Option<PmemMode>,
+        lock: Option<DirectoryLock>,
+    ) -> Held {
+        Held {
+            number,
+            class,
+            directory,
+            bytes_max,
+            pmem: pmem.filter(|_| class == MediaClass::Pmem),
+            used: AtomicU64::new(0),
+            is_retiring: AtomicBool::new(false),
+            written: PlaceCounters::default(),
+            lock: Mutex::new(lock),
+        }
+    }
+
     pub(crate) fn place(&self) -> Place {
         let Held { class, directory, bytes_max, .. } = self;
         Place { class: *class, directory: directory.clone(), bytes_max: *bytes_max }

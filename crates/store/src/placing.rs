@@ -1,6 +1,7 @@
 //! Changing where a store's data lie, while it is open: its places, and the policies of its `Kvs`.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,14 @@ impl Kvdb {
         places.iter().map(|held| held.place()).collect()
     }
 
+    /// The place of the store that has a path.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn place_at(&self, path: &Path) -> Result<Place, StoreError> {
+        Ok(self.inner().place_at(path)?.place())
+    }
+
     /// Adds an empty directory to the places of the store: what is written from now on may lie
     /// there, and what policies want there moves.
     ///
@@ -42,7 +51,7 @@ impl Kvdb {
         let inner = self.inner();
         inner.log()?;
         let manifest = &mut *inner.manifest.lock();
-        if inner.place_at(&place.directory).is_ok() {
+        if inner.place_at(place.directory.path()).is_ok() {
             return Err(StoreError::Exists { directory: place.directory.path().to_owned() });
         }
         let mut next = Manifest::clone(manifest);
@@ -68,7 +77,7 @@ impl Kvdb {
     ) -> Result<bool, StoreError> {
         let inner = self.inner();
         inner.log()?;
-        let held = inner.place_at(directory)?;
+        let held = inner.place_at(directory.path())?;
         inner.check_not_last(&held)?;
         let bytes = held.used();
         inner.places.check_room_beside(&held, bytes)?;
@@ -147,16 +156,16 @@ impl Inner {
         Ok(())
     }
 
-    fn place_at(&self, directory: &Arc<dyn Directory>) -> Result<Arc<Held>, StoreError> {
+    fn place_at(&self, path: &Path) -> Result<Arc<Held>, StoreError> {
         let all = self.places.all();
-        let path = absolute(directory.path());
-        let found = all.iter().find(|held| absolute(held.directory.path()) == path);
+        let wanted = absolute(path);
+        let found = all.iter().find(|held| absolute(held.directory.path()) == wanted);
         found.cloned().ok_or_else(|| {
             let there: Vec<String> =
                 all.iter().map(|held| held.directory.path().display().to_string()).collect();
             let what = format!(
                 "{} is no place of the store; there are: {}",
-                directory.path().display(),
+                path.display(),
                 there.join(", ")
             );
             StoreError::Policy { what }

@@ -193,35 +193,21 @@ fn add(arguments: &Add) -> anyhow::Result<()> {
 fn retire(arguments: &Retire) -> anyhow::Result<()> {
     let Retire { whole: Whole { directory, json }, path } = arguments;
     let store = open(directory)?;
-    let_go(&store, place_at(&store, path)?)?;
+    let_go(&store, store.place_at(path).map_err(told)?)?;
     tell(store, *json, true)
 }
 
 fn replace(arguments: &Move) -> anyhow::Result<()> {
     let Move { whole: Whole { directory, json }, from, to } = arguments;
     let store = open(directory)?;
-    let old = place_at(&store, from)?;
+    let old = store.place_at(from).map_err(told)?;
     // If it is there already, the command was interrupted the last time.
-    if !store.places().iter().any(|place| is_at(place, to) && place.class == old.class) {
+    if !store.place_at(to).is_ok_and(|place| place.class == old.class) {
         let new = new_place(old.class, to, old.bytes_max.map(ByteSize))?;
         store.add_place(&new).map_err(told)?;
     }
     let_go(&store, old)?;
     tell(store, *json, true)
-}
-
-fn is_at(place: &Place, path: &Path) -> bool {
-    std::path::absolute(place.directory.path()).is_ok_and(|it| it == path)
-}
-
-/// The place of a store that has a path.
-fn place_at(store: &Kvdb, path: &Path) -> anyhow::Result<Place> {
-    let places = store.places();
-    let paths: Vec<String> =
-        places.iter().map(|place| place.directory.path().display().to_string()).collect();
-    let found = places.into_iter().find(|place| is_at(place, path));
-    let path = path.display();
-    found.ok_or_else(|| anyhow!("{path} is no place of the store; there are: {}", paths.join(", ")))
 }
 
 /// Moves everything away from a place.
@@ -248,7 +234,7 @@ fn found(arguments: &Found) -> anyhow::Result<()> {
     })?;
     // Closing writes the manifest, which remembers where they are.
     for path in paths {
-        place_at(&store, path)?;
+        store.place_at(path).map_err(told)?;
     }
     tell(store, *json, false)
 }
