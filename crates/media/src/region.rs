@@ -265,6 +265,13 @@ pub trait Region: Send + Sync {
     #[track_caller]
     fn drain(&self);
 
+    /// Says that `len` bytes at `offset` are going to be written soon. A hint.
+    fn expect_writes(&self, _offset: u64, _len: usize) {}
+
+    /// Says that `len` bytes at `offset` are going to be flushed and then hardly written again. A
+    /// hint.
+    fn expect_no_writes(&self, _offset: u64, _len: usize) {}
+
     /// Makes `len` bytes at `offset` durable.
     #[track_caller]
     fn persist(&self, offset: u64, len: usize) {

@@ -40,6 +40,41 @@ fn emulated_persistent_memory_holds_small_and_large_writes() {
     assert!(again.equals(0, &bytes[..at]));
 }
 
+#[test]
+fn pages_that_are_made_ready_and_let_go_lose_nothing_while_others_write_beside() {
+    const BYTES: u64 = 1 << 20;
+    const PART: u64 = 40_000;
+    let parent = tempfile::tempdir().expect("directory");
+    let directory = LocalDirectory::open(parent.path()).expect("opens");
+    let options = MapOptions { create: Some(BYTES), ..MapOptions::default() };
+    let file = directory.map_file("log", &options).expect("makes");
+    let byte = |at: u64| (at * 13 + at / 256) as u8;
+    file.expect_writes(0, BYTES);
+    file.expect_writes(BYTES - 5000, 1 << 30);
+    std::thread::scope(|scope| {
+        // Two write the bytes of odd and of even offsets: each page is written while it is let go.
+        for first in 0..2 {
+            let file = &file;
+            scope.spawn(move || {
+                for at in (first..BYTES).step_by(2) {
+                    file.write(at, &[byte(at)]);
+                }
+            });
+        }
+        for _ in 0..20 {
+            for at in (0..BYTES - PART).step_by(PART as usize) {
+                file.persist(at, PART).expect("persists");
+            }
+        }
+    });
+    let expected: Vec<u8> = (0..BYTES).map(byte).collect();
+    assert!(file.equals(0, &expected));
+    file.persist(0, BYTES).expect("persists");
+    assert!(file.equals(0, &expected));
+    drop(file);
+    assert!(crate::files::read(&parent.path().join("log")).expect("readable") == expected);
+}
+
 fn recorded(power: &Power) -> (Arc<RecordedRegion>, Arc<dyn MappedFile>) {
     let region = Recorder::region(PAGE, RecorderOptions::default(), power).expect("memory");
     let region = Arc::new(region);

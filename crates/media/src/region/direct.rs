@@ -366,6 +366,35 @@ impl Direct {
         &self.mapping
     }
 
+    /// Maps the whole pages in `len` bytes at `offset` of an ordinary mapped file for writing, all
+    /// at once, so that writes to them do not fault one by one.
+    pub fn expect_writes(&self, offset: u64, len: usize) {
+        let (first, end) = self.whole_pages(offset, len);
+        if self.kind == RegionKind::MappedFile && end > first {
+            // An older kernel does not know the advice; pages fault as they come then.
+            let advice = Advice::LinuxPopulateWrite;
+            let _ = self.mapping.advise(first, (end - first) as usize, advice);
+        }
+    }
+
+    /// Lets go of the mapping of the whole pages in `len` bytes at `offset` of an ordinary mapped
+    /// file, which stay in the system's cache. The system protects each page that it writes back
+    /// from further writes, and tells every processor of each one that is mapped; here it tells
+    /// them once.
+    pub fn expect_no_writes(&self, offset: u64, len: usize) {
+        let (first, end) = self.whole_pages(offset, len);
+        if self.kind == RegionKind::MappedFile && end > first {
+            // If it does not, flushing takes longer.
+            let _ = self.mapping.advise(first, (end - first) as usize, Advice::LinuxDontNeed);
+        }
+    }
+
+    /// The pages that `len` bytes at `offset` fill, or begin before them and fill to their end.
+    fn whole_pages(&self, offset: u64, len: usize) -> (u64, u64) {
+        let end = (offset + len as u64).min(self.len());
+        (offset / PAGE_BYTES * PAGE_BYTES, end / PAGE_BYTES * PAGE_BYTES)
+    }
+
     fn sync_pages(&self, offset: u64, len: usize) {
         let first = offset / PAGE_BYTES * PAGE_BYTES;
         let end = (offset + len as u64).next_multiple_of(PAGE_BYTES);
@@ -608,6 +637,14 @@ impl Region for Direct {
     #[inline]
     fn drain(&self) {
         Direct::drain(self)
+    }
+
+    fn expect_writes(&self, offset: u64, len: usize) {
+        Direct::expect_writes(self, offset, len)
+    }
+
+    fn expect_no_writes(&self, offset: u64, len: usize) {
+        Direct::expect_no_writes(self, offset, len)
     }
 }
 

@@ -68,6 +68,10 @@ impl MappedFile for SlowMapped {
         self.inner.prefetch(offset);
     }
 
+    fn expect_writes(&self, offset: u64, len: u64) {
+        self.inner.expect_writes(offset, len);
+    }
+
     fn equals(&self, offset: u64, bytes: &[u8]) -> bool {
         self.inner.equals(offset, bytes)
     }
