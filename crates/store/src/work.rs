@@ -97,14 +97,44 @@ impl Work {
     /// Lets a writer wait for so long, now or together with a later one; answers for how long he
     /// did, if at all.
     pub(crate) fn pay(&self, time: Duration) -> Option<Duration> {
-        let time = time.as_nanos() as u64;
-        let owed = self.debt.fetch_add(time, Relaxed) + time;
-        if owed < DEBT_NS_MAX {
-            return None;
-        }
-        self.debt.fetch_sub(owed, Relaxed);
-        let owed = Duration::from_nanos(owed);
+        let owed = self.owe(time)?;
         thread::sleep(owed);
         Some(owed)
+    }
+
+    /// Adds to what is owed; answers what is to be paid now, which only this writer is told.
+    fn owe(&self, time: Duration) -> Option<Duration> {
+        let time = time.as_nanos() as u64;
+        if self.debt.fetch_add(time, Relaxed) + time < DEBT_NS_MAX {
+            return None;
+        }
+        // Another one may have taken it meanwhile.
+        let owed = self.debt.swap(0, Relaxed);
+        (owed > 0).then(|| Duration::from_nanos(owed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn what_writers_owe_is_paid_once() {
+        const THREADS: u64 = 4;
+        const TIMES: u64 = 200_000;
+        let work = Arc::new(Work::default());
+        let owing = (0..THREADS).map(|_| {
+            let work = Arc::clone(&work);
+            thread::spawn("a writer", move || {
+                let owed = (0..TIMES).filter_map(|_| work.owe(Duration::from_nanos(700_001)));
+                owed.map(|time| time.as_nanos()).sum::<u128>()
+            })
+        });
+        let owing: Vec<_> = owing.collect();
+        let paid: u128 = owing.into_iter().map(|it| it.join().expect("no panic")).sum();
+        let left = u128::from(work.debt.load(Relaxed));
+        assert_eq!(paid + left, u128::from(THREADS * TIMES) * 700_001);
     }
 }
