@@ -91,6 +91,20 @@ impl Dropped {
 }
 
 impl Inner {
+    /// Waits until the store is being closed, or the time is over, whatever else happens; says
+    /// whether it is being closed.
+    pub(crate) fn rest(&self, time: Duration) -> bool {
+        let until = self.clock.now().after(time);
+        loop {
+            let seen = self.work.events();
+            let left = until.since(self.clock.now());
+            if self.work.is_over() || left.is_zero() {
+                return self.work.is_over();
+            }
+            self.work.wait(seen, left);
+        }
+    }
+
     /// The log, if the store can be written to.
     ///
     /// # Errors

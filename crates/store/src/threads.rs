@@ -20,10 +20,10 @@ pub(crate) fn keep_durable(inner: &Inner) {
         Some(_) => inner.options.durability_interval.min(IMAGE_INTERVAL),
         None => inner.options.durability_interval,
     };
-    while !inner.work.pause(interval) {
-        // Both failures are told to those who write.
+    while !inner.rest(interval) {
+        // Both failures are told to those who write. A sync takes its time, in which they go on.
+        let _ = log.make_spares();
         let _ = log.sync();
-        let _ = log.make_spare();
         inner.keep_images();
     }
     let _ = log.sync();

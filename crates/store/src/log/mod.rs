@@ -70,8 +70,13 @@ pub(crate) struct Log {
     /// Held by the one who syncs.
     syncing: Mutex<()>,
     next_segment: AtomicU64,
-    /// A segment for when the newest is full, made ahead.
-    spare: Mutex<Option<Segment>>,
+    /// Held by the one who makes a segment, from the taking of its number until it is among the
+    /// spares or is used: segments are found again in the order of their numbers.
+    making: Mutex<()>,
+    /// Segments for when the newest is full, made ahead; used in their order.
+    spares: Mutex<VecDeque<Segment>>,
+    /// How many segments were asked for since spares were made.
+    wanted: AtomicU64,
     failure: Arc<Failure>,
     rotated: Rotated,
     /// Whether the index of the generation that is written to has grown to its limit.
@@ -153,6 +158,10 @@ thread_local! {
 
 /// After so many writes the bytes of the youngest index are counted.
 const WRITES_BETWEEN_COUNTS: u64 = 512;
+/// No more segments are made ahead, however fast they fill.
+const SPARES_MAX: u64 = 4;
+/// So many bytes of a segment are made ready to be written at once, while those before are written.
+const READY_BYTES: u64 = 256 << 10;
 /// A scratch buffer is not kept longer than this.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
@@ -201,7 +210,9 @@ impl Log {
             last_on_disk: AtomicU64::new(0),
             syncing: Mutex::new(()),
             next_segment: AtomicU64::new(next_segment + 1),
-            spare: Mutex::new(None),
+            making: Mutex::new(()),
+            spares: Mutex::default(),
+            wanted: AtomicU64::new(0),
             failure,
             rotated,
             is_index_full: AtomicBool::new(false),
@@ -284,7 +295,13 @@ impl Log {
             self.last_on_disk.fetch_max(last.0, Release);
         }
         let Reserved { first, offset, segment, .. } = reserved;
-        self.order.complete(first, Position { last, segment, end: offset + bytes });
+        let end = offset + bytes;
+        self.order.complete(first, Position { last, segment, end });
+        if offset / READY_BYTES != end / READY_BYTES {
+            // No writer waits for this one any more.
+            let behind = (end / READY_BYTES + 1) * READY_BYTES;
+            reserved.generation.segment(reserved.place)?.expect_writes(behind, READY_BYTES);
+        }
         self.order.wait(last, || self.failure.is_set());
         self.failure.check()?;
         self.keep_promise(last)?;
@@ -413,16 +430,17 @@ impl Log {
 
     /// A segment with at least so many bytes, whose name is durable.
     fn segment_of(&self, bytes: u64, makes_room: bool) -> Result<Next, StoreError> {
-        // Held meanwhile: segments are found again in the order of their numbers, so that nobody
-        // may make one between the taking of a number and its use.
-        let mut spare = self.spare.lock();
-        match spare.take() {
-            Some(segment) if segment.len() >= bytes => {
-                return Ok(Next { segment, is_late: false, is_of_reserve: false });
-            }
-            Some(spare) => self.remove(&spare)?,
-            None => {}
+        self.wanted.fetch_add(1, Relaxed);
+        let spare = || self.spares.lock().pop_front_if(|spare| spare.len() >= bytes);
+        let found = |segment| Next { segment, is_late: false, is_of_reserve: false };
+        if let Some(segment) = spare() {
+            return Ok(found(segment));
         }
+        let _held = self.making.lock();
+        if let Some(segment) = spare() {
+            return Ok(found(segment));
+        }
+        self.remove_spares()?;
         let bytes = bytes.max(self.options.segment_bytes);
         let (place, is_of_reserve) = match self.places.choose_for_log(bytes) {
             Ok(place) => (place, false),
@@ -448,23 +466,37 @@ impl Log {
         made
     }
 
-    /// Removes a segment that nobody has written to, before one with a greater number is made: what
-    /// is written behind an empty segment is not found again.
-    fn remove(&self, spare: &Segment) -> Result<(), StoreError> {
-        let removed = self.places.remove(&segment::file_name(spare.number()));
-        removed.inspect_err(|error| self.failure.set(error))
+    /// Removes the segments that nobody has written to, before one with a greater number is made:
+    /// what is written behind an empty segment is not found again. The caller holds `making`.
+    fn remove_spares(&self) -> Result<(), StoreError> {
+        let spares = std::mem::take(&mut *self.spares.lock());
+        let mut removed = spares.iter().map(|spare| {
+            let name = segment::file_name(spare.number());
+            let place = self.places.find(&name);
+            self.places.remove(&name)?;
+            // The next one may get its name in another place, whose sync says nothing of this.
+            place.map_or(Ok(()), |place| Ok(place.directory.sync()?))
+        });
+        removed.try_for_each(|done| done).inspect_err(|error| self.failure.set(error))
     }
 
-    /// Makes a segment ahead, if there is none.
+    /// Makes segments ahead: as many as were asked for since this was done last, and one more.
     ///
     /// # Errors
     /// If there is no room, or only what is left for what makes room.
-    pub(crate) fn make_spare(&self) -> Result<(), StoreError> {
-        let mut spare = self.spare.lock();
-        if spare.is_none() {
+    pub(crate) fn make_spares(&self) -> Result<(), StoreError> {
+        let wanted = (self.wanted.swap(0, Relaxed) + 1).min(SPARES_MAX);
+        for number in 0..wanted {
+            let _held = self.making.lock();
+            if self.spares.lock().len() as u64 >= wanted {
+                break;
+            }
             let bytes = self.options.segment_bytes;
-            let place = self.places.choose_for_log(bytes)?;
-            *spare = Some(self.make_segment(&place, bytes)?);
+            // One takes what room there is, the others only where there is plenty.
+            let room = if number == 0 { bytes } else { SPARES_MAX * bytes };
+            let place = self.places.choose_for_log(room)?;
+            let segment = self.make_segment(&place, bytes)?;
+            self.spares.lock().push_back(segment);
         }
         Ok(())
     }
@@ -474,8 +506,9 @@ impl Log {
     /// # Errors
     /// If there is no room, or the disk fails.
     pub(crate) fn leave(&self, place: &Arc<Held>) -> Result<(), StoreError> {
-        if let Some(spare) = self.spare.lock().take() {
-            self.remove(&spare)?;
+        {
+            let _held = self.making.lock();
+            self.remove_spares()?;
         }
         self.failure.check()?;
         let mut head = self.head.lock();
@@ -555,7 +588,9 @@ impl Log {
     /// Ends the log: its files are let go, nothing is written any more.
     pub(crate) fn end(&self) {
         *self.head.lock() = None;
-        *self.spare.lock() = None;
+        let _held = self.making.lock();
+        // What is left of them the next opening removes.
+        let _ = self.remove_spares();
     }
 
     /// Older segments come first: what is found up to the first gap is what is kept. What lies
@@ -593,6 +628,7 @@ fn make(
     let segment = Segment::create(&*place.directory, store, number, bytes, place.pmem)?;
     places.made(segment::file_name(number), place, segment.len());
     place.directory.sync()?;
+    segment.expect_writes(FIRST_RECORD, 2 * READY_BYTES - FIRST_RECORD);
     Ok(segment)
 }
 

@@ -1,15 +1,21 @@
 //! The order in which writes come to count: each after all before it, however long each takes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::time::Duration;
 
 use entresol_base::mutants::left_out;
-use entresol_base::sync::Mutex;
+use entresol_base::sync::{Condvar, Mutex};
 use entresol_base::thread;
 
 use crate::entry::{SegmentNumber, Sequence};
 
 /// So often a thread looks before it lets others run.
 const SPINS: u32 = 64;
+/// So often it lets others run before it sleeps: then a thread before it sleeps as well, since its
+/// page is being made, or has no processor, which it gets sooner if nobody asks for one in vain.
+const YIELDS: u32 = 32;
+/// After so long a thread that sleeps looks whether it is over.
+const SLEEP: Duration = Duration::from_millis(10);
 
 /// Up to where in the log all writes count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,11 +34,14 @@ pub(crate) struct Order {
     /// All up to this one count.
     published: AtomicU64,
     state: Mutex<State>,
+    changed: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
     position: Position,
+    /// Threads that sleep until more counts.
+    sleeping: u32,
     /// Complete, but something before them is not: the first write, and up to where.
     early: Vec<(Sequence, Position)>,
 }
@@ -40,8 +49,9 @@ struct State {
 impl Order {
     /// All writes up to a position count already.
     pub(crate) fn new(position: Position) -> Order {
-        let state = State { position, early: Vec::new() };
-        Order { published: AtomicU64::new(position.last.0), state: Mutex::new(state) }
+        let state = State { position, sleeping: 0, early: Vec::new() };
+        let published = AtomicU64::new(position.last.0);
+        Order { published, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// The last write that counts, with all before it.
@@ -62,9 +72,13 @@ impl Order {
             let next = Sequence(state.position.last.0 + 1);
             state.early.iter().position(|(first, _)| *first == next || left_out())
         };
+        let before = state.position.last;
         while let Some(place) = next(state) {
             state.position = state.early.swap_remove(place).1;
             self.published.store(state.position.last.0, Release);
+        }
+        if state.sleeping > 0 && state.position.last > before {
+            self.changed.notify_all();
         }
     }
 
@@ -75,9 +89,21 @@ impl Order {
             spins += 1;
             if spins < SPINS {
                 std::hint::spin_loop();
-            } else {
+            } else if spins < SPINS + YIELDS {
                 thread::yield_now();
+            } else {
+                self.sleep(last);
             }
+        }
+    }
+
+    /// Sleeps until more counts than did, unless the write does, or for a while.
+    fn sleep(&self, last: Sequence) {
+        let mut state = self.state.lock();
+        if state.position.last < last {
+            state.sleeping += 1;
+            self.changed.wait_timeout(&mut state, SLEEP);
+            state.sleeping -= 1;
         }
     }
 }

@@ -258,6 +258,15 @@ impl Segment {
         self.write(offset, &seal)
     }
 
+    /// Says that a range is going to be written soon; what is behind the end is ignored.
+    pub(crate) fn expect_writes(&self, offset: u64, len: u64) {
+        if let Bytes::Mapped(file) = &self.bytes
+            && offset < file.len()
+        {
+            file.expect_writes(offset, len.min(file.len() - offset));
+        }
+    }
+
     /// Begins to make a range durable, whoever wrote it, so that this thread's next persist does:
     /// needed on persistent memory only, where a persist is for what the thread itself wrote.
     #[track_caller]

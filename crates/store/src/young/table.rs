@@ -24,7 +24,7 @@ const SEGMENT_BYTES_A_LINE: u64 = 800;
 /// From so many bytes on a table is in huge pages. Its lines are touched in no order: of small
 /// pages hardly one's address is in the processor's buffers, and finding it, in a virtual machine,
 /// took four fifths of the time of entering records into half a gigabyte.
-const HUGE_PAGES_FROM_BYTES: u64 = 64 << 20;
+const HUGE_PAGES_FROM_BYTES: u64 = 2 << 20;
 const TAG_SHIFT: u32 = 44;
 const PLACE: u64 = (1 << TAG_SHIFT) - 1;
 
