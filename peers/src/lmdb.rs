@@ -31,7 +31,10 @@ impl Lmdb {
     pub(crate) fn open(opening: &Opening<'_>) -> Result<Lmdb, BenchError> {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES).max_readers(READERS_MAX);
-        let flags = EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP | EnvFlags::NO_MEM_INIT;
+        let mut flags = EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP | EnvFlags::NO_MEM_INIT;
+        if opening.options.memory_bytes.is_some() {
+            flags |= EnvFlags::NO_READ_AHEAD;
+        }
         // SAFETY: with WRITE_MAP a stray pointer could damage the data, with NO_SYNC a power cut
         // could: what is measured may be lost.
         unsafe { options.flags(flags) };

@@ -2,7 +2,8 @@
 
 use entresol_bench::BenchError;
 use entresol_bench::ycsb::{Engine, Opening};
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::config::CompressionPolicy;
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use crate::interval::Interval;
 
@@ -18,12 +19,24 @@ fn failed(error: fjall::Error) -> BenchError {
 
 impl Fjall {
     pub(crate) fn open(opening: &Opening<'_>) -> Result<Fjall, BenchError> {
+        let memory = opening.options.memory_bytes.map(|bytes| bytes.0);
+        let cache = opening.options.cache_bytes.map(|bytes| bytes.0);
         let mut builder = Database::builder(opening.directory);
-        if let Some(cache) = opening.options.cache_bytes {
-            builder = builder.cache_size(cache.0);
+        builder = builder.journal_compression(CompressionType::None);
+        if let Some(cache) = cache.or(memory.map(|memory| memory / 4)) {
+            builder = builder.cache_size(cache);
         }
         let database = builder.open().map_err(failed)?;
-        let options = || KeyspaceCreateOptions::default().expect_point_read_hits(true);
+        let options = || {
+            let options = KeyspaceCreateOptions::default()
+                .expect_point_read_hits(true)
+                .data_block_compression_policy(CompressionPolicy::disabled())
+                .index_block_compression_policy(CompressionPolicy::disabled());
+            match memory {
+                Some(memory) => options.max_memtable_size((memory / 8).clamp(8 << 20, 64 << 20)),
+                None => options,
+            }
+        };
         let keyspace = database.keyspace("ycsb", options).map_err(failed)?;
         let synced = database.clone();
         let sync = move || synced.persist(PersistMode::SyncData).map_err(|it| it.to_string());

@@ -1,17 +1,24 @@
 //! Other people's stores under the same workloads as ours, measured by the same loop.
 //!
-//! The arguments and the report are those of `entresol bench ycsb`: their files are shared, since a
-//! command is no library.
+//! The arguments and the report of `ycsb` are those of `entresol bench ycsb`: their files are
+//! shared, since a command is no library.
 #![deny(unsafe_code)]
 
+mod compare;
+mod compared;
+mod group;
 mod interval;
 mod lmdb;
 mod lsm;
 #[path = "../../crates/cli/src/output.rs"]
 mod output;
 mod redb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 #[path = "../../crates/cli/src/ycsb.rs"]
 mod ycsb;
+
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use entresol_bench::BenchError;
@@ -28,6 +35,9 @@ struct Arguments {
 enum Command {
     /// Put a store under YCSB's workloads or RocksDB's mixgraph.
     Ycsb(Box<Ycsb>),
+    /// Put several under the same workloads in turns, each with the same memory, the system's cache
+    /// of its files included, and print how ours compares.
+    Compare(Box<compare::Arguments>),
 }
 
 #[derive(Debug, Args)]
@@ -35,6 +45,9 @@ struct Ycsb {
     /// Which store.
     #[arg(long)]
     engine: Name,
+    /// Join this control group before anything is opened.
+    #[arg(long, value_name = "PATH")]
+    control_group: Option<PathBuf>,
     #[command(flatten)]
     arguments: ycsb::Arguments,
 }
@@ -45,6 +58,9 @@ enum Name {
     Fjall,
     Redb,
     Lmdb,
+    /// If it was built with the feature of this name.
+    #[cfg(feature = "rocksdb")]
+    Rocksdb,
 }
 
 impl Name {
@@ -58,6 +74,8 @@ impl Name {
             Name::Fjall => Box::new(lsm::Fjall::open(opening)?),
             Name::Redb => Box::new(redb::Redb::open(opening)?),
             Name::Lmdb => Box::new(lmdb::Lmdb::open(opening)?),
+            #[cfg(feature = "rocksdb")]
+            Name::Rocksdb => Box::new(rocksdb::Rocksdb::open(opening)?),
         })
     }
 
@@ -67,15 +85,36 @@ impl Name {
             Name::Fjall => "fjall",
             Name::Redb => "redb",
             Name::Lmdb => "lmdb",
+            #[cfg(feature = "rocksdb")]
+            Name::Rocksdb => "rocksdb",
+        }
+    }
+
+    /// What crashes may take, as all of them run here.
+    fn durability(self) -> &'static str {
+        match self {
+            Name::Entresol | Name::Fjall => "synced every 100 ms",
+            Name::Redb => "synced every 100 ms; a killed process loses as much",
+            Name::Lmdb => "synced every 100 ms; a power cut may damage all",
+            #[cfg(feature = "rocksdb")]
+            Name::Rocksdb => "synced every 100 ms",
         }
     }
 }
 
 fn main() -> anyhow::Result<()> {
-    let Command::Ycsb(given) = Arguments::parse().command;
-    let name = given.engine;
-    if name == Name::Entresol {
-        return ycsb::run(&given.arguments);
+    match Arguments::parse().command {
+        Command::Compare(arguments) => compare::run(&arguments),
+        Command::Ycsb(given) => {
+            if let Some(path) = &given.control_group {
+                group::join(path)?;
+            }
+            let name = given.engine;
+            if name == Name::Entresol {
+                return ycsb::run(&given.arguments);
+            }
+            let open = |opening: &Opening<'_>| name.open(opening);
+            ycsb::measure(&given.arguments, name.name(), &open)
+        }
     }
-    ycsb::measure(&given.arguments, name.name(), &|opening: &Opening<'_>| name.open(opening))
 }

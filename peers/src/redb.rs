@@ -22,8 +22,10 @@ fn failed(error: impl Into<::redb::Error>) -> BenchError {
 impl Redb {
     pub(crate) fn open(opening: &Opening<'_>) -> Result<Redb, BenchError> {
         let mut builder = Builder::new();
-        if let Some(cache) = opening.options.cache_bytes {
-            builder.set_cache_size(usize::try_from(cache.0).unwrap_or(usize::MAX));
+        let memory = opening.options.memory_bytes.map(|bytes| bytes.0);
+        let cache = opening.options.cache_bytes.map(|bytes| bytes.0);
+        if let Some(cache) = cache.or(memory.map(|memory| memory / 4)) {
+            builder.set_cache_size(usize::try_from(cache).unwrap_or(usize::MAX));
         }
         let path = opening.directory.join("redb");
         let database = Arc::new(builder.create(path).map_err(failed)?);
