@@ -1,20 +1,29 @@
 //! Ageing: what moves from one class of media to another, and why.
 //!
-//! Data move in merges only, which write the keys anew anyway. What a merge of all runs of a `Kvs`
-//! yields is aged, and lies where the policy of the `Kvs` wants aged data. Where that leaves a
-//! choice, room decides: of a class that is nearly full the values sink that were written first,
-//! then keys; to a class that is half empty values return. Between the two lie
-//! [`RETURN_ABOVE`] and [`SINK_BELOW`], so that nothing goes to and fro.
+//! What a merge of all runs of a `Kvs` yields is aged, and lies where the policy of the `Kvs` wants
+//! aged data. Where that leaves a choice, room decides: of a class that is nearly full the values
+//! sink that were written first, then keys; to a class that is half empty values return. Between
+//! the two lie [`RETURN_ABOVE`] and [`SINK_BELOW`], so that nothing goes to and fro. Values that
+//! are read often stay on a faster class, or come back to it, within the share of it that is theirs
+//! ([`heat`](crate::heat)).
+//!
+//! A file of which nearly all is live moves whole ([`shift`](crate::shift)): then nothing that leads
+//! to it is written anew. Of other segments the values move one by one, in a merge of the runs that
+//! lead there, which leaves the dead behind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use crate::entry::{KvsId, RunNumber, SegmentNumber};
-use crate::inner::{Inner, Live, live_of};
-use crate::log::segment::{self, Segment};
+use crate::inner::{Inner, live_of};
+use crate::log::segment::{self, FIRST_RECORD, Segment};
 use crate::places::{Cause, Fill, What};
 use crate::policy::{Classes, MediaClass, Policy};
 use crate::run;
+use crate::shift::{Shift, Whole};
 use crate::view::{Frozen, View};
+
+mod warming;
 
 /// With less than this share of a class free, values sink.
 pub(crate) const SINK_BELOW: f64 = 0.2;
@@ -26,24 +35,58 @@ const RETURN_ABOVE: f64 = 0.5;
 const RETURN_UNTIL: f64 = 0.4;
 /// Bytes in a wrong place that are not worth a merge.
 const MISPLACED_BYTES_MIN: u64 = 1 << 20;
+/// A segment moves whole if so many of a hundred bytes are live.
+const WHOLE_PERCENT_MIN: u64 = 90;
+/// If merging has found that so many versions of a hundred were overwritten, runs are merged before
+/// what they lead to sinks.
+const OVERWRITTEN_PERCENT_MIN: u64 = 10;
+
+/// Which values of a segment move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// All of them.
+    All,
+    /// Those that are hot.
+    Hot,
+    /// Those that are not; what is still warm stays on the class that it is on.
+    Cold,
+}
 
 /// Where values of a segment move, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) to: Classes,
     pub(crate) cause: Cause,
+    pub(crate) which: Which,
 }
 
 /// The segments of which the values move.
 pub(crate) type Moves = BTreeMap<SegmentNumber, Move>;
 
-/// What ageing asks of a merge.
-#[derive(Debug, Clone)]
-pub(crate) struct Ageing {
-    pub(crate) kvs: KvsId,
-    pub(crate) moves: Moves,
-    /// Where keys go, if not where the policy wants them first.
-    pub(crate) keys: Option<Classes>,
+/// What ageing asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ageing {
+    /// That files move as they are.
+    Shifts(Vec<Shift>),
+    /// A merge of runs of a `Kvs`, in which values move.
+    Merge { kvs: KvsId, runs: Range<usize>, moves: Moves },
+}
+
+/// A `Kvs` that has values in a segment.
+#[derive(Debug, Clone, Copy)]
+struct Owner {
+    kvs: KvsId,
+    is_aged: bool,
+    bytes: u64,
+}
+
+/// Who has values in which segment.
+type Owners = BTreeMap<SegmentNumber, Vec<Owner>>;
+
+impl Move {
+    fn all(to: Classes, cause: Cause) -> Move {
+        Move { to, cause, which: Which::All }
+    }
 }
 
 impl Inner {
@@ -60,19 +103,29 @@ impl Inner {
         if has_any { classes.filtered(|class| self.places.has(class)) } else { Classes::FASTEST }
     }
 
-    fn class_of(&self, segment: SegmentNumber) -> Option<MediaClass> {
+    /// The class of a segment.
+    pub(crate) fn class_of(&self, segment: SegmentNumber) -> Option<MediaClass> {
         self.places.class_of(&segment::file_name(segment))
     }
 
-    /// Whether a file cannot stay where it is, whatever policies say.
-    fn must_move(&self, name: &str) -> bool {
-        self.places.find(name).is_some_and(|place| place.is_retiring())
-    }
-
-    /// Whether a file may not stay where it is.
-    fn is_misplaced(&self, name: &str, classes: Classes) -> bool {
-        let place = self.places.find(name);
-        place.is_some_and(|place| place.is_retiring() || !classes.has(place.class))
+    /// Where values of a segment have to move by a policy alone; none if they may stay.
+    fn move_by_policy(
+        &self,
+        policy: &Policy,
+        is_aged: bool,
+        number: SegmentNumber,
+    ) -> Option<Move> {
+        let place = self.places.find(&segment::file_name(number))?;
+        let (wanted, aged) = (self.had(policy.values(is_aged)), self.had(policy.aged_values));
+        // What the log has put where it belongs once it is aged stays there.
+        let may_stay = wanted.has(place.class) || aged.has(place.class) && !is_aged;
+        let is_slower = || wanted.as_slice().iter().all(|class| *class > place.class);
+        let (cause, which) = match place.is_retiring() {
+            false if may_stay => return None,
+            false if is_slower() => (Cause::Aged, Which::Cold),
+            _ => (Cause::Misplaced, Which::All),
+        };
+        Some(Move { to: wanted, cause, which })
     }
 
     /// The segments among some of which values have to move by a policy alone.
@@ -82,33 +135,29 @@ impl Inner {
         is_aged: bool,
         segments: impl Iterator<Item = &'a SegmentNumber>,
     ) -> Moves {
-        let (wanted, aged) = (self.had(policy.values(is_aged)), self.had(policy.aged_values));
-        // What the log has put where it belongs once it is aged stays there.
-        let may_stay = |class| wanted.has(class) || aged.has(class) && !is_aged;
-        let mut moves = Moves::new();
-        for &number in segments {
-            let name = segment::file_name(number);
-            let Some(place) = self.places.find(&name) else { continue };
-            let is_slower = || wanted.as_slice().iter().all(|class| *class > place.class);
-            let cause = match place.is_retiring() {
-                false if may_stay(place.class) => continue,
-                false if is_slower() => Cause::Aged,
-                _ => Cause::Misplaced,
-            };
-            moves.insert(number, Move { to: wanted, cause });
-        }
-        moves
+        let to = |number: &SegmentNumber| {
+            Some((*number, self.move_by_policy(policy, is_aged, *number)?))
+        };
+        segments.filter_map(to).collect()
     }
 
-    /// Which values of runs move by a policy alone once all runs are merged into one: none if there
-    /// is no room where they should be, unless they cannot stay.
-    pub(crate) fn moves_with_room(&self, policy: &Policy, runs: &[Frozen]) -> Moves {
+    /// Which values of runs move by a policy alone once all runs are merged into one, and cannot
+    /// move with all of their segment: none if there is no room where they should be.
+    pub(crate) fn moves_with_room(&self, policy: &Policy, view: &View, runs: &[Frozen]) -> Moves {
         let live = live_of(runs);
         let mut moves = self.moves_by_policy(policy, true, live.keys());
+        let is_kept = |number: &SegmentNumber| {
+            let segment = view.segments.get(number);
+            let is_retiring =
+                self.places.find(&segment::file_name(*number)).is_some_and(|it| it.is_retiring());
+            is_retiring || segment.is_none_or(|it| is_nearly_all(it, live[number]))
+        };
+        let kept = self.heat.kept(|number| view.segments.contains_key(&number));
+        moves.retain(|number, _| !is_kept(number) && !kept.contains(number));
         let bytes = moves.keys().filter_map(|number| live.get(number)).sum();
         let wanted = self.had(policy.aged_values);
         if self.places.choose_strictly(What::Values, wanted, bytes).is_err() {
-            moves.retain(|number, _| self.must_move(&segment::file_name(*number)));
+            moves.clear();
         }
         moves
     }
@@ -120,101 +169,213 @@ impl Inner {
             Some(now) => classes.filtered(|class| class >= now),
             None => classes,
         };
-        Move { to, cause: Cause::Garbage }
+        Move::all(to, Cause::Garbage)
     }
 
     /// What is most worth moving, if anything is.
     pub(crate) fn ageing(&self, view: &View) -> Option<Ageing> {
-        self.misplaced(view).or_else(|| self.sinking(view)).or_else(|| self.returning(view))
+        if self.places.count_places() < 2 {
+            return None;
+        }
+        let owners = self.owners(view);
+        self.misplaced(view, &owners, MISPLACED_BYTES_MIN)
+            .or_else(|| self.sinking(view, &owners))
+            .or_else(|| self.warming(view))
+            .or_else(|| self.returning(view, &owners))
     }
 
-    /// A `Kvs` that has data where its policy does not want them, and room where it does.
-    fn misplaced(&self, view: &View) -> Option<Ageing> {
-        self.mergeable(view).find_map(|(kvs, runs)| {
-            let (policy, aged) = self.policy(*kvs)?;
-            let (mut values, mut keys) = (Misplaced::default(), Misplaced::default());
-            let mut moves = Moves::new();
+    fn owners(&self, view: &View) -> Owners {
+        let mut owners = Owners::new();
+        for (kvs, runs) in self.mergeable(view) {
+            let Some((_, aged)) = self.policy(*kvs) else { continue };
             for run in runs.iter() {
                 let is_aged = run.number() == aged;
-                let live = run.run.summary().live.iter();
-                let of_run =
-                    self.moves_by_policy(&policy, is_aged, live.clone().map(|it| &it.segment));
-                for live in live.filter(|live| of_run.contains_key(&live.segment)) {
-                    values.add(self, &segment::file_name(live.segment), live.bytes);
-                }
-                moves.extend(of_run);
-                let name = run::file_name(run.number());
-                if self.is_misplaced(&name, self.had(policy.keys(is_aged))) {
-                    keys.add(self, &name, run.run.summary().file_bytes);
+                for live in &run.run.summary().live {
+                    let of_segment = owners.entry(live.segment).or_default();
+                    match of_segment.iter_mut().find(|owner| owner.kvs == *kvs) {
+                        Some(owner) => {
+                            owner.bytes += live.bytes;
+                            owner.is_aged &= is_aged;
+                        }
+                        None => of_segment.push(Owner { kvs: *kvs, is_aged, bytes: live.bytes }),
+                    }
                 }
             }
-            // What would not find room where it should be stays.
-            values.forget_without_room(self, What::Values, policy.aged_values);
-            keys.forget_without_room(self, What::Keys, policy.aged_keys);
-            let is_worth_it = values.of_retiring + keys.of_retiring > 0
-                || values.others + keys.others >= MISPLACED_BYTES_MIN;
-            is_worth_it.then_some(Ageing { kvs: *kvs, moves, keys: None })
-        })
+        }
+        owners
     }
 
-    /// A `Kvs` of which values, or keys, sink from a class that is nearly full.
-    fn sinking(&self, view: &View) -> Option<Ageing> {
+    /// What lies where its policy does not want it, or where nothing may stay, if there is room
+    /// where it should be.
+    pub(crate) fn misplaced_now(&self, view: &View) -> Option<Ageing> {
+        let owners = if self.places.count_places() < 2 { return None } else { self.owners(view) };
+        self.misplaced(view, &owners, 1)
+    }
+
+    /// The same, if of no fewer bytes of a `Kvs` than `least`.
+    fn misplaced(&self, view: &View, owners: &Owners, least: u64) -> Option<Ageing> {
+        let kept = self.heat.kept(|number| view.segments.contains_key(&number));
+        let hot = self.heat.hot();
+        let (mut shifts, mut rewritten) = (Shifts::default(), BTreeMap::<KvsId, Moves>::new());
+        for (number, of_segment) in owners {
+            let Some(segment) = view.segments.get(number) else { continue };
+            let wishes = of_segment.iter().map(|owner| {
+                let (policy, _) = self.policy(owner.kvs)?;
+                self.move_by_policy(&policy, owner.is_aged, *number)
+            });
+            let wishes: Vec<Option<Move>> = wishes.collect();
+            let Some(wish) = wishes.iter().flatten().next() else { continue };
+            let file = Whole::Segment(*number);
+            let is_retiring = self.places.find(&file.name()).is_some_and(|it| it.is_retiring());
+            let live: u64 = of_segment.iter().map(|owner| owner.bytes).sum();
+            let live = live.saturating_sub(hot.get(number).map_or(0, |hot| hot.values));
+            let do_agree = wishes.iter().all(|other| *other == Some(*wish));
+            if is_retiring || do_agree && is_nearly_all(segment, live) && !kept.contains(number) {
+                shifts.add(self, Shift { file, to: wish.to, cause: wish.cause }, segment.len());
+            } else if !kept.contains(number) {
+                for (owner, wish) in of_segment.iter().zip(&wishes) {
+                    if let Some(wish) = wish {
+                        rewritten.entry(owner.kvs).or_default().insert(*number, *wish);
+                    }
+                }
+            }
+        }
+        for (kvs, runs) in self.mergeable(view) {
+            let Some((policy, aged)) = self.policy(*kvs) else { continue };
+            for run in runs.iter() {
+                let file = Whole::Run(*kvs, run.number());
+                let Some(place) = self.places.find(&file.name()) else { continue };
+                let wanted = self.had(policy.keys(run.number() == aged));
+                if place.is_retiring() || !wanted.has(place.class) {
+                    let shift = Shift { file, to: wanted, cause: Cause::Misplaced };
+                    shifts.add(self, shift, run.run.summary().file_bytes);
+                }
+            }
+        }
+        // What can only move in a merge comes first, or in the end it were too little for one.
+        let least = least.saturating_sub(shifts.sum());
+        let merges = rewritten.into_iter();
+        let mut merges = merges.filter_map(|(kvs, moves)| self.rewriting(view, kvs, moves, least));
+        merges.next().or_else(|| shifts.all())
+    }
+
+    /// A merge that moves values, if there are at least so many bytes of them, and room for them.
+    fn rewriting(&self, view: &View, kvs: KvsId, moves: Moves, least: u64) -> Option<Ageing> {
+        let live = live_of(view.runs.get(&kvs)?.iter());
+        let mut bytes = BTreeMap::<Vec<MediaClass>, (Classes, u64)>::new();
+        for (number, to) in &moves {
+            let of_target = bytes.entry(to.to.into()).or_insert((to.to, 0));
+            of_target.1 += live.get(number).copied().unwrap_or_default();
+        }
+        let sum: u64 = bytes.values().map(|(_, bytes)| bytes).sum();
+        let has_room = |(to, bytes): &(Classes, u64)| {
+            self.places.choose_strictly(What::Values, *to, *bytes).is_ok()
+        };
+        if sum < least || !bytes.values().all(has_room) {
+            return None;
+        }
+        merge_of(view, kvs, moves)
+    }
+
+    /// Values, or keys, that sink from a class that is nearly full.
+    fn sinking(&self, view: &View, owners: &Owners) -> Option<Ageing> {
         let classes = MediaClass::ALL.into_iter();
-        classes.filter_map(|class| self.sinking_from(view, class)).next()
+        classes.filter_map(|class| self.sinking_from(view, owners, class)).next()
     }
 
-    fn sinking_from(&self, view: &View, class: MediaClass) -> Option<Ageing> {
+    fn sinking_from(&self, view: &View, owners: &Owners, class: MediaClass) -> Option<Ageing> {
         let fill = self.places.fill(class)?;
         if fill.free as f64 >= fill.bytes as f64 * SINK_BELOW {
             return None;
         }
         let needed = (fill.bytes as f64 * SINK_UNTIL) as u64 - fill.free;
-        let below = |classes: Classes| {
-            let below = self.had(classes).filtered(|it| it > class);
-            let is_below = below.as_slice().iter().all(|it| *it > class);
-            (is_below && self.places.choose_strictly(What::Values, below, needed).is_ok())
-                .then_some(below)
-        };
-        let sinkable: Vec<(KvsId, Live, Classes)> = self
-            .mergeable(view)
-            .filter_map(|(kvs, runs)| {
-                let (policy, _) = self.policy(*kvs)?;
-                Some((*kvs, live_of(runs.iter()), below(policy.aged_values)?))
-            })
-            .collect();
-        let mut moved = Vec::new();
         let mut bytes = 0;
-        for (number, segment) in in_order_of_age(view) {
-            let is_sinkable = || sinkable.iter().any(|(_, live, _)| live.contains_key(&number));
-            if bytes < needed && self.class_of(number) == Some(class) && is_sinkable() {
-                moved.push(number);
+        let mut sinking = Vec::new();
+        for (number, segment) in self.in_order_of_age(view) {
+            if bytes >= needed {
+                break;
+            }
+            let Some(of_segment) = owners.get(&number) else { continue };
+            if self.class_of(number) == Some(class)
+                && let Some(to) = self.below_for_all(class, of_segment, needed)
+            {
+                sinking.push((number, segment, to));
                 bytes += segment.len();
             }
         }
-        let bytes_of =
-            |live: &Live| -> u64 { moved.iter().filter_map(|number| live.get(number)).sum() };
-        let most = sinkable.iter().max_by_key(|(_, live, _)| bytes_of(live));
-        if let Some((kvs, live, to)) = most
-            && bytes_of(live) > 0
-        {
-            let to = Move { to: *to, cause: Cause::Aged };
-            let moves = moved.iter().map(|number| (*number, to)).collect();
-            return Some(Ageing { kvs: *kvs, moves, keys: None });
+        if sinking.is_empty() {
+            return self.sinking_keys(view, class, needed);
         }
-        let keys = self.mergeable(view).filter_map(|(kvs, runs)| {
-            let (policy, _) = self.policy(*kvs)?;
-            let (last, keys) = (runs.last()?, below(policy.aged_keys)?);
-            let name = run::file_name(last.number());
-            let is_here = self.places.class_of(&name) == Some(class);
-            is_here.then_some((last.run.summary().file_bytes, *kvs, keys))
-        });
-        let (_, kvs, keys) = keys.max_by_key(|(bytes, ..)| *bytes)?;
-        Some(Ageing { kvs, moves: Moves::new(), keys: Some(keys) })
+        let kvs = most_of(sinking.iter().filter_map(|(number, ..)| owners.get(number)))?;
+        if let Some(merge) = self.merge_of_overwritten(view, kvs) {
+            return Some(merge);
+        }
+        let hot = self.heat.hot();
+        let (mut shifts, mut moves) = (Shifts::default(), Moves::new());
+        for (number, segment, to) in sinking {
+            let of_segment = owners.get(&number).map_or(&[][..], |owners| owners);
+            let live: u64 = of_segment.iter().map(|owner| owner.bytes).sum();
+            let hot = hot.get(&number).map_or(0, |hot| hot.values);
+            if is_nearly_all(segment, live.saturating_sub(hot)) {
+                let file = Whole::Segment(number);
+                shifts.add(self, Shift { file, to, cause: Cause::Aged }, segment.len());
+            } else if of_segment.iter().any(|owner| owner.kvs == kvs) {
+                moves.insert(number, Move { to, cause: Cause::Aged, which: Which::Cold });
+            }
+        }
+        shifts.all().or_else(|| merge_of(view, kvs, moves))
     }
 
-    /// A `Kvs` of which keys return to a class that has room for them, or values to one that has
-    /// become half empty.
-    fn returning(&self, view: &View) -> Option<Ageing> {
+    /// Where all who have values in a segment let them sink to from a class.
+    fn below_for_all(&self, class: MediaClass, owners: &[Owner], bytes: u64) -> Option<Classes> {
+        let mut all = owners.iter().map(|owner| {
+            let (policy, _) = self.policy(owner.kvs)?;
+            self.below(class, policy.aged_values, bytes)
+        });
+        let first = all.next()??;
+        all.all(|other| other == Some(first)).then_some(first)
+    }
+
+    /// Those of some classes that are slower than one, if there is room for so many bytes.
+    fn below(&self, class: MediaClass, classes: Classes, bytes: u64) -> Option<Classes> {
+        let below = self.had(classes).filtered(|it| it > class);
+        let is_below = below.as_slice().iter().all(|it| *it > class);
+        let has_room = || self.places.choose_strictly(What::Values, below, bytes).is_ok();
+        (is_below && has_room()).then_some(below)
+    }
+
+    /// A merge of the younger runs of a `Kvs`, if much of what they lead to was overwritten: that
+    /// need not sink.
+    fn merge_of_overwritten(&self, view: &View, kvs: KvsId) -> Option<Ageing> {
+        let runs = view.runs.get(&kvs)?;
+        let (_, aged) = self.policy(kvs)?;
+        let young = runs.iter().take_while(|run| run.number() != aged).count();
+        let overwritten = self.overwritten.lock().get(&kvs).copied().unwrap_or_default();
+        let is_worth_it = young > 1 && overwritten >= OVERWRITTEN_PERCENT_MIN;
+        is_worth_it.then(|| Ageing::Merge { kvs, runs: 0..young, moves: Moves::new() })
+    }
+
+    fn sinking_keys(&self, view: &View, class: MediaClass, bytes: u64) -> Option<Ageing> {
+        let keys = self.mergeable(view).filter_map(|(kvs, runs)| {
+            let (policy, _) = self.policy(*kvs)?;
+            let to = self.below(class, policy.aged_keys, bytes)?;
+            let here = runs
+                .iter()
+                .filter(|run| self.places.class_of(&run::file_name(run.number())) == Some(class));
+            let largest = here.max_by_key(|run| run.run.summary().file_bytes)?;
+            let file = Whole::Run(*kvs, largest.number());
+            let bytes = largest.run.summary().file_bytes;
+            Some((bytes, Shift { file, to, cause: Cause::Aged }))
+        });
+        let (bytes, shift) = keys.max_by_key(|(bytes, _)| *bytes)?;
+        let mut shifts = Shifts::default();
+        shifts.add(self, shift, bytes);
+        shifts.all()
+    }
+
+    /// Keys that return to a class that has room for them, or values to one that has become half
+    /// empty.
+    fn returning(&self, view: &View, owners: &Owners) -> Option<Ageing> {
         MediaClass::ALL.into_iter().find_map(|class| {
             let fill = self.places.fill(class)?;
             if let Some(ageing) = self.returning_keys(view, class, fill) {
@@ -224,73 +385,151 @@ impl Inner {
                 return None;
             }
             let room = fill.free - (fill.bytes as f64 * RETURN_UNTIL) as u64;
-            self.mergeable(view).find_map(|(kvs, runs)| {
-                let (policy, _) = self.policy(*kvs)?;
+            self.returning_values(owners, view, class, room)
+        })
+    }
+
+    fn returning_values(
+        &self,
+        owners: &Owners,
+        view: &View,
+        class: MediaClass,
+        room: u64,
+    ) -> Option<Ageing> {
+        let (mut shifts, mut moves) = (Shifts::default(), BTreeMap::<KvsId, Moves>::new());
+        let mut bytes = 0;
+        // What was written last comes back first.
+        for (number, of_segment) in owners.iter().rev() {
+            let (Some(now), Some(segment)) = (self.class_of(*number), view.segments.get(number))
+            else {
+                continue;
+            };
+            let wanted = of_segment.iter().map(|owner| {
+                let (policy, _) = self.policy(owner.kvs)?;
                 let classes = self.had(policy.aged_values);
-                let to = Move { to: classes, cause: Cause::Returned };
-                let mut moves = Moves::new();
-                let mut bytes = 0;
-                // What was written last comes back first.
-                for (number, live) in live_of(runs.iter()).into_iter().rev() {
-                    let now = self.class_of(number);
-                    let is_wanted = now.is_some_and(|now| classes.prefers(class, now));
-                    if is_wanted && bytes + live <= room {
-                        moves.insert(number, to);
-                        bytes += live;
-                    }
+                classes.prefers(class, now).then_some((owner.kvs, classes))
+            });
+            let Some(wanted) = wanted.collect::<Option<Vec<_>>>() else { continue };
+            let Some((kvs, to)) = wanted.first().copied() else { continue };
+            let do_agree = wanted.iter().all(|(_, other)| *other == to);
+            let live: u64 = of_segment.iter().map(|owner| owner.bytes).sum();
+            if do_agree && is_nearly_all(segment, live) && bytes + segment.len() <= room {
+                let shift = Shift { file: Whole::Segment(*number), to, cause: Cause::Returned };
+                shifts.add(self, shift, segment.len());
+                bytes += segment.len();
+            } else if bytes + live <= room {
+                let to = Move::all(to, Cause::Returned);
+                moves.entry(kvs).or_default().insert(*number, to);
+                bytes += live;
+            }
+        }
+        let merges = moves.into_iter();
+        let mut merges =
+            merges.filter_map(|(kvs, moves)| self.rewriting(view, kvs, moves, MISPLACED_BYTES_MIN));
+        shifts.all().or_else(|| merges.next())
+    }
+
+    /// Keys that lie on a slower class, if a class that they may be on has room.
+    fn returning_keys(&self, view: &View, class: MediaClass, fill: Fill) -> Option<Ageing> {
+        let kept = (fill.bytes as f64 * SINK_UNTIL) as u64;
+        self.mergeable(view).find_map(|(kvs, runs)| {
+            let (policy, aged) = self.policy(*kvs)?;
+            runs.iter().find_map(|run| {
+                let file = Whole::Run(*kvs, run.number());
+                let keys = self.had(policy.keys(run.number() == aged));
+                let bytes = run.run.summary().file_bytes;
+                let now = self.places.class_of(&file.name())?;
+                let has_room = fill.free >= kept.saturating_add(bytes);
+                if !keys.prefers(class, now) || !has_room {
+                    return None;
                 }
-                (bytes >= MISPLACED_BYTES_MIN).then_some(Ageing { kvs: *kvs, moves, keys: None })
+                let mut shifts = Shifts::default();
+                let shift = Shift { file, to: keys.before(now), cause: Cause::Returned };
+                shifts.add(self, shift, bytes);
+                shifts.all()
             })
         })
     }
 
-    /// A `Kvs` of which the keys lie on a slower class, and a class that they may be on has room.
-    fn returning_keys(&self, view: &View, class: MediaClass, fill: Fill) -> Option<Ageing> {
-        let kept = (fill.bytes as f64 * SINK_UNTIL) as u64;
-        self.mergeable(view).find_map(|(kvs, runs)| {
-            let (policy, _) = self.policy(*kvs)?;
-            let keys = self.had(policy.aged_keys);
-            let last = runs.last()?.run.summary();
-            let now = self.places.class_of(&run::file_name(last.number))?;
-            let has_room = fill.free >= kept.saturating_add(last.file_bytes);
-            let is_worth_it = keys.prefers(class, now) && has_room;
-            let keys = Some(keys.before(now));
-            is_worth_it.then_some(Ageing { kvs: *kvs, moves: Moves::new(), keys })
-        })
+    /// The frozen segments: those of the log first, in its order, then what merges have moved, and
+    /// last what hot values were gathered in.
+    fn in_order_of_age<'a>(&self, view: &'a View) -> Vec<(SegmentNumber, &'a Segment)> {
+        let kept = self.heat.kept(|number| view.segments.contains_key(&number));
+        let all = view.segments.iter().map(|(number, segment)| (*number, &**segment));
+        let (hot, mut others): (Vec<_>, Vec<_>) =
+            all.partition(|(number, _)| kept.contains(number));
+        others.extend(hot);
+        others
     }
 }
 
-/// Bytes that do not lie where they should.
+/// Files that move, of which there is room for all where they go.
 #[derive(Debug, Default)]
-struct Misplaced {
-    of_retiring: u64,
-    others: u64,
+struct Shifts {
+    all: Vec<Shift>,
+    /// Bytes that go to each choice of classes.
+    bytes: BTreeMap<Vec<MediaClass>, u64>,
 }
 
-impl Misplaced {
-    /// Forgets all if it has no room where it should be.
-    fn forget_without_room(&mut self, inner: &Inner, what: What, classes: Classes) {
-        let bytes = self.of_retiring + self.others;
-        if inner.places.choose_strictly(what, inner.had(classes), bytes).is_err() {
-            *self = Misplaced::default();
+impl Shifts {
+    /// Adds a file of so many bytes, if there is room where it goes, and that is elsewhere.
+    fn add(&mut self, inner: &Inner, shift: Shift, bytes: u64) {
+        let sum = self.bytes.entry(shift.to.into()).or_default();
+        if shift.target(inner, *sum + bytes).is_some() {
+            *sum += bytes;
+            self.all.push(shift);
         }
     }
 
-    fn add(&mut self, inner: &Inner, name: &str, bytes: u64) {
-        match inner.must_move(name) {
-            true => self.of_retiring += bytes,
-            false => self.others += bytes,
-        }
+    /// The bytes of all of them.
+    fn sum(&self) -> u64 {
+        self.bytes.values().sum()
+    }
+
+    fn all(self) -> Option<Ageing> {
+        (!self.all.is_empty()).then_some(Ageing::Shifts(self.all))
     }
 }
 
-/// The frozen segments: those of the log first, in its order, then what merges have moved.
-fn in_order_of_age(view: &View) -> impl Iterator<Item = (SegmentNumber, &Segment)> {
-    view.segments.iter().map(|(number, segment)| (*number, &**segment))
+/// A merge of the runs of a `Kvs` that lead to segments, of all runs if the oldest is among them;
+/// none if none does.
+fn merge_of(view: &View, kvs: KvsId, moves: Moves) -> Option<Ageing> {
+    let runs = view.runs.get(&kvs)?;
+    let leads = |run: &Frozen| live_in([run], |number| moves.contains_key(&number)) > 0;
+    let (first, last) = (runs.iter().position(leads)?, runs.iter().rposition(leads)?);
+    let first = if last + 1 == runs.len() { 0 } else { first };
+    Some(Ageing::Merge { kvs, runs: first..last + 1, moves })
+}
+
+/// The `Kvs` that has most of some segments.
+fn most_of<'a>(segments: impl Iterator<Item = &'a Vec<Owner>>) -> Option<KvsId> {
+    let mut bytes = BTreeMap::<KvsId, u64>::new();
+    for owner in segments.flatten() {
+        *bytes.entry(owner.kvs).or_default() += owner.bytes;
+    }
+    bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(kvs, _)| kvs)
+}
+
+/// Whether nearly all of a segment is live, or it is not worth the trouble of finding out what.
+fn is_nearly_all(segment: &Segment, live: u64) -> bool {
+    live * 100 >= (segment.len() - FIRST_RECORD) * WHOLE_PERCENT_MIN
 }
 
 /// The bytes that runs lead to in some segments.
-pub(crate) fn live_in(runs: &[Frozen], is_meant: impl Fn(SegmentNumber) -> bool) -> u64 {
-    let live = runs.iter().flat_map(|run| run.run.summary().live.iter());
+pub(crate) fn live_in<'a>(
+    runs: impl IntoIterator<Item = &'a Frozen>,
+    is_meant: impl Fn(SegmentNumber) -> bool,
+) -> u64 {
+    let live = runs.into_iter().flat_map(|run| run.run.summary().live.iter());
     live.filter(|live| is_meant(live.segment)).map(|live| live.bytes).sum()
+}
+
+/// The segments among some that lie on a class.
+fn on_class(
+    inner: &Inner,
+    class: MediaClass,
+    segments: &BTreeSet<SegmentNumber>,
+) -> Vec<SegmentNumber> {
+    let here = segments.iter().copied().filter(|number| inner.class_of(*number) == Some(class));
+    here.collect()
 }

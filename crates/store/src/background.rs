@@ -1,6 +1,7 @@
-//! Background work as a tenant: what freezing and merging move is charged to an account, as any
-//! tenant's use of a medium is, and waits for the share of the medium that the account has. It does
-//! not wait while that would hold up writers, or let space grow beyond its bound.
+//! Background work as a tenant: what freezing, merging and ageing read and write is charged to an
+//! account for each class of media, as any tenant's use of a medium is, and waits for the share of
+//! the medium that the account has. It does not wait while that would hold up writers, or let space
+//! grow beyond its bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,18 +11,20 @@ use entresol_base::sync::Mutex;
 use entresol_media::account::WholeBytes;
 use entresol_media::{Access, Account, AccountHandle, Admission};
 
-use crate::Kvdb;
 use crate::inner::Inner;
+use crate::{Kvdb, MediaClass};
 
 /// What is charged at once: the run's writer moves no smaller pieces.
 const PIECE_BYTES: u64 = 1 << 20;
 /// It is asked at least so often whether the work has become urgent, or is to end.
 const SLEEP_MAX: Duration = Duration::from_millis(10);
 
-/// The account, if there is one.
+const CLASSES: usize = MediaClass::ALL.len();
+
+/// The accounts, if there are any.
 #[derive(Debug, Default)]
 pub(crate) struct Background {
-    handle: Mutex<Option<AccountHandle>>,
+    handles: [Mutex<Option<AccountHandle>>; CLASSES],
     /// Callers who wait until all is frozen.
     awaiting: AtomicUsize,
 }
@@ -49,10 +52,12 @@ impl Drop for Awaited<'_> {
 }
 
 impl Kvdb {
-    /// Charges what freezing and merging read and write from now on to an account, or to none. They
-    /// wait for the account's share of the medium's time as other tenants do, but not where that
-    /// would make writers wait, let the dead grow beyond `space_amplification_max`, or hold up a
-    /// caller who waits until all is frozen. An account that is stopped stops them no further.
+    /// Charges what freezing, merging and ageing read and write on a class of media from now on to
+    /// an account, or to none; without places of its own a store's directory is of the class
+    /// capacity, or of pmem. They wait for the account's share of the medium's time as other
+    /// tenants do, but not where that would make writers wait, let the dead grow beyond
+    /// `space_amplification_max`, or hold up a caller who waits until all is frozen. An account
+    /// that is stopped stops them no further.
     ///
     /// ```
     /// # fn main() -> Result<(), entresol_store::StoreError> {
@@ -62,69 +67,95 @@ impl Kvdb {
     ///
     /// use entresol_media::account::Limit;
     /// use entresol_media::{Account, CostTable};
-    /// use entresol_store::{Kvdb, KvdbOptions, KvsOptions};
+    /// use entresol_store::{Kvdb, KvdbOptions, KvsOptions, MediaClass};
     ///
     /// let store = Kvdb::create_at(&path, KvdbOptions::default())?;
     /// let account = Account::new("disk", Arc::new(CostTable::published()));
     /// account.set_limit(Limit::Share(0.25));
-    /// store.charge_background_to(Some(&account));
+    /// store.charge_background_to(MediaClass::Capacity, Some(&account));
     /// store.create_kvs("users", KvsOptions::default())?.put(b"ada", b"1815")?;
     /// store.compact()?;
     /// assert!(account.used_ns() > 0);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn charge_background_to(&self, account: Option<&Arc<Account>>) {
-        *self.inner().background.handle.lock() = account.map(Account::handle);
+    pub fn charge_background_to(&self, class: MediaClass, account: Option<&Arc<Account>>) {
+        *self.inner().background.handles[class as usize].lock() = account.map(Account::handle);
     }
 }
 
-/// What one freeze or merge pays for what it moves.
+/// Bytes that a freeze, a merge or a move has read and written, by the class of what they lie on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    read: [u64; CLASSES],
+    written: [u64; CLASSES],
+}
+
+impl Traffic {
+    pub(crate) fn read(&mut self, class: MediaClass, bytes: u64) {
+        self.read[class as usize] += bytes;
+    }
+
+    pub(crate) fn wrote(&mut self, class: MediaClass, bytes: u64) {
+        self.written[class as usize] += bytes;
+    }
+
+    /// All that was read.
+    pub(crate) fn all_read(&self) -> u64 {
+        self.read.iter().sum()
+    }
+}
+
+/// What one freeze, merge or move pays for what it reads and writes.
 pub(crate) struct Bill<'a> {
     inner: &'a Inner,
     is_urgent: fn(&Inner) -> bool,
     /// What was paid for.
-    read: u64,
-    written: u64,
+    paid: Traffic,
 }
 
 impl<'a> Bill<'a> {
     pub(crate) fn new(inner: &'a Inner, is_urgent: fn(&Inner) -> bool) -> Bill<'a> {
-        Bill { inner, is_urgent, read: 0, written: 0 }
+        Bill { inner, is_urgent, paid: Traffic::default() }
     }
 
-    /// So many bytes have been read and written in all; pays once they are many.
-    pub(crate) fn moved(&mut self, read: u64, written: u64) {
-        self.pay_up_to(read, written, PIECE_BYTES);
+    /// That is what there was in all so far; pays once it is much.
+    pub(crate) fn moved(&mut self, all: &Traffic) {
+        self.pay_up_to(all, PIECE_BYTES);
     }
 
-    /// Pays what is left: so many bytes have been read and written in all.
-    pub(crate) fn settle(mut self, read: u64, written: u64) {
-        self.pay_up_to(read, written, 1);
+    /// Pays what is left: that is what there was in all.
+    pub(crate) fn settle(mut self, all: &Traffic) {
+        self.pay_up_to(all, 1);
     }
 
-    fn pay_up_to(&mut self, read: u64, written: u64, least: u64) {
-        if read >= self.read + least {
-            let more = read - std::mem::replace(&mut self.read, read);
-            self.pay(Access::Read, more);
+    fn pay_up_to(&mut self, all: &Traffic, least: u64) {
+        for class in MediaClass::ALL {
+            let at = class as usize;
+            let (read, written) = (all.read[at], all.written[at]);
+            if read >= self.paid.read[at] + least {
+                let more = read - std::mem::replace(&mut self.paid.read[at], read);
+                self.pay(class, Access::Read, more);
+            }
+            if written >= self.paid.written[at] + least {
+                let more = written - std::mem::replace(&mut self.paid.written[at], written);
+                self.pay(class, Access::Write, more);
+            }
         }
-        if written >= self.written + least {
-            let more = written - std::mem::replace(&mut self.written, written);
-            self.pay(Access::Write, more);
-        }
     }
 
-    fn pay(&self, access: Access, bytes: u64) {
+    fn pay(&self, class: MediaClass, access: Access, bytes: u64) {
         let inner = self.inner;
+        let account = &inner.background.handles[class as usize];
         {
-            let mut held = inner.background.handle.lock();
+            let mut held = account.lock();
             let Some(handle) = &mut *held else { return };
             handle.charge_part(access, bytes as usize, WholeBytes(PIECE_BYTES as usize));
         }
         let begun = inner.clock.now();
         while !(self.is_urgent)(inner) && !inner.work.is_over() && inner.failure.check().is_ok() {
             let now = inner.clock.now();
-            let admission = match &mut *inner.background.handle.lock() {
+            let admission = match &mut *account.lock() {
                 Some(handle) => handle.admit(now),
                 None => break,
             };

@@ -4,20 +4,18 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use entresol_media::{BlockFile, BlockOptions, Directory, IoBuffer, LocalDirectory};
+use entresol_media::{Directory, LocalDirectory};
 use serde::Serialize;
 
 use crate::StoreError;
+use crate::copy::{Source, copy};
 use crate::entry::{KvsId, Sequence};
 use crate::kvdb::Kvdb;
-use crate::log::segment::{self, Segment};
+use crate::log::segment;
 use crate::manifest::{LogState, Manifest, PlaceState};
 use crate::policy::MediaClass;
-use crate::run::{self, Run};
+use crate::run;
 use crate::view::View;
-
-/// So much is copied at once.
-const PIECE_BYTES: usize = 1 << 20;
 
 /// A checkpoint that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -134,37 +132,6 @@ impl Kvdb {
     }
 }
 
-/// Something that is copied, from front to back.
-trait Source {
-    fn bytes(&self) -> u64;
-
-    /// Fills a buffer from an offset on.
-    fn fill(&self, offset: u64, buffer: &mut IoBuffer) -> Result<(), StoreError>;
-}
-
-impl Source for Segment {
-    fn bytes(&self) -> u64 {
-        self.len()
-    }
-
-    fn fill(&self, offset: u64, buffer: &mut IoBuffer) -> Result<(), StoreError> {
-        let mut bytes = Vec::with_capacity(buffer.len());
-        self.read(offset, buffer.len(), &mut bytes)?;
-        buffer.copy_from_slice(&bytes);
-        Ok(())
-    }
-}
-
-impl Source for Run {
-    fn bytes(&self) -> u64 {
-        self.summary().file_bytes
-    }
-
-    fn fill(&self, offset: u64, buffer: &mut IoBuffer) -> Result<(), StoreError> {
-        self.read_raw(offset, buffer)
-    }
-}
-
 struct Copy<'a> {
     to: &'a Arc<dyn Directory>,
     progress: &'a mut dyn FnMut(CheckpointProgress) -> ControlFlow<()>,
@@ -194,26 +161,11 @@ impl Copy<'_> {
     }
 
     fn file(&mut self, name: String, from: &dyn Source) -> Result<bool, StoreError> {
-        let bytes = from.bytes();
-        let options = BlockOptions { create: Some(bytes), ..BlockOptions::default() };
-        let file = self.to.open_block_file(&name, &options)?;
-        self.made.push(name);
-        let mut buffer = file.buffer(PIECE_BYTES);
-        let mut offset = 0;
-        while offset < bytes {
-            let piece = (bytes - offset).min(PIECE_BYTES as u64);
-            buffer.set_len(piece as usize);
-            from.fill(offset, &mut buffer)?;
-            let written = file.write_at(offset, &buffer);
-            written.map_err(|cause| failed("write", &file, offset, cause))?;
-            offset += piece;
-            self.so_far.bytes_done += piece;
-            if (self.progress)(self.so_far).is_break() {
-                return Ok(false);
-            }
-        }
-        file.sync().map_err(|cause| failed("sync", &file, 0, cause))?;
-        Ok(true)
+        self.made.push(name.clone());
+        copy(from, &**self.to, &name, &mut |bytes| {
+            self.so_far.bytes_done += bytes;
+            (self.progress)(self.so_far).is_continue()
+        })
     }
 
     /// Removes what was copied.
@@ -223,13 +175,4 @@ impl Copy<'_> {
             let _ = self.to.remove(&name);
         }
     }
-}
-
-fn failed(
-    doing: &'static str,
-    file: &Arc<dyn BlockFile>,
-    offset: u64,
-    cause: std::io::Error,
-) -> StoreError {
-    StoreError::Io { doing, path: file.path().to_owned(), offset, cause }
 }

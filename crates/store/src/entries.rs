@@ -98,6 +98,13 @@ pub(crate) struct Name<'a> {
     hash: u64,
 }
 
+impl Name<'_> {
+    /// The hash of both.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
 /// What was found, beside the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cached {

@@ -123,16 +123,20 @@ fn freeze_kvs<'a>(
         let gone = prefixes.as_ref().and_then(|it| it.covering(&key, Sequence::MAX));
         if gone.is_none_or(|gone| gone <= found.sequence) {
             values.push(&mut writer, &key, found)?;
-            bill.moved(values.writer.bytes(), writer.bytes() + values.writer.bytes());
+            let mut traffic = values.writer.traffic();
+            traffic.wrote(place.class, writer.bytes());
+            bill.moved(&traffic);
         }
         std::mem::swap(&mut key, &mut before);
     }
     writer.finish()?;
     let run = Frozen::open(&place.directory, number, &inner.pages)?;
-    let (bytes, moved) = (run.run.summary().file_bytes, values.writer.bytes());
+    let bytes = run.run.summary().file_bytes;
     inner.places.made(run::file_name(number), &place, bytes);
     place.written.freeze.fetch_add(bytes, Relaxed);
-    bill.settle(moved, bytes + moved);
+    let mut traffic = values.writer.traffic();
+    traffic.wrote(place.class, bytes);
+    bill.settle(&traffic);
     runs.insert(kvs, run);
     Ok(Some(values.writer))
 }

@@ -14,6 +14,7 @@ use crate::background::Background;
 use crate::entries::Entries;
 use crate::entry::{KvsId, SegmentNumber, Sequence};
 use crate::failure::Failure;
+use crate::heat::Heat;
 use crate::images::Images;
 use crate::log::Log;
 use crate::log::segment::{self, Segment};
@@ -57,6 +58,9 @@ pub(crate) struct Inner {
     pub(crate) dropped: Dropped,
     pub(crate) work: Arc<Work>,
     pub(crate) background: Background,
+    pub(crate) heat: Heat,
+    /// Of a hundred versions of each `Kvs` those that the last merges found overwritten.
+    pub(crate) overwritten: Mutex<BTreeMap<KvsId, u64>>,
     pub(crate) failure: Arc<Failure>,
     pub(crate) counters: Counters,
     /// How images are kept.

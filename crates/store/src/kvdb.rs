@@ -315,7 +315,9 @@ impl Kvdb {
         let files: Vec<String> =
             dropped.runs.iter().map(|run| run::file_name(RunNumber(*run))).collect();
         inner.remove(&files)?;
-        inner.drop_dead_segments(manifest)
+        inner.drop_dead_segments(manifest)?;
+        inner.work.tell();
+        Ok(())
     }
 
     /// The names of all `Kvs`.

@@ -355,6 +355,7 @@ impl Inner {
         };
         if let Held::Apart(place) = version.value {
             view.value(place, (kvs, key), out)?;
+            self.count_read(view, kvs, key, place);
         }
         Ok(Some(version))
     }

@@ -16,7 +16,7 @@ use entresol_index::Direction;
 
 use crate::StoreError;
 use crate::ageing::{Ageing, Moves, live_in};
-use crate::background::Bill;
+use crate::background::{Bill, Traffic};
 use crate::cursor::merged::{Merged, Taken};
 use crate::cursor::source::Source;
 use crate::entry::{Entry, Expiry, KvsId, RunNumber, SegmentNumber, Sequence, Value};
@@ -25,8 +25,8 @@ use crate::kvdb::CompactProgress;
 use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
 use crate::places::{self, What};
-use crate::policy::Classes;
 use crate::run::{self, RunOptions, RunWriter};
+use crate::shift::{Shift, shift_all};
 use crate::view::{Frozen, Held, Version, View};
 use values::ValueWriter;
 
@@ -50,19 +50,36 @@ struct Plan {
     runs: Range<usize>,
     /// Segments whose values are moved.
     moved: Moves,
-    /// Where keys go, if not where the policy wants them first.
-    keys: Option<Classes>,
 }
 
-/// Merges what is most worth it, if anything is; says whether anything was.
+/// What is to be done.
+enum Task {
+    Merge(Plan),
+    Shift(Vec<Shift>),
+}
+
+/// Merges or moves what is most worth it, if anything is; says whether anything was.
 ///
 /// # Errors
 /// If a disk fails, has no room, or what is read is damaged. Nothing has changed then.
 pub(crate) fn merge_one(inner: &Inner) -> Result<bool, StoreError> {
     let _held = inner.merging.lock();
     let view = inner.current.get();
-    let Some(plan) = plan(inner, &view) else { return Ok(false) };
-    merge(inner, &view, &plan, &mut |_| true)
+    inner.look_at_heat(&view);
+    match task(inner, &view) {
+        Some(Task::Merge(plan)) => merge(inner, &view, &plan, &mut |_| true),
+        Some(Task::Shift(shifts)) => shift_all(inner, &shifts, &mut |_| true),
+        None => Ok(false),
+    }
+}
+
+impl From<Ageing> for Task {
+    fn from(ageing: Ageing) -> Task {
+        match ageing {
+            Ageing::Shifts(shifts) => Task::Shift(shifts),
+            Ageing::Merge { kvs, runs, moves } => Task::Merge(Plan { kvs, runs, moved: moves }),
+        }
+    }
 }
 
 /// Merges all runs of every `Kvs`, and gives back what is dead; says whether it came to its end, or
@@ -93,12 +110,40 @@ pub(crate) fn merge_all(
         }
         bytes_done += of_plan;
     }
-    Ok(progress(CompactProgress { bytes_done: bytes, bytes }).is_continue())
+    age_all(inner, CompactProgress { bytes_done: bytes, bytes }, progress)
+}
+
+/// Moves all that lies where its policy does not want it, and has room where it does; the bytes
+/// come on top of what was done.
+fn age_all(
+    inner: &Inner,
+    mut so_far: CompactProgress,
+    progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
+) -> Result<bool, StoreError> {
+    loop {
+        let view = inner.current.get();
+        let Some(ageing) = inner.misplaced_now(&view) else { break };
+        let mut go_on = |bytes: u64| {
+            so_far = CompactProgress {
+                bytes_done: so_far.bytes_done + bytes,
+                bytes: so_far.bytes + bytes,
+            };
+            progress(so_far).is_continue()
+        };
+        let is_done = match ageing.into() {
+            Task::Merge(plan) => merge(inner, &view, &plan, &mut |_| go_on(0))?,
+            Task::Shift(shifts) => shift_all(inner, &shifts, &mut go_on)?,
+        };
+        if !is_done {
+            return Ok(false);
+        }
+    }
+    Ok(progress(so_far).is_continue())
 }
 
 fn plan_of_all(inner: &Inner, view: &View, kvs: KvsId) -> Plan {
     let runs = view.runs.get(&kvs).map_or(0, |runs| runs.len());
-    Plan { kvs, runs: 0..runs, moved: moves_of_all(inner, view, kvs), keys: None }
+    Plan { kvs, runs: 0..runs, moved: moves_of_all(inner, view, kvs) }
 }
 
 /// Which values a merge of all runs moves: those of segments that are mostly dead, and those that
@@ -109,7 +154,7 @@ fn moves_of_all(inner: &Inner, view: &View, kvs: KvsId) -> Moves {
     let mut moves: Moves =
         dead.map(|number| (number, inner.move_of_garbage(&policy, number))).collect();
     let runs = view.runs.get(&kvs).map_or(&[][..], |runs| runs);
-    moves.extend(inner.moves_with_room(&policy, runs));
+    moves.extend(inner.moves_with_room(&policy, view, runs));
     moves
 }
 
@@ -147,9 +192,18 @@ impl Inner {
         };
         view.runs.iter().filter(move |(kvs, runs)| may_be(kvs, runs))
     }
+
+    /// Remembers of how many versions in a hundred a merge has found that they were overwritten.
+    fn note_overwritten(&self, kvs: KvsId, old: &[Frozen], left: u64) {
+        let all: u64 = old.iter().map(|run| run.run.summary().entries).sum();
+        let percent = all.saturating_sub(left) * 100 / all.max(1);
+        let mut overwritten = self.overwritten.lock();
+        let before = overwritten.entry(kvs).or_insert(percent);
+        *before = (*before + percent) / 2;
+    }
 }
 
-fn plan(inner: &Inner, view: &View) -> Option<Plan> {
+fn task(inner: &Inner, view: &View) -> Option<Task> {
     let amplification = inner.options.space_amplification_max;
     let all = inner.mergeable(view);
     let mut sizes = all.clone().map(|(kvs, runs)| {
@@ -159,12 +213,10 @@ fn plan(inner: &Inner, view: &View) -> Option<Plan> {
     if let Some((kvs, runs)) = by_size {
         let is_all = runs.len() == view.runs.get(&kvs).map_or(0, |runs| runs.len());
         let moved = if is_all { moves_of_all(inner, view, kvs) } else { Moves::new() };
-        return Some(Plan { kvs, runs, moved, keys: None });
+        return Some(Task::Merge(Plan { kvs, runs, moved }));
     }
-    if let Some(Ageing { kvs, moves, keys }) = inner.ageing(view) {
-        let mut plan = plan_of_all(inner, view, kvs);
-        plan.moved.extend(moves);
-        return Some(Plan { keys, ..plan });
+    if let Some(ageing) = inner.ageing(view) {
+        return Some(ageing.into());
     }
     if !is_over_bound(view, amplification) {
         return None;
@@ -172,7 +224,7 @@ fn plan(inner: &Inner, view: &View) -> Option<Plan> {
     let dead = mostly_dead(view);
     let bytes_in = |runs: &[Frozen]| live_in(runs, |number| dead.contains(&number));
     let most = all.max_by_key(|(_, runs)| bytes_in(runs))?;
-    (bytes_in(most.1) > 0).then(|| plan_of_all(inner, view, *most.0))
+    (bytes_in(most.1) > 0).then(|| Task::Merge(plan_of_all(inner, view, *most.0)))
 }
 
 /// Whether more is dead in the segments than space amplification allows.
@@ -217,7 +269,7 @@ fn mostly_dead(view: &View) -> BTreeSet<SegmentNumber> {
 }
 
 fn leads_to(view: &View, kvs: KvsId, moves: &Moves) -> bool {
-    let is_there = |runs: &Arc<Vec<Frozen>>| live_in(runs, |it| moves.contains_key(&it)) > 0;
+    let is_there = |runs: &Arc<Vec<Frozen>>| live_in(runs.iter(), |it| moves.contains_key(&it)) > 0;
     view.runs.get(&kvs).is_some_and(is_there)
 }
 
@@ -257,8 +309,8 @@ fn merge(
             return Ok(false);
         }
         if is_time {
-            let moved = values.bytes();
-            bill.moved(read * taken / keys.max(1) + moved, writer.bytes() + moved);
+            let done = taken as f64 / keys.max(1) as f64;
+            bill.moved(&traffic(inner, old, done, &values, (&place, writer.bytes())));
         }
         taken += 1;
         let Version { sequence, expiry, value } = version;
@@ -267,10 +319,14 @@ fn merge(
             _ if is_gone || inner.has_ended(expiry) => Value::Gone,
             Held::Gone => Value::Gone,
             Held::Here => Value::Inline(merged.value()),
-            Held::Apart(place) => Value::Apart(match plan.moved.get(&place.segment) {
-                Some(to) => values.copy(view, place, *to)?,
-                None => place,
-            }),
+            Held::Apart(place) => {
+                let to = plan.moved.get(&place.segment);
+                let to = to.and_then(|to| inner.moved_to(plan.kvs, merged.key(), place, to));
+                Value::Apart(match to {
+                    Some(to) => values.copy(view, place, to)?,
+                    None => place,
+                })
+            }
         };
         if value == Value::Gone && has_oldest {
             continue;
@@ -280,7 +336,7 @@ fn merge(
         let sequence = Sequence(sequence.0 + u64::from(left_out()));
         writer.push(&Entry { key: merged.key(), sequence, expiry, value })?;
     }
-    let moved = values.bytes();
+    let mut all = traffic(inner, old, 1.0, &values, (&place, 0));
     let segments = values.finish()?;
     writer.finish()?;
     inner.places.sync()?;
@@ -288,17 +344,37 @@ fn merge(
     let bytes = run.run.summary().file_bytes;
     inner.places.made(run::file_name(number), &place, bytes);
     place.written.merge.fetch_add(bytes, Relaxed);
-    bill.settle(read + moved, bytes + moved);
-    inner.counters.merge_read.fetch_add(read + moved, Relaxed);
+    all.wrote(place.class, bytes);
+    bill.settle(&all);
+    inner.counters.merge_read.fetch_add(all.all_read(), Relaxed);
+    inner.note_overwritten(plan.kvs, old, run.run.summary().entries);
     install(inner, plan.kvs, old, Merge { run, is_aged, segments })?;
+    inner.heat.moved(plan.moved.keys().copied());
     Ok(true)
+}
+
+/// What a merge has read and written of which a share is done.
+fn traffic(
+    inner: &Inner,
+    old: &[Frozen],
+    done: f64,
+    values: &ValueWriter<'_>,
+    (place, written): (&places::Held, u64),
+) -> Traffic {
+    let mut traffic = values.traffic();
+    for run in old {
+        if let Some(class) = inner.places.class_of(&run::file_name(run.number())) {
+            traffic.read(class, (run.run.summary().file_bytes as f64 * done) as u64);
+        }
+    }
+    traffic.wrote(place.class, written);
+    traffic
 }
 
 /// Where the run goes that a plan yields, of which there are at most so many bytes.
 fn place_for_keys(inner: &Inner, plan: &Plan, is_aged: bool, bytes: u64) -> Arc<places::Held> {
     let policy = inner.policy(plan.kvs).map(|(policy, _)| policy).unwrap_or_default();
-    let classes = plan.keys.unwrap_or(policy.keys(is_aged));
-    inner.places.choose_of_reserve(What::Keys, inner.had(classes), bytes)
+    inner.places.choose_of_reserve(What::Keys, inner.had(policy.keys(is_aged)), bytes)
 }
 
 /// Begins a run, with the prefixes of others that are gone.

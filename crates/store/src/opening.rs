@@ -15,6 +15,7 @@ use crate::background::Background;
 use crate::entries::Entries;
 use crate::entry::{KvsId, RunNumber, SegmentNumber, Sequence};
 use crate::failure::Failure;
+use crate::heat::Heat;
 use crate::images::Images;
 use crate::inner::{Dropped, Inner, Unreadable};
 use crate::log::recover::{Recovered, Start, recover};
@@ -26,6 +27,7 @@ use crate::options::KvdbOptions;
 use crate::pages::Pages;
 use crate::places::{Access, Places};
 use crate::run;
+use crate::shift;
 use crate::statistics::Counters;
 use crate::transaction::Transactions;
 use crate::view::{Current, Frozen, View};
@@ -105,6 +107,8 @@ impl Opening {
             dropped: Dropped::new(),
             work,
             background: Background::default(),
+            heat: Heat::new(options.memory_bytes),
+            overwritten: Mutex::default(),
             failure,
             counters: Counters::default(),
             images: Images::default(),
@@ -172,10 +176,12 @@ fn open_frozen(
     Ok((runs, Arc::new(segments), unreadable))
 }
 
-/// Removes files that a crash has left and no manifest names.
+/// Removes files that a crash has left and no manifest names, and second copies.
 fn remove_strangers(places: &Places, manifest: &Manifest) -> Result<(), StoreError> {
+    places.remove_copies()?;
     for name in places.names() {
-        let is_file = segment::number_of(&name).is_some() || run::number_of(&name).is_some();
+        let is_data = segment::number_of(&name).is_some() || run::number_of(&name).is_some();
+        let is_file = is_data || shift::is_on_its_way(&name);
         if is_file && !manifest.has_file(&name) {
             places.remove(&name)?;
         }

@@ -57,6 +57,9 @@ pub struct KvdbOptions {
     pub entry_cache_bytes: u64,
     /// Bytes on media for each byte that is live: above it, merging makes room.
     pub space_amplification_max: f64,
+    /// The share of a class of media that values may take there because they are read often, though
+    /// they would lie on a slower one otherwise; 0 for none.
+    pub hot_share: f64,
     /// With less room than this on the medium values are refused; what is left is for deleting and
     /// merging, by which room is made. A few MiB are needed, and more for merging large `Kvs`.
     pub reserve_bytes: u64,
@@ -73,6 +76,7 @@ impl Default for KvdbOptions {
             memory_bytes: 192 << 20,
             entry_cache_bytes: 32 << 20,
             space_amplification_max: 1.5,
+            hot_share: 0.1,
             reserve_bytes: 64 << 20,
         }
     }
@@ -134,6 +138,9 @@ impl KvdbOptions {
                 "space_amplification_max is {}: take 1.1 to 100",
                 self.space_amplification_max
             ));
+        }
+        if !(0.0..=0.5).contains(&self.hot_share) {
+            return refuse(format!("hot_share is {}: take 0 to 0.5", self.hot_share));
         }
         Ok(())
     }

@@ -72,11 +72,13 @@ pub(crate) enum Cause {
     Returned,
     /// Its policy, or its store's places, were changed.
     Misplaced,
+    /// It is read often.
+    Hot,
 }
 
 impl Cause {
-    pub(crate) const ALL: [Cause; 4] =
-        [Cause::Garbage, Cause::Aged, Cause::Returned, Cause::Misplaced];
+    pub(crate) const ALL: [Cause; 5] =
+        [Cause::Garbage, Cause::Aged, Cause::Returned, Cause::Misplaced, Cause::Hot];
 }
 
 /// A place that is held open.
@@ -117,6 +119,8 @@ pub(crate) struct Places {
     reserve_bytes: u64,
     all: RwLock<Vec<Arc<Held>>>,
     files: RwLock<HashMap<String, Known>>,
+    /// Files that are in two places since a crash came when they were moved: the other ones.
+    copies: Mutex<Vec<(Arc<Held>, String)>>,
     /// Those that were not there when the store was opened to be read.
     missing: Vec<Missing>,
 }
@@ -207,8 +211,9 @@ impl Places {
             held.set_retiring(state.is_retiring);
             all.push(Arc::new(held));
         }
-        let (all, files) = (RwLock::new(all), RwLock::default());
-        let places = Places { home: home.clone(), pmem, reserve_bytes, all, files, missing };
+        let (all, files, copies) = (RwLock::new(all), RwLock::default(), Mutex::default());
+        let home = home.clone();
+        let places = Places { home, pmem, reserve_bytes, all, files, copies, missing };
         places.look()?;
         match places.missing.first() {
             Some(Missing { state, what }) if !is_partial => Err(StoreError::PlaceMissing {
@@ -247,10 +252,25 @@ impl Places {
         for place in self.all.read().iter() {
             let names = place.directory.list()?.into_iter().map(|entry| entry.name);
             for name in names.filter(|name| name != manifest::FILE && name != LABEL) {
-                files.insert(name, Known { place: place.clone(), bytes: 0 });
+                let found = Known { place: place.clone(), bytes: 0 };
+                if let Some(other) = files.insert(name.clone(), found) {
+                    self.copies.lock().push((other.place, name));
+                }
             }
         }
         Ok(())
+    }
+
+    /// Removes those of files that are in two places.
+    ///
+    /// # Errors
+    /// If a disk fails.
+    pub(crate) fn remove_copies(&self) -> Result<(), StoreError> {
+        let copies = std::mem::take(&mut *self.copies.lock());
+        let is_ours =
+            |name: &str| segment::number_of(name).is_some() || run::number_of(name).is_some();
+        let mut ours = copies.iter().filter(|(_, name)| is_ours(name));
+        ours.try_for_each(|(place, name)| Ok(place.directory.remove(name)?))
     }
 
     /// The directory that has the manifest.
@@ -276,6 +296,11 @@ impl Places {
     /// Whether there is a place of a class that takes new files.
     pub(crate) fn has(&self, class: MediaClass) -> bool {
         self.all.read().iter().any(|place| place.class == class && !place.is_retiring())
+    }
+
+    /// How many places there are.
+    pub(crate) fn count_places(&self) -> usize {
+        self.all.read().len()
     }
 
     /// The names of all files, in order.

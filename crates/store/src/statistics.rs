@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::StoreError;
 use crate::entries::EntryCounts;
 use crate::entry::{KvsId, SegmentNumber};
+use crate::heat::HeatStatistics;
 use crate::images::ImageStatistics;
 use crate::inner::{Inner, live_segments};
 use crate::kvdb::Kvdb;
@@ -48,6 +49,8 @@ pub struct Statistics {
     pub log_records_read: u64,
     /// Images of what was written last; none unless the store was opened on persistent memory.
     pub images: Option<ImageStatistics>,
+    /// What of the values is read often; none without a choice of classes.
+    pub heat: Option<HeatStatistics>,
 }
 
 /// What a store has done on a medium, and what it holds there.
@@ -101,12 +104,14 @@ pub struct WrittenBytes {
     pub merge_bytes: u64,
     /// Values that were moved away from what was dead around them.
     pub moved_bytes: u64,
-    /// Values that came from a faster class, since they have aged, or it was full.
+    /// Values and keys that came from a faster class, since they have aged, or it was full.
     pub aged_bytes: u64,
-    /// Values that came back from a slower class, since there was room.
+    /// Values and keys that came back from a slower class, since there was room.
     pub returned_bytes: u64,
-    /// Values that lay where they may not: their policy, or the store's places, have changed.
+    /// Files that lay where they may not: their policy, or the store's places, have changed.
     pub misplaced_bytes: u64,
+    /// Values that are read often, gathered here.
+    pub hot_bytes: u64,
     /// Manifests.
     pub manifest_bytes: u64,
 }
@@ -116,8 +121,9 @@ impl WrittenBytes {
     #[must_use]
     pub const fn sum(&self) -> u64 {
         let WrittenBytes { log_bytes, freeze_bytes, merge_bytes, manifest_bytes, .. } = *self;
-        let values = self.moved_bytes + self.aged_bytes + self.returned_bytes;
-        log_bytes + freeze_bytes + merge_bytes + manifest_bytes + values + self.misplaced_bytes
+        let moved = self.moved_bytes + self.aged_bytes + self.returned_bytes;
+        let moved = moved + self.misplaced_bytes + self.hot_bytes;
+        log_bytes + freeze_bytes + merge_bytes + manifest_bytes + moved
     }
 
     /// What was written since the same place had written `before`.
@@ -132,6 +138,7 @@ impl WrittenBytes {
             aged_bytes: self.aged_bytes.saturating_sub(before.aged_bytes),
             returned_bytes: self.returned_bytes.saturating_sub(before.returned_bytes),
             misplaced_bytes: self.misplaced_bytes.saturating_sub(before.misplaced_bytes),
+            hot_bytes: self.hot_bytes.saturating_sub(before.hot_bytes),
             manifest_bytes: self.manifest_bytes.saturating_sub(before.manifest_bytes),
         }
     }
@@ -340,6 +347,7 @@ impl Kvdb {
         let debt = debt(&view, &kvs, inner.transactions.count());
         let (media, log_records_read) = (inner.media(&view, log), inner.records_read);
         let images = inner.image_statistics();
+        let heat = inner.heat_statistics(&view);
         Ok(Statistics {
             media,
             missing: inner.missing_places(),
@@ -351,6 +359,7 @@ impl Kvdb {
             kvs,
             log_records_read,
             images,
+            heat,
         })
     }
 
@@ -407,6 +416,7 @@ impl Inner {
             aged_bytes: moved(Cause::Aged),
             returned_bytes: moved(Cause::Returned),
             misplaced_bytes: moved(Cause::Misplaced),
+            hot_bytes: moved(Cause::Hot),
             manifest_bytes: of_home(counters.manifest.load(Relaxed)),
         };
         let is_here =

@@ -31,7 +31,7 @@ fn store(world: &World, disk: &Disk, waiting: u32, limit: Limit) -> (Kvdb, Kvs, 
     let store = Kvdb::create(disk.root(), options, Arc::new(world.clone())).expect("a store");
     let account = Account::new("disk", Arc::new(CostTable::published()));
     account.set_limit(limit);
-    store.charge_background_to(Some(&account));
+    store.charge_background_to(entresol_store::MediaClass::Capacity, Some(&account));
     let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
     (store, kvs, account)
 }

@@ -49,11 +49,15 @@ impl Scratch {
 
     /// A store with a staging place of so many bytes, and a capacity place.
     fn create(&self, staging_bytes: Option<u64>) -> Kvdb {
+        self.create_with(staging_bytes, options())
+    }
+
+    fn create_with(&self, staging_bytes: Option<u64>, options: KvdbOptions) -> Kvdb {
         let places = [
             self.place(MediaClass::Staging, "staging", staging_bytes),
             self.place(MediaClass::Capacity, "capacity", None),
         ];
-        Kvdb::create_on(&places, options(), Arc::new(SystemClock::new())).expect("is made")
+        Kvdb::create_on(&places, options, Arc::new(SystemClock::new())).expect("is made")
     }
 
     fn open(&self) -> Result<Kvdb, StoreError> {
@@ -154,7 +158,10 @@ fn values_that_are_overwritten_while_there_is_room_never_reach_capacity() {
 #[test]
 fn a_load_is_written_to_capacity_once_and_its_keys_stay_on_staging() {
     let scratch = Scratch::new();
-    let store = scratch.create(None);
+    // Segments have a header of 4 KiB.
+    let options =
+        KvdbOptions { segment_bytes: 512 * KIB, generation_bytes: 1024 * KIB, ..options() };
+    let store = scratch.create_with(None, options);
     let users = kvs(&store, "users", policy("staging-max-capacity"));
     put(&users, 0..4_000, 1);
     store.compact().expect("compacts");
@@ -225,7 +232,9 @@ fn values_return_to_a_place_that_has_become_half_empty() {
     wait_until("returning", || {
         let capacity = of_class(&store, MediaClass::Capacity).space;
         let staging = of_class(&store, MediaClass::Staging).space;
-        capacity.value_live_bytes == 0 || staging.free_bytes.is_some_and(|it| it < bytes_max / 2)
+        // Less than a MiB of segments that are not all live is not worth a merge.
+        capacity.value_live_bytes < 1 << 20
+            || staging.free_bytes.is_some_and(|it| it < bytes_max / 2)
     });
     assert!(of_class(&store, MediaClass::Staging).written.returned_bytes > 1 << 20);
     expect(&two, 0..6_000, 1);
@@ -367,10 +376,42 @@ fn what_the_log_has_put_where_it_ages_does_not_come_back_first() {
     let (staging, capacity) =
         (of_class(&store, MediaClass::Staging), of_class(&store, MediaClass::Capacity));
     assert!(capacity.written.log_bytes > 0, "staging is too small for all");
+    // Keys that found no room may, but these are few.
     let WrittenBytes { misplaced_bytes, returned_bytes, .. } = staging.written;
-    assert_eq!((misplaced_bytes, returned_bytes), (0, 0));
+    assert!(misplaced_bytes + returned_bytes < capacity.written.log_bytes, "{staging:?}");
+    assert_eq!(staging.space.value_bytes, 0);
     let put = 8_000 * (VALUE_BYTES as u64 + key(0).len() as u64);
     let on_capacity = capacity.written.log_bytes + capacity.written.aged_bytes;
     assert!(on_capacity * 10 <= put * 11, "{on_capacity} of {put}");
     expect(&users, 0..8_000, 1);
+}
+
+#[test]
+fn values_that_are_read_often_come_back_and_the_others_stay() {
+    let scratch = Scratch::new();
+    let options = KvdbOptions { hot_share: 0.25, memory_bytes: 16 << 20, ..options() };
+    let store = scratch.create_with(Some(32 << 20), options);
+    let users = kvs(&store, "users", policy("staging-max-capacity"));
+    put(&users, 0..20_000, 1);
+    store.compact().expect("compacts");
+    assert_eq!(of_class(&store, MediaClass::Staging).space.value_bytes, 0, "all have aged");
+    // Every tenth is read again and again, the others once.
+    expect(&users, 0..20_000, 1);
+    wait_until("warming", || {
+        let read = || of_class(&store, MediaClass::Capacity).read.value_bytes;
+        let before = read();
+        (0..20_000).step_by(10).for_each(|number| expect(&users, number..number + 1, 1));
+        read() - before < 200 * 1_500
+    });
+    let staging = of_class(&store, MediaClass::Staging);
+    assert!(staging.written.hot_bytes < 3_000 * 1_000, "{:?}", staging.written);
+    let heat = store.statistics().expect("open").heat.expect("there is a choice");
+    assert!(heat.reads_least >= 3 && heat.kept_bytes <= heat.kept_bytes_max, "{heat:?}");
+    store.compact().expect("compacts");
+    let staging = of_class(&store, MediaClass::Staging);
+    assert!(staging.space.value_live_bytes > 1_500 * 1_000, "they stay: {:?}", staging.space);
+    expect(&users, 0..20_000, 1);
+    store.close().expect("closes");
+    let store = scratch.open().expect("opens");
+    expect(&store.kvs("users").expect("there"), 0..20_000, 1);
 }

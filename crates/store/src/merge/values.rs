@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::StoreError;
 use crate::ageing::Move;
-use crate::entry::{KvsId, RecordPlace};
+use crate::background::Traffic;
+use crate::entry::{KvsId, RecordPlace, SegmentNumber};
 use crate::inner::Inner;
 use crate::log::record::{Draft, Record};
 use crate::log::segment::{self, FIRST_RECORD, Segment};
-use crate::places::Held;
+use crate::places::{Cause, Held};
 use crate::policy::Classes;
 use crate::view::View;
 
@@ -18,15 +19,18 @@ pub(crate) struct ValueWriter<'a> {
     inner: &'a Inner,
     kvs: KvsId,
     segments: Vec<Arc<Segment>>,
-    /// The segments that are written to, one for each choice of classes.
+    /// The segments that are written to, one for each choice of classes; hot values lie apart.
     open: Vec<Open>,
-    copied: u64,
+    /// Segments of hot values.
+    hot: Vec<SegmentNumber>,
+    traffic: Traffic,
     read: Vec<u8>,
     written: Vec<u8>,
 }
 
 struct Open {
     to: Classes,
+    is_hot: bool,
     place: Arc<Held>,
     segment: Arc<Segment>,
     used: u64,
@@ -39,7 +43,8 @@ impl<'a> ValueWriter<'a> {
             kvs,
             segments: Vec::new(),
             open: Vec::new(),
-            copied: 0,
+            hot: Vec::new(),
+            traffic: Traffic::default(),
             read: Vec::new(),
             written: Vec::new(),
         }
@@ -51,14 +56,14 @@ impl<'a> ValueWriter<'a> {
         &mut self,
         view: &View,
         place: RecordPlace,
-        Move { to, cause }: Move,
+        Move { to, cause, .. }: Move,
     ) -> Result<RecordPlace, StoreError> {
         let mut read = std::mem::take(&mut self.read);
         let record = view.segment(place.segment)?.record(place, &mut read)?;
         let Record { header, key, expiry, value } = record;
         let draft = Draft { kind: header.kind, kvs: self.kvs, expiry, key, value };
         let bytes = draft.bytes();
-        let at = self.with_room(to, bytes)?;
+        let at = self.with_room(to, cause == Cause::Hot, bytes)?;
         let open = &mut self.open[at];
         let (segment, offset) = (&open.segment, open.used);
         self.written.clear();
@@ -67,14 +72,17 @@ impl<'a> ValueWriter<'a> {
         open.used += bytes;
         open.place.written.moved[cause as usize].fetch_add(bytes, Relaxed);
         let to = RecordPlace { segment: segment.number(), offset, bytes: place.bytes };
-        self.copied += bytes;
+        self.traffic.wrote(open.place.class, bytes);
+        if let Some(class) = self.inner.class_of(place.segment) {
+            self.traffic.read(class, bytes);
+        }
         self.read = read;
         Ok(to)
     }
 
     /// Which of the open segments has room for a record.
-    fn with_room(&mut self, to: Classes, bytes: u64) -> Result<usize, StoreError> {
-        let found = self.open.iter().position(|open| open.to == to);
+    fn with_room(&mut self, to: Classes, is_hot: bool, bytes: u64) -> Result<usize, StoreError> {
+        let found = self.open.iter().position(|open| open.to == to && open.is_hot == is_hot);
         if let Some(at) = found
             && self.open[at].segment.len() - self.open[at].used >= bytes
         {
@@ -85,7 +93,10 @@ impl<'a> ValueWriter<'a> {
         let (place, segment) = self.inner.make_value_segment(to, len)?;
         let segment = Arc::new(segment);
         self.segments.push(segment.clone());
-        let open = Open { to, place, segment, used: FIRST_RECORD };
+        if is_hot {
+            self.hot.push(segment.number());
+        }
+        let open = Open { to, is_hot, place, segment, used: FIRST_RECORD };
         match found {
             Some(at) => {
                 self.open[at] = open;
@@ -98,14 +109,15 @@ impl<'a> ValueWriter<'a> {
         }
     }
 
-    /// The bytes of all records that were copied.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.copied
+    /// What was read and written so far.
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     /// Makes what was written durable.
     pub(crate) fn finish(mut self) -> Result<Vec<Arc<Segment>>, StoreError> {
         self.segments.iter().try_for_each(|segment| segment.persist(0, segment.len()))?;
+        self.hot.drain(..).for_each(|number| self.inner.heat.keep(number));
         Ok(std::mem::take(&mut self.segments))
     }
 }

@@ -29,7 +29,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 27] = [
+pub(crate) const ALL: [(&str, Scene); 28] = [
     ("what is read is what was written last", reads_follow_writes),
     ("a failed sync is the last word", failed_sync),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
@@ -48,6 +48,7 @@ pub(crate) const ALL: [(&str, Scene); 27] = [
     ("crashes of a freeze", crashed::frozen),
     ("crashes of a merge", crashed::merged),
     ("crashes of a merge that moves values", crashed::moved),
+    ("crashes while files move whole", crashed::shifted),
     ("crashes where several write", crashed::several),
     ("on persistent memory: what a killed process left is made durable", pmem::left_by_the_dead),
     ("on persistent memory: an image is as good as the log", pmem::image_of_the_dead),

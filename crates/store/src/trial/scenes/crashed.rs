@@ -10,7 +10,7 @@ use entresol_media::MapOptions;
 use entresol_media::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subject};
 use entresol_media::disk::{Disk, DiskOptions};
 
-use super::super::{Change, NAMES, Op, To, Trial, options};
+use super::super::{Arrangement, Change, NAMES, Op, To, Trial, options};
 use super::{Pairs, Told, all, create, in_world, key, open, require, text};
 use crate::{Kvdb, StoreError};
 
@@ -150,6 +150,17 @@ pub(super) fn moved_in(trial: Trial) -> Told {
     let mut ops: Vec<Op> = write(1, 0..4).chain([Op::Sync, Op::Compact]).collect();
     ops.extend(write(2, 1..4).chain([Op::Sync, Op::Compact, put(0, 5, 3, 700), Op::Sync]));
     crashes(trial, &ops)
+}
+
+/// Files move whole to another place, which a new policy wants.
+pub(super) fn shifted() -> Told {
+    let policy =
+        |name: &str| name.parse().map(|policy| Op::Arrange(Arrangement::Policy(0, policy)));
+    // They fill their segments.
+    let mut ops: Vec<Op> = (0..8).map(|number| put(0, number, 1, 2950)).collect();
+    ops.extend([Op::Sync, Op::Compact, policy("capacity-only")?, Op::Compact]);
+    ops.extend([put(0, 1, 2, 100), Op::Sync, policy("staging-only")?, Op::Compact]);
+    crashes(Trial { classes: true, nested_one_in: 16, ..trial() }, &ops)
 }
 
 /// Three threads write at once, and are interrupted anywhere.

@@ -1,0 +1,195 @@
+//! Files that move whole from one place of a store to another.
+//!
+//! A frozen file is never changed, so a copy is as good as the file itself, and nothing that leads
+//! to it has to be written anew. It is copied under another name; once its bytes are durable it gets
+//! its own, and once that is durable the old one is removed. So after a crash there is the old file,
+//! the new one, or both, and of two the next opening removes one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use entresol_base::mutants::left_out;
+
+use crate::StoreError;
+use crate::background::{Bill, Traffic};
+use crate::copy::{Source, copy};
+use crate::entry::{KvsId, RunNumber, SegmentNumber};
+use crate::inner::Inner;
+use crate::log::segment::{self, Segment};
+use crate::places::{Cause, Held, What};
+use crate::policy::Classes;
+use crate::run;
+use crate::view::{Frozen, View};
+
+/// What the name of a file begins with that is on its way.
+const ON_ITS_WAY: &str = "moving-";
+
+/// A frozen file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whole {
+    /// Values.
+    Segment(SegmentNumber),
+    /// Keys of a `Kvs`.
+    Run(KvsId, RunNumber),
+}
+
+/// A file that is to move, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Shift {
+    pub(crate) file: Whole,
+    pub(crate) to: Classes,
+    pub(crate) cause: Cause,
+}
+
+/// Whether a name is that of a file on its way.
+pub(crate) fn is_on_its_way(name: &str) -> bool {
+    name.starts_with(ON_ITS_WAY)
+}
+
+impl Whole {
+    /// The file's name.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Whole::Segment(number) => segment::file_name(number),
+            Whole::Run(_, number) => run::file_name(number),
+        }
+    }
+
+    fn find(self, view: &View) -> Option<Found> {
+        match self {
+            Whole::Segment(number) => view.segments.get(&number).cloned().map(Found::Segment),
+            Whole::Run(kvs, number) => {
+                let mut runs = view.runs.get(&kvs)?.iter();
+                runs.find(|run| run.number() == number).cloned().map(Found::Run)
+            }
+        }
+    }
+}
+
+/// A frozen file that is open.
+enum Found {
+    Segment(Arc<Segment>),
+    Run(Frozen),
+}
+
+impl Found {
+    fn source(&self) -> &dyn Source {
+        match self {
+            Found::Segment(segment) => &**segment,
+            Found::Run(run) => &*run.run,
+        }
+    }
+}
+
+impl Shift {
+    /// Where the file goes, if there is room for so many bytes and it is not there already. What
+    /// cannot stay goes wherever there is room.
+    pub(crate) fn target(&self, inner: &Inner, bytes: u64) -> Option<Arc<Held>> {
+        let what = match self.file {
+            Whole::Segment(_) => What::Values,
+            Whole::Run(..) => What::Keys,
+        };
+        let now = inner.places.find(&self.file.name())?;
+        let target = match now.is_retiring() {
+            true => inner.places.choose(what, self.to, bytes),
+            false => inner.places.choose_strictly(what, self.to, bytes),
+        };
+        target.ok().filter(|target| target.class != now.class || now.is_retiring())
+    }
+}
+
+/// Moves files, as long as `go_on` wants to, which is told the bytes of each piece. Answers whether
+/// it came to its end. The caller holds the lock of those who merge.
+///
+/// # Errors
+/// If a disk fails or has no room. What has not moved is where it was.
+pub(crate) fn shift_all(
+    inner: &Inner,
+    shifts: &[Shift],
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<bool, StoreError> {
+    for shift in shifts {
+        inner.failure.check()?;
+        if inner.work.is_over() || !shift_one(inner, *shift, go_on)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn shift_one(
+    inner: &Inner,
+    shift: Shift,
+    go_on: &mut dyn FnMut(u64) -> bool,
+) -> Result<bool, StoreError> {
+    let name = shift.file.name();
+    let view = inner.current.get();
+    let (Some(found), Some(from)) = (shift.file.find(&view), inner.places.find(&name)) else {
+        // It was dropped meanwhile.
+        return Ok(true);
+    };
+    let bytes = found.source().bytes();
+    let Some(to) = shift.target(inner, bytes) else { return Ok(true) };
+    let unfinished = format!("{ON_ITS_WAY}{name}");
+    let mut bill = Bill::new(inner, |inner| inner.background.is_awaited());
+    let mut traffic = Traffic::default();
+    let mut go_on = |piece| {
+        traffic.read(from.class, piece);
+        traffic.wrote(to.class, piece);
+        bill.moved(&traffic);
+        go_on(piece) && !inner.work.is_over() && inner.failure.check().is_ok()
+    };
+    let copied = copy(found.source(), &*to.directory, &unfinished, &mut go_on);
+    if !matches!(copied, Ok(true)) {
+        // What cannot be removed now is at the next opening.
+        let _ = to.directory.remove(&unfinished);
+        return copied;
+    }
+    bill.settle(&traffic);
+    inner.counters.merge_read.fetch_add(bytes, Relaxed);
+    to.directory.rename(&unfinished, &name)?;
+    if !left_out() {
+        to.directory.sync()?;
+    }
+    install(inner, shift, &from, &to)?;
+    to.written.moved[shift.cause as usize].fetch_add(bytes, Relaxed);
+    Ok(true)
+}
+
+/// Lets readers find a file that was copied, and removes the one that it was copied from.
+fn install(
+    inner: &Inner,
+    shift: Shift,
+    from: &Arc<Held>,
+    to: &Arc<Held>,
+) -> Result<(), StoreError> {
+    let name = shift.file.name();
+    let manifest = inner.manifest.lock();
+    let Some(before) = shift.file.find(&inner.current.get()) else {
+        // It was dropped meanwhile.
+        return Ok(to.directory.remove(&name)?);
+    };
+    match shift.file {
+        Whole::Segment(number) => {
+            let moved = Segment::open_blocks(&*to.directory, manifest.store, number)?;
+            inner.current.change(|view| {
+                Arc::make_mut(&mut view.segments).insert(number, Arc::new(moved));
+            });
+        }
+        Whole::Run(kvs, number) => {
+            let moved = Frozen::open(&to.directory, number, &inner.pages)?;
+            inner.current.change(|view| {
+                let of_kvs = view.runs.get_mut(&kvs).map(Arc::make_mut);
+                let mut runs = of_kvs.into_iter().flatten();
+                if let Some(run) = runs.find(|run| run.number() == number) {
+                    *run = moved;
+                }
+            });
+        }
+    }
+    if let Found::Segment(segment) = &before {
+        from.written.values_read.fetch_add(segment.bytes_read(), Relaxed);
+    }
+    inner.places.made(name.clone(), to, before.source().bytes());
+    Ok(from.directory.remove(&name)?)
+}
