@@ -144,6 +144,11 @@ impl Inner {
         if let Some(draft) = drafts.iter().find(|draft| self.dropped.has(draft.kvs)) {
             return Err(StoreError::KvsDropped { name: format!("number {}", draft.kvs.0) });
         }
+        let is_put = |draft: &Draft<'_>| matches!(draft.kind, Kind::Put | Kind::PutUntil);
+        let takes_room = |draft: &&Draft<'_>| is_put(draft) && self.full.has(draft.kvs);
+        if let Some(draft) = drafts.iter().find(takes_room) {
+            self.check_not_full(draft.kvs)?;
+        }
         let bytes = drafts.iter().map(Draft::bytes).sum();
         if bytes > GROUP_BYTES_MAX {
             return Err(StoreError::Group { bytes, most: GROUP_BYTES_MAX });

@@ -57,7 +57,6 @@ pub(crate) fn freeze(
     for values in values {
         moved.extend(values.finish()?);
     }
-    inner.places.sync()?;
     install(inner, generation, Written { runs, moved }, last, durable)
 }
 
@@ -130,6 +129,7 @@ fn freeze_kvs<'a>(
         std::mem::swap(&mut key, &mut before);
     }
     writer.finish()?;
+    place.directory.sync()?;
     let run = Frozen::open(&place.directory, number, &inner.pages)?;
     let bytes = run.run.summary().file_bytes;
     inner.places.made(run::file_name(number), &place, bytes);

@@ -55,7 +55,10 @@ pub(crate) struct Inner {
     /// Entries that were read last, and the locks of keys.
     pub(crate) entries: Entries,
     pub(crate) transactions: Transactions,
-    pub(crate) dropped: Dropped,
+    /// Those that were dropped since the store was opened.
+    pub(crate) dropped: KvsBits,
+    /// Those that had no room left where their policies want them when it was last looked.
+    pub(crate) full: KvsBits,
     pub(crate) work: Arc<Work>,
     pub(crate) background: Background,
     pub(crate) heat: Heat,
@@ -70,15 +73,15 @@ pub(crate) struct Inner {
     pub(crate) is_closed: AtomicBool,
 }
 
-/// `Kvs` that were dropped since the store was opened, a bit for each number.
-pub(crate) struct Dropped(Box<[AtomicU64]>);
+/// Some of the `Kvs`, a bit for each number.
+pub(crate) struct KvsBits(Box<[AtomicU64]>);
 
 /// `Kvs` of which a run cannot be opened, and why.
 pub(crate) type Unreadable = BTreeMap<KvsId, String>;
 
-impl Dropped {
-    pub(crate) fn new() -> Dropped {
-        Dropped((0..KVS_NUMBERS / 64).map(|_| AtomicU64::new(0)).collect())
+impl KvsBits {
+    pub(crate) fn new() -> KvsBits {
+        KvsBits((0..KVS_NUMBERS / 64).map(|_| AtomicU64::new(0)).collect())
     }
 
     #[inline]
@@ -90,6 +93,12 @@ impl Dropped {
     pub(crate) fn add(&self, kvs: KvsId) {
         if let Some(word) = self.0.get(kvs.0 as usize / 64) {
             word.fetch_or(1 << (kvs.0 % 64), Relaxed);
+        }
+    }
+
+    pub(crate) fn remove(&self, kvs: KvsId) {
+        if let Some(word) = self.0.get(kvs.0 as usize / 64) {
+            word.fetch_and(!(1 << (kvs.0 % 64)), Relaxed);
         }
     }
 }
@@ -285,12 +294,16 @@ impl Inner {
         self.save(manifest, next)
     }
 
-    /// Removes frozen segments that no run needs any more. `manifest` is the one that is locked.
-    pub(crate) fn drop_dead_segments(&self, manifest: &mut Manifest) -> Result<(), StoreError> {
+    /// Removes frozen segments that no run needs any more.
+    ///
+    /// # Errors
+    /// If a disk fails.
+    pub(crate) fn drop_dead_segments(&self) -> Result<(), StoreError> {
         if !self.unreadable.is_empty() {
             // Nobody knows what their runs lead to.
             return Ok(());
         }
+        let mut manifest = self.manifest.lock();
         let live = live_segments(&self.current.get());
         let is_dead = |number: u64| !live.contains_key(&SegmentNumber(number));
         let (dead, kept): (Vec<u64>, Vec<u64>) =
@@ -305,7 +318,7 @@ impl Inner {
         if left_out() {
             self.remove(&dead_files)?;
         }
-        self.save(manifest, next)?;
+        self.save(&mut manifest, next)?;
         self.current.change(|view| {
             let segments = Arc::make_mut(&mut view.segments);
             for number in &dead {
@@ -317,6 +330,8 @@ impl Inner {
                 }
             }
         });
+        // A slow disk holds up nobody who waits for the manifest.
+        drop(manifest);
         self.remove(&dead_files)
     }
 

@@ -301,21 +301,22 @@ impl Kvdb {
     pub fn drop_kvs(&self, name: &str) -> Result<(), StoreError> {
         let inner = &self.inner;
         inner.log()?;
-        let manifest = &mut *inner.manifest.lock();
+        let mut manifest = inner.manifest.lock();
         let Some(place) = manifest.kvs.iter().position(|kvs| kvs.name == name) else {
             return Err(manifest.no_kvs(name));
         };
         let mut next = manifest.clone();
         let dropped = next.kvs.remove(place);
-        inner.save(manifest, next)?;
+        inner.save(&mut manifest, next)?;
         inner.dropped.add(KvsId(dropped.id));
         inner.current.change(|view| {
             view.runs.remove(&KvsId(dropped.id));
         });
+        drop(manifest);
         let files: Vec<String> =
             dropped.runs.iter().map(|run| run::file_name(RunNumber(*run))).collect();
         inner.remove(&files)?;
-        inner.drop_dead_segments(manifest)?;
+        inner.drop_dead_segments()?;
         inner.work.tell();
         Ok(())
     }

@@ -339,7 +339,7 @@ fn merge(
     let mut all = traffic(inner, old, 1.0, &values, (&place, 0));
     let segments = values.finish()?;
     writer.finish()?;
-    inner.places.sync()?;
+    place.directory.sync()?;
     let run = Frozen::open(&place.directory, number, &inner.pages)?;
     let bytes = run.run.summary().file_bytes;
     inner.places.made(run::file_name(number), &place, bytes);
@@ -412,8 +412,8 @@ fn install(
     old: &[Frozen],
     Merge { run, is_aged, segments }: Merge,
 ) -> Result<(), StoreError> {
-    let manifest = &mut *inner.manifest.lock();
-    let mut next = Manifest::clone(manifest);
+    let mut manifest = inner.manifest.lock();
+    let mut next = Manifest::clone(&manifest);
     let dead: BTreeSet<u64> = old.iter().map(|run| run.number().0).collect();
     let number = run.number();
     let Some(state) = next.kvs_mut(kvs) else {
@@ -436,7 +436,7 @@ fn install(
     if left_out() {
         inner.remove(&dead_files)?;
     }
-    inner.save(manifest, next)?;
+    inner.save(&mut manifest, next)?;
     inner.current.change(|view| {
         let of_kvs = Arc::make_mut(view.runs.entry(kvs).or_default());
         of_kvs.retain(|run| !dead.contains(&run.number().0));
@@ -444,6 +444,8 @@ fn install(
         let all = Arc::make_mut(&mut view.segments);
         all.extend(segments.into_iter().map(|segment| (segment.number(), segment)));
     });
+    // A slow disk holds up nobody who waits for the manifest.
+    drop(manifest);
     inner.remove(&dead_files)?;
-    inner.drop_dead_segments(manifest)
+    inner.drop_dead_segments()
 }

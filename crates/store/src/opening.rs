@@ -17,7 +17,7 @@ use crate::entry::{KvsId, RunNumber, SegmentNumber, Sequence};
 use crate::failure::Failure;
 use crate::heat::Heat;
 use crate::images::Images;
-use crate::inner::{Dropped, Inner, Unreadable};
+use crate::inner::{Inner, KvsBits, Unreadable};
 use crate::log::recover::{Recovered, Start, recover};
 use crate::log::segment::{self, Segment};
 use crate::log::{Beginning, Log, LogOptions};
@@ -104,7 +104,8 @@ impl Opening {
             pages,
             entries: Entries::new(shares.entries)?,
             transactions: Transactions::default(),
-            dropped: Dropped::new(),
+            dropped: KvsBits::new(),
+            full: KvsBits::new(),
             work,
             background: Background::default(),
             heat: Heat::new(options.memory_bytes),

@@ -267,6 +267,13 @@ impl Places {
     /// If a disk fails.
     pub(crate) fn remove_copies(&self) -> Result<(), StoreError> {
         let copies = std::mem::take(&mut *self.copies.lock());
+        if copies.is_empty() {
+            return Ok(());
+        }
+        // The other ones may have got their names shortly before the process died.
+        if !left_out() {
+            self.sync()?;
+        }
         let is_ours =
             |name: &str| segment::number_of(name).is_some() || run::number_of(name).is_some();
         let mut ours = copies.iter().filter(|(_, name)| is_ours(name));

@@ -1,5 +1,6 @@
 //! Changing where a store's data lie, while it is open: its places, and the policies of its `Kvs`.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,11 +8,12 @@ use std::time::Duration;
 
 use entresol_media::Directory;
 
+use crate::entry::KvsId;
 use crate::inner::Inner;
 use crate::kvdb::Kvdb;
 use crate::manifest::{self, Manifest};
-use crate::places::{Held, Place, absolute};
-use crate::policy::Policy;
+use crate::places::{Held, Place, What, absolute};
+use crate::policy::{Classes, MediaClass, Policy};
 use crate::{StoreError, merge};
 
 /// How often somebody who waits looks how far it has come.
@@ -94,7 +96,7 @@ impl Kvdb {
             inner.failure.check()?;
             inner.check_open()?;
             merge::merge_one(inner)?;
-            inner.drop_dead()?;
+            inner.drop_dead_segments()?;
             if !go_on() {
                 return Ok(false);
             }
@@ -156,6 +158,55 @@ impl Inner {
         Ok(())
     }
 
+    /// Looks which `Kvs` have no room left where their policies want what is written. What was
+    /// acknowledged already lies elsewhere then, as long as it must.
+    pub(crate) fn look_for_full(&self) {
+        if self.places.count_places() < 2 {
+            return;
+        }
+        let all: Vec<(KvsId, Policy)> = {
+            let manifest = self.manifest.lock();
+            manifest.kvs.iter().map(|state| (KvsId(state.id), state.policy)).collect()
+        };
+        for (kvs, policy) in all {
+            match self.room_of(&policy) {
+                Ok(()) => self.full.remove(kvs),
+                Err(_) => self.full.add(kvs),
+            }
+        }
+    }
+
+    /// Refuses a write to a `Kvs` that has no room left where its policy wants it.
+    ///
+    /// # Errors
+    /// If there is still none.
+    pub(crate) fn check_not_full(&self, kvs: KvsId) -> Result<(), StoreError> {
+        let Some((policy, _)) = self.policy(kvs) else { return Ok(()) };
+        self.room_of(&policy)?;
+        self.full.remove(kvs);
+        Ok(())
+    }
+
+    /// # Errors
+    /// If none of the classes that a policy names has room.
+    fn room_of(&self, policy: &Policy) -> Result<(), StoreError> {
+        let named = policy.parts().into_iter().map(|(_, classes)| self.had(classes));
+        let named: BTreeSet<MediaClass> =
+            named.flat_map(|classes| classes.as_slice().to_vec()).collect();
+        let named: Vec<MediaClass> = named.into_iter().collect();
+        let classes = Classes::new(&named).unwrap_or(Classes::FASTEST);
+        let room = self.places.choose_strictly(What::Keys, classes, 0);
+        room.map(drop).map_err(|error| match error {
+            StoreError::NoRoom { what } => StoreError::NoRoom {
+                what: format!(
+                    "the policy wants everything on {classes}, and {what}: delete keys, add a \
+                     place, or take a policy that goes on elsewhere"
+                ),
+            },
+            error => error,
+        })
+    }
+
     fn place_at(&self, path: &Path) -> Result<Arc<Held>, StoreError> {
         let all = self.places.all();
         let wanted = absolute(path);
@@ -198,11 +249,6 @@ impl Inner {
 
     fn has_files(&self, held: &Arc<Held>) -> bool {
         self.places.count(held) > 0
-    }
-
-    /// Removes segments that nothing leads to any more.
-    fn drop_dead(&self) -> Result<(), StoreError> {
-        self.drop_dead_segments(&mut self.manifest.lock())
     }
 
     /// Lets a place go that has no files; the home stays, for the manifest.

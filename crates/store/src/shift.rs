@@ -73,6 +73,18 @@ enum Found {
 }
 
 impl Found {
+    /// The same file in another place.
+    fn open_in(&self, inner: &Inner, place: &Held) -> Result<Found, StoreError> {
+        let directory = &place.directory;
+        Ok(match self {
+            Found::Segment(segment) => {
+                let (store, number) = (segment.address(0).store, segment.number());
+                Found::Segment(Arc::new(Segment::open_blocks(&**directory, store, number)?))
+            }
+            Found::Run(run) => Found::Run(Frozen::open(directory, run.number(), &inner.pages)?),
+        })
+    }
+
     fn source(&self) -> &dyn Source {
         match self {
             Found::Segment(segment) => &**segment,
@@ -151,45 +163,38 @@ fn shift_one(
     if !left_out() {
         to.directory.sync()?;
     }
-    install(inner, shift, &from, &to)?;
-    to.written.moved[shift.cause as usize].fetch_add(bytes, Relaxed);
+    let moved = found.open_in(inner, &to)?;
+    if install(inner, shift.file, moved, &to, bytes) {
+        to.written.moved[shift.cause as usize].fetch_add(bytes, Relaxed);
+        if let Found::Segment(segment) = &found {
+            from.written.values_read.fetch_add(segment.bytes_read(), Relaxed);
+        }
+        from.directory.remove(&name)?;
+    } else {
+        to.directory.remove(&name)?;
+    }
     Ok(true)
 }
 
-/// Lets readers find a file that was copied, and removes the one that it was copied from.
-fn install(
-    inner: &Inner,
-    shift: Shift,
-    from: &Arc<Held>,
-    to: &Arc<Held>,
-) -> Result<(), StoreError> {
-    let name = shift.file.name();
-    let manifest = inner.manifest.lock();
-    let Some(before) = shift.file.find(&inner.current.get()) else {
-        // It was dropped meanwhile.
-        return Ok(to.directory.remove(&name)?);
-    };
-    match shift.file {
-        Whole::Segment(number) => {
-            let moved = Segment::open_blocks(&*to.directory, manifest.store, number)?;
-            inner.current.change(|view| {
-                Arc::make_mut(&mut view.segments).insert(number, Arc::new(moved));
-            });
-        }
-        Whole::Run(kvs, number) => {
-            let moved = Frozen::open(&to.directory, number, &inner.pages)?;
-            inner.current.change(|view| {
-                let of_kvs = view.runs.get_mut(&kvs).map(Arc::make_mut);
-                let mut runs = of_kvs.into_iter().flatten();
-                if let Some(run) = runs.find(|run| run.number() == number) {
-                    *run = moved;
-                }
-            });
-        }
+/// Lets readers find a file that was copied; says whether it was wanted still.
+fn install(inner: &Inner, file: Whole, moved: Found, to: &Arc<Held>, bytes: u64) -> bool {
+    let _manifest = inner.manifest.lock();
+    if file.find(&inner.current.get()).is_none() {
+        return false;
     }
-    if let Found::Segment(segment) = &before {
-        from.written.values_read.fetch_add(segment.bytes_read(), Relaxed);
-    }
-    inner.places.made(name.clone(), to, before.source().bytes());
-    Ok(from.directory.remove(&name)?)
+    inner.current.change(|view| match (moved, file) {
+        (Found::Segment(moved), _) => {
+            Arc::make_mut(&mut view.segments).insert(moved.number(), moved);
+        }
+        (Found::Run(moved), Whole::Run(kvs, number)) => {
+            let of_kvs = view.runs.get_mut(&kvs).map(Arc::make_mut);
+            let mut runs = of_kvs.into_iter().flatten();
+            if let Some(run) = runs.find(|run| run.number() == number) {
+                *run = moved;
+            }
+        }
+        (Found::Run(_), Whole::Segment(_)) => {}
+    });
+    inner.places.made(file.name(), to, bytes);
+    true
 }

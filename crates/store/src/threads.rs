@@ -39,7 +39,9 @@ pub(crate) fn keep_freezing(inner: &Inner) {
             inner.work.wait(seen, IDLE);
             continue;
         };
-        match freeze(inner, &generation, last) {
+        let done = freeze(inner, &generation, last);
+        inner.look_for_full();
+        match done {
             Ok(()) => inner.work.tried(None),
             Err(error) if error.is_no_room() => {
                 inner.work.tried(Some(error.to_string()));

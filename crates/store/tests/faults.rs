@@ -6,13 +6,18 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::in_world;
+use entresol_base::clock::Picos;
+use entresol_base::thread;
 use entresol_base::world::World;
 use entresol_media::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat, fail_every_call,
 };
-use entresol_store::{Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError};
+use entresol_store::{
+    Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Place, Policy, StoreError,
+};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -222,5 +227,118 @@ fn on_a_full_disk_keys_can_be_removed_and_that_makes_room() {
             .map(|number| (key(number), vec![number as u8; 3000]))
             .collect();
         assert!(found == expected, "{} keys, expected {}", found.len(), expected.len());
+    });
+}
+
+/// The drives of two classes: the home is on the first.
+struct Drives {
+    staging: Disk,
+    capacity: Disk,
+}
+
+impl Drives {
+    fn new(world: &World) -> Drives {
+        let disk = || Disk::new(world, DiskOptions::default()).expect("a disk");
+        Drives { staging: disk(), capacity: disk() }
+    }
+
+    fn create(&self, world: &World, staging_bytes: u64, policy: &str) -> Kvdb {
+        let place =
+            |class, disk: &Disk, bytes_max| Place { class, directory: disk.root(), bytes_max };
+        let places = [
+            place(MediaClass::Staging, &self.staging, Some(staging_bytes)),
+            place(MediaClass::Capacity, &self.capacity, None),
+        ];
+        let options = KvdbOptions { reserve_bytes: 64 << 10, ..options() };
+        let store = Kvdb::create_on(&places, options, Arc::new(world.clone())).expect("a store");
+        let policy = policy.parse().expect("a policy");
+        let options = KvsOptions { inline_bytes: 100, policy, ..KvsOptions::default() };
+        store.create_kvs("data", options).expect("a Kvs");
+        store
+    }
+
+    /// Opens the store once the machine has failed; nothing goes wrong any more.
+    fn reopen(&self, world: &World) -> Result<Kvdb, StoreError> {
+        let again =
+            |disk: &Disk| disk.reopen(world, DiskOptions::default()).expect("a disk").root();
+        let (home, capacity) = (again(&self.staging), again(&self.capacity));
+        Kvdb::open_on(home, &[capacity], options(), Arc::new(world.clone()))
+    }
+}
+
+#[test]
+fn a_call_to_the_slower_class_that_fails_loses_nothing_and_is_told() {
+    let attempts = in_world(|world, _| {
+        let attempt = |plan: FaultPlan| {
+            let drives = Drives::new(&world);
+            let store = drives.create(&world, 1 << 20, "staging-max-capacity");
+            drives.capacity.inject(plan);
+            let mut done = vec![State::new()];
+            let told = script(&store, &mut done).and_then(|()| store.close());
+            let struck = drives.capacity.struck_count();
+            let store = drives.reopen(&world).map_err(|error| format!("not opened: {error}"))?;
+            let found = store.kvs("data").and_then(|kvs| contents(&kvs));
+            let found = found.map_err(|error| format!("not read: {error}"))?;
+            let last = done.last().expect("at least the first");
+            let is_kept = found == *last || told.is_err() && is_next(last, &found);
+            is_kept.then_some(struck).ok_or(format!("told {told:?}, and something else is there"))
+        };
+        fail_every_call(Calls::ALL, Effect::Fail(Failure::Io), attempt)
+    });
+    assert!(attempts.expect("loses nothing") > 20, "the slower class was hardly used");
+}
+
+#[test]
+fn writers_do_not_wait_for_a_slower_class_that_hardly_moves() {
+    in_world(|world, _| {
+        let drives = Drives::new(&world);
+        let store = drives.create(&world, 8 << 20, "staging-max-capacity");
+        let kvs = store.kvs("data").expect("there");
+        let slow = Effect::Slow(Picos::from_millis(200));
+        let fault = Fault { calls: Calls::ALL, nth: 1, repeat: Repeat::EverAfter, effect: slow };
+        drives.capacity.inject(FaultPlan::one(fault));
+        let mut longest = Picos(0);
+        for number in 0..2000 {
+            let begun = world.now();
+            kvs.put(&key(number), &[7; 1000]).expect("is put");
+            longest = longest.max(Picos(world.now().0 - begun.0));
+            thread::sleep(Duration::from_millis(1));
+        }
+        let stalls = store.statistics().expect("open").stalls;
+        assert!(longest < Picos::from_millis(50), "somebody waited for {longest:?}: {stalls:?}");
+        assert!(drives.capacity.struck_count() > 4, "the slower class was hardly used");
+        store.close().expect("closes");
+        let store = drives.reopen(&world).expect("opens");
+        assert_eq!(contents(&store.kvs("data").expect("there")).expect("whole").len(), 2000);
+    });
+}
+
+#[test]
+fn a_kvs_that_wants_one_class_only_is_refused_when_that_is_full_and_others_go_on() {
+    in_world(|world, _| {
+        let store = Drives::new(&world).create(&world, 1 << 20, "staging-only");
+        let strict = store.kvs("data").expect("there");
+        let other = store.create_kvs("other", KvsOptions::default()).expect("is made");
+        let refused = (0..4000).find_map(|number| strict.put(&key(number), &[7; 1000]).err());
+        let refused = refused.expect("there is no room for all");
+        assert!(refused.is_no_room(), "{refused}");
+        let text = refused.to_string();
+        for part in ["everything on staging,", "/disk has", "take a policy"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        other.put(b"key", b"value").expect("has room elsewhere");
+        let before = contents(&strict).expect("is read");
+        assert!(before.len() > 300, "{}", before.len());
+        // Room comes back as keys are deleted, or with another policy.
+        for key in before.keys() {
+            strict.delete(key).expect("makes room");
+        }
+        store.compact().expect("compacts");
+        strict.put(&key(1), &[8; 1000]).expect("has room again");
+        let refused = (0..4000).find(|number| strict.put(&key(*number), &[9; 1000]).is_err());
+        let refused = refused.expect("there is no room for all");
+        store.set_policy("data", Policy::default()).expect("is set");
+        strict.put(&key(refused), &[9; 1000]).expect("goes on elsewhere");
+        assert_eq!(contents(&strict).expect("is read").len(), refused + 1);
     });
 }

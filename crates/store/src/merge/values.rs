@@ -1,7 +1,10 @@
 //! Values that are moved, into segments of their own.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+use entresol_media::Directory;
 
 use crate::StoreError;
 use crate::ageing::Move;
@@ -21,6 +24,8 @@ pub(crate) struct ValueWriter<'a> {
     segments: Vec<Arc<Segment>>,
     /// The segments that are written to, one for each choice of classes; hot values lie apart.
     open: Vec<Open>,
+    /// The places of all segments, by number.
+    places: BTreeMap<u32, Arc<dyn Directory>>,
     /// Segments of hot values.
     hot: Vec<SegmentNumber>,
     traffic: Traffic,
@@ -43,6 +48,7 @@ impl<'a> ValueWriter<'a> {
             kvs,
             segments: Vec::new(),
             open: Vec::new(),
+            places: BTreeMap::new(),
             hot: Vec::new(),
             traffic: Traffic::default(),
             read: Vec::new(),
@@ -93,6 +99,7 @@ impl<'a> ValueWriter<'a> {
         let (place, segment) = self.inner.make_value_segment(to, len)?;
         let segment = Arc::new(segment);
         self.segments.push(segment.clone());
+        self.places.insert(place.number, place.directory.clone());
         if is_hot {
             self.hot.push(segment.number());
         }
@@ -114,9 +121,11 @@ impl<'a> ValueWriter<'a> {
         self.traffic
     }
 
-    /// Makes what was written durable.
+    /// Makes what was written durable, names included.
     pub(crate) fn finish(mut self) -> Result<Vec<Arc<Segment>>, StoreError> {
         self.segments.iter().try_for_each(|segment| segment.persist(0, segment.len()))?;
+        // Not those of other places, which may be slow.
+        self.places.values().try_for_each(|directory| directory.sync())?;
         self.hot.drain(..).for_each(|number| self.inner.heat.keep(number));
         Ok(std::mem::take(&mut self.segments))
     }

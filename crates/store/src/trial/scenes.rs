@@ -29,13 +29,14 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 28] = [
+pub(crate) const ALL: [(&str, Scene); 29] = [
     ("what is read is what was written last", reads_follow_writes),
     ("a failed sync is the last word", failed_sync),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
     ("time that is set back brings nothing back", time_set_back),
     ("a conflict is found behind merges", conflicts_behind_merges),
     ("what merging has moved is durable", crashed::moved_values),
+    ("a file that is found twice stays", crashed::found_twice),
     ("damage is told", damage),
     ("a batch is seen whole", together::batches_seen_whole),
     ("a snapshot has all up to its number", together::snapshots),
