@@ -124,6 +124,7 @@ impl YcsbResult {
             "aged",
             "misplaced",
             "returned",
+            "hot",
             "garbage",
             "files",
         ];
@@ -143,6 +144,7 @@ impl YcsbResult {
                     bytes(written.aged_bytes),
                     bytes(written.misplaced_bytes),
                     bytes(written.returned_bytes),
+                    bytes(written.hot_bytes),
                     bytes(written.moved_bytes),
                     bytes(*directory_bytes),
                 ]);

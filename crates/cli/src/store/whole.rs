@@ -149,6 +149,7 @@ pub(super) fn written(statistics: &Statistics) -> Option<Table> {
         "aged",
         "returned",
         "misplaced",
+        "hot",
         "manifest",
     ];
     let mut table = Table::new("Written since it was opened", &columns);
@@ -162,6 +163,7 @@ pub(super) fn written(statistics: &Statistics) -> Option<Table> {
             written.aged_bytes,
             written.returned_bytes,
             written.misplaced_bytes,
+            written.hot_bytes,
             written.manifest_bytes,
         ];
         let cells = bytes.into_iter().map(size);
