@@ -7,9 +7,9 @@
 //! are read often stay on a faster class, or come back to it, within the share of it that is theirs
 //! ([`heat`](crate::heat)).
 //!
-//! A file of which nearly all is live moves whole ([`shift`](crate::shift)): then nothing that leads
-//! to it is written anew. Of other segments the values move one by one, in a merge of the runs that
-//! lead there, which leaves the dead behind.
+//! A file of which nearly all is live moves whole ([`shift`](crate::shift)): then nothing that
+//! leads to it is written anew. Of other segments the values move one by one, in a merge of the
+//! runs that lead there, which leaves the dead behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

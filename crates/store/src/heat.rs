@@ -1,10 +1,11 @@
 //! Heat: which values that lie in frozen segments are read often.
 //!
 //! Reads are counted by a sketch of small counters, two for each key, of which the lesser counts
-//! (a count-min sketch that forgets: all counters are halved after as many reads as there are). A value is
-//! **hot** when its key was read at least as often as [`Heat::reads_least`] says: so often that all
-//! hot values together take no more than the share of the faster class that is theirs. What has
-//! become hot stays so until its count has fallen to half of that, so that nothing goes to and fro.
+//! (a count-min sketch that forgets: all counters are halved after as many reads as there are). A
+//! value is **hot** when its key was read at least as often as [`Heat::reads_least`] says: so often
+//! that all hot values together take no more than the share of the faster class that is theirs.
+//! What has become hot stays so until its count has fallen to half of that, so that nothing goes to
+//! and fro.
 //! What is found in a cache is not counted, and neither is what cursors read.
 
 use std::collections::{BTreeMap, BTreeSet};

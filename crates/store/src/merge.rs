@@ -292,10 +292,7 @@ fn merge(
     let place = place_for_keys(inner, plan, is_aged, read);
     let prefixes_of = if has_oldest || left_out() { &[] } else { old };
     let mut writer = begin_run(&place, number, plan.kvs, prefixes_of)?;
-    let parts = old.iter().map(|run| {
-        let source = Source::merged_run(&run.run);
-        (source, Some(run.prefixes.clone()))
-    });
+    let parts = old.iter().map(|it| (Source::merged_run(&it.run), Some(it.prefixes.clone())));
     let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);
     merged.seek(None)?;
     let mut values = ValueWriter::new(inner, plan.kvs);
@@ -305,12 +302,12 @@ fn merge(
     while let Some(Taken { version, is_gone }) = merged.take()? {
         inner.failure.check()?;
         let is_time = taken % KEYS_BETWEEN_QUESTIONS == 0;
-        if inner.work.is_over() || is_time && !go_on(taken as f64 / keys.max(1) as f64) {
+        let done = taken as f64 / keys.max(1) as f64;
+        if inner.work.is_over() || is_time && !go_on(done) {
             return Ok(false);
         }
         if is_time {
-            let done = taken as f64 / keys.max(1) as f64;
-            bill.moved(&traffic(inner, old, done, &values, (&place, writer.bytes())));
+            bill.moved(&traffic(inner, old, done, values.traffic(), (&place, writer.bytes())));
         }
         taken += 1;
         let Version { sequence, expiry, value } = version;
@@ -321,47 +318,43 @@ fn merge(
             Held::Here => Value::Inline(merged.value()),
             Held::Apart(place) => {
                 let to = plan.moved.get(&place.segment);
-                let to = to.and_then(|to| inner.moved_to(plan.kvs, merged.key(), place, to));
-                Value::Apart(match to {
-                    Some(to) => values.copy(view, place, to)?,
-                    None => place,
-                })
+                match to.and_then(|to| inner.moved_to(plan.kvs, merged.key(), place, to)) {
+                    Some(to) => Value::Apart(values.copy(view, place, to)?),
+                    None => Value::Apart(place),
+                }
             }
         };
-        if value == Value::Gone && has_oldest {
+        let is_gone = value == Value::Gone;
+        if is_gone && has_oldest {
             continue;
         }
-        let is_for_ever = value == Value::Gone || left_out();
-        let expiry = if is_for_ever { Expiry::NEVER } else { expiry };
+        let expiry = if is_gone || left_out() { Expiry::NEVER } else { expiry };
         let sequence = Sequence(sequence.0 + u64::from(left_out()));
         writer.push(&Entry { key: merged.key(), sequence, expiry, value })?;
     }
-    let mut all = traffic(inner, old, 1.0, &values, (&place, 0));
-    let segments = values.finish()?;
     writer.finish()?;
+    let moved = values.traffic();
+    let segments = values.finish()?;
     place.directory.sync()?;
     let run = Frozen::open(&place.directory, number, &inner.pages)?;
     let bytes = run.run.summary().file_bytes;
     inner.places.made(run::file_name(number), &place, bytes);
     place.written.merge.fetch_add(bytes, Relaxed);
-    all.wrote(place.class, bytes);
+    let all = traffic(inner, old, 1.0, moved, (&place, bytes));
     bill.settle(&all);
     inner.counters.merge_read.fetch_add(all.all_read(), Relaxed);
-    inner.note_overwritten(plan.kvs, old, run.run.summary().entries);
-    install(inner, plan.kvs, old, Merge { run, is_aged, segments })?;
-    inner.heat.moved(plan.moved.keys().copied());
+    install(inner, plan, old, Merge { run, is_aged, segments })?;
     Ok(true)
 }
 
-/// What a merge has read and written of which a share is done.
+/// What a merge has read and written of which a share is done, and which has moved values.
 fn traffic(
     inner: &Inner,
     old: &[Frozen],
     done: f64,
-    values: &ValueWriter<'_>,
+    mut traffic: Traffic,
     (place, written): (&places::Held, u64),
 ) -> Traffic {
-    let mut traffic = values.traffic();
     for run in old {
         if let Some(class) = inner.places.class_of(&run::file_name(run.number())) {
             traffic.read(class, (run.run.summary().file_bytes as f64 * done) as u64);
@@ -408,10 +401,13 @@ struct Merge {
 /// Puts a run in the place of those that it was merged from.
 fn install(
     inner: &Inner,
-    kvs: KvsId,
+    Plan { kvs, moved, .. }: &Plan,
     old: &[Frozen],
     Merge { run, is_aged, segments }: Merge,
 ) -> Result<(), StoreError> {
+    let kvs = *kvs;
+    inner.note_overwritten(kvs, old, run.run.summary().entries);
+    inner.heat.moved(moved.keys().copied());
     let mut manifest = inner.manifest.lock();
     let mut next = Manifest::clone(&manifest);
     let dead: BTreeSet<u64> = old.iter().map(|run| run.number().0).collect();

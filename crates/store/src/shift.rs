@@ -1,9 +1,9 @@
 //! Files that move whole from one place of a store to another.
 //!
 //! A frozen file is never changed, so a copy is as good as the file itself, and nothing that leads
-//! to it has to be written anew. It is copied under another name; once its bytes are durable it gets
-//! its own, and once that is durable the old one is removed. So after a crash there is the old file,
-//! the new one, or both, and of two the next opening removes one.
+//! to it has to be written anew. It is copied under another name; once its bytes are durable it
+//! gets its own, and once that is durable the old one is removed. So after a crash there is the old
+//! file, the new one, or both, and of two the next opening removes one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
