@@ -40,8 +40,8 @@ pub(crate) struct Arguments {
     /// How often each store is measured; ten give an interval, fewer a range.
     #[arg(long, value_name = "N", default_value_t = 10)]
     rounds: usize,
-    /// In how many of the rounds, the first ones, a store is loaded anew; later ones go on with
-    /// what is there [default: all].
+    /// In how many of the rounds, the first ones, a store is loaded anew, by a process of its own
+    /// if that is not all of them; later ones go on with what is there [default: all].
     #[arg(long, value_name = "N")]
     loads: Option<usize>,
     /// A workload behind load: a, b, c, d, e or f; may be given more than once, and goes in that
@@ -69,7 +69,10 @@ pub(crate) struct Arguments {
     /// Seed of orders and arrivals; each round has another one.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Print one JSON object, all rounds in it, instead of tables.
+    /// Write one JSON object into this file as well, all rounds in it.
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Print that object instead of tables.
     #[arg(long)]
     json: bool,
 }
@@ -121,8 +124,24 @@ impl Arguments {
         Ok(())
     }
 
+    /// The processes of one side in one round, as the workloads of each.
+    fn processes(&self, round: usize) -> Vec<Vec<Workload>> {
+        let load = [Workload::Load];
+        match (round < self.loads(), self.loads() < self.rounds) {
+            (true, false) => vec![[load.to_vec(), self.workloads()].concat()],
+            (true, true) => vec![load.to_vec(), self.workloads()],
+            (false, _) => vec![self.workloads()],
+        }
+    }
+
     /// What a process is told, for one side in one round.
-    fn command(&self, side: &Side, round: usize, group: Option<&Path>) -> Vec<OsString> {
+    fn command(
+        &self,
+        side: &Side,
+        round: usize,
+        workloads: &[Workload],
+        group: Option<&Path>,
+    ) -> Vec<OsString> {
         let mut command: Vec<OsString> = vec!["ycsb".into(), "--json".into()];
         let mut put = |name: &str, value: OsString| command.extend([name.into(), value]);
         put("--engine", side.name.name().into());
@@ -142,8 +161,7 @@ impl Arguments {
             _ => self.memory,
         };
         put("--memory", memory.0.to_string().into());
-        let load = (round < self.loads()).then_some(Workload::Load);
-        for workload in load.into_iter().chain(self.workloads()) {
+        for workload in workloads {
             put("--workload", workload.to_string().into());
         }
         let operations = self.operations.unwrap_or(self.keys);
@@ -160,18 +178,36 @@ impl Arguments {
         if let Some(duration) = self.duration {
             put("--duration", format!("{}ms", duration.as_millis()).into());
         }
-        if round + 1 >= self.loads() {
-            command.push("--keep".into());
-        }
+        command.push("--keep".into());
         command
     }
 
-    /// Runs one side once; what it printed, or why it failed.
+    /// Runs one side once; what its processes printed, or why one failed.
     fn measure(&self, side: &Side, round: usize) -> anyhow::Result<Result<Report, String>> {
+        let store = self.directory.join(side.directory());
+        if round < self.loads() && files::exists(&store) {
+            files::remove_tree(&store).with_context(|| store.display().to_string())?;
+        }
+        let mut all = Report::default();
+        for workloads in self.processes(round) {
+            match self.process(side, round, &workloads)? {
+                Ok(report) => all.workloads.extend(report.workloads),
+                Err(failure) => return Ok(Err(failure)),
+            }
+        }
+        Ok(Ok(all))
+    }
+
+    fn process(
+        &self,
+        side: &Side,
+        round: usize,
+        workloads: &[Workload],
+    ) -> anyhow::Result<Result<Report, String>> {
         let group = (!self.without_cgroup).then(|| Group::new(self.memory.0)).transpose()?;
         let program = std::env::current_exe().context("the path of this program")?;
         let output = Command::new(program)
-            .args(self.command(side, round, group.as_ref().map(Group::path)))
+            .args(self.command(side, round, workloads, group.as_ref().map(Group::path)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -192,7 +228,9 @@ impl Arguments {
     fn round(&self, round: usize, sides: &mut [Side], progress: &Progress) -> anyhow::Result<()> {
         let count = sides.len();
         for place in 0..count {
-            let side = &mut sides[(place + round) % count];
+            let place = (place + round) % count;
+            // Every other round backwards, so that nobody always has the same one before him.
+            let side = &mut sides[if round % 2 == 0 { place } else { count - 1 - place }];
             let what = format!("round {} of {}: {}", round + 1, self.rounds, side.title());
             progress.say(&what);
             if side.failure.is_none() {
@@ -251,7 +289,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         ),
     };
     let compared = Compared::new(vec![subject, bound], sides, &load_averages, arguments.seed);
-    compared.put(arguments.json)
+    compared.put(arguments.json, arguments.save.as_deref())
 }
 
 /// Processes that wanted a processor, mean of the last minute, the measured ones included.

@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 
 use anyhow::Context;
 use entresol_bench::report::table::number;
 use entresol_bench::statistics::{PAIRS_MIN, Spread, paired_ratio};
+use entresol_media::files;
 use serde::{Deserialize, Serialize};
 
 use crate::Name;
@@ -54,13 +56,13 @@ impl Side {
 }
 
 /// What one process printed, as far as it is compared.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
-    workloads: Vec<Measured>,
+    pub(crate) workloads: Vec<Measured>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Measured {
+pub(crate) struct Measured {
     workload: String,
     operations: u64,
     throughput_ops_s: f64,
@@ -176,13 +178,17 @@ impl Compared {
         }
     }
 
-    /// Prints it; a store of ours that failed is an error.
-    pub(crate) fn put(&self, json: bool) -> anyhow::Result<()> {
-        let text = match json {
-            true => serde_json::to_string_pretty(self).context("the result as JSON")?,
-            false => self.markdown(),
-        };
-        writeln!(std::io::stdout(), "{text}").context("standard output")?;
+    /// Prints it, and saves all of it if that is wanted; a store of ours that failed is an error.
+    pub(crate) fn put(&self, json: bool, save: Option<&Path>) -> anyhow::Result<()> {
+        let all = serde_json::to_string_pretty(self).context("the result as JSON")?;
+        let text = if json { &all } else { &self.markdown() };
+        let printed = writeln!(std::io::stdout(), "{text}").context("standard output");
+        // What took long to measure is not lost because one of the two has no room.
+        if let Some(path) = save {
+            let saved = files::write_atomically(path, all.as_bytes());
+            saved.with_context(|| path.display().to_string())?;
+        }
+        printed?;
         let failed = |side: &&Side| side.name == Name::Entresol && side.failure.is_some();
         match self.sides.iter().find(failed).and_then(|side| side.failure.as_ref()) {
             Some(failure) => anyhow::bail!("entresol {failure}"),

@@ -7,6 +7,9 @@ use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistM
 
 use crate::interval::Interval;
 
+/// With its default, one for each processor, nobody closes a memtable while both merge.
+const WORKERS: usize = 4;
+
 pub(crate) struct Fjall {
     interval: Option<Interval>,
     keyspace: Keyspace,
@@ -22,7 +25,7 @@ impl Fjall {
         let memory = opening.options.memory_bytes.map(|bytes| bytes.0);
         let cache = opening.options.cache_bytes.map(|bytes| bytes.0);
         let mut builder = Database::builder(opening.directory);
-        builder = builder.journal_compression(CompressionType::None);
+        builder = builder.journal_compression(CompressionType::None).worker_threads(WORKERS);
         if let Some(cache) = cache.or(memory.map(|memory| memory / 4)) {
             builder = builder.cache_size(cache);
         }
@@ -33,7 +36,7 @@ impl Fjall {
                 .data_block_compression_policy(CompressionPolicy::disabled())
                 .index_block_compression_policy(CompressionPolicy::disabled());
             match memory {
-                Some(memory) => options.max_memtable_size((memory / 8).clamp(8 << 20, 64 << 20)),
+                Some(memory) => options.max_memtable_size((memory / 16).clamp(8 << 20, 64 << 20)),
                 None => options,
             }
         };
