@@ -3,6 +3,7 @@
 //! counted, told in the statistics, and tried again after a while.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use entresol_base::sync::Mutex;
@@ -23,6 +24,13 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// But not after longer than this.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
+/// An image may be behind by so many writes, which are read in some milliseconds.
+const LAG_FREE: u64 = 24_576;
+/// For each so many more a writer waits longer, so that the thread that keeps the image, which is
+/// one among all that write, gets its time.
+const LAG_STEP: u64 = 8192;
+const DELAY_NS: u64 = 4000;
+
 /// How well what was written last can be found without reading it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ImageStatistics {
@@ -37,7 +45,11 @@ pub struct ImageStatistics {
 
 /// How the keeping of images goes. One thread keeps them.
 #[derive(Debug, Default)]
-pub(crate) struct Images(Mutex<Keeping>);
+pub(crate) struct Images {
+    keeping: Mutex<Keeping>,
+    /// Whether they are left alone for a while, so that nobody is to wait for them.
+    is_paused: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct Keeping {
@@ -51,12 +63,13 @@ struct Keeping {
 
 impl Images {
     fn is_due(&self, now: Nanos) -> bool {
-        self.0.lock().until <= now
+        self.keeping.lock().until <= now
     }
 
     /// Says how an attempt has ended.
     fn tried(&self, done: &Result<(), StoreError>, now: Nanos) {
-        let keeping = &mut *self.0.lock();
+        let keeping = &mut *self.keeping.lock();
+        self.is_paused.store(done.is_err(), Relaxed);
         match done {
             Ok(()) => {
                 let failures = keeping.failures;
@@ -105,7 +118,29 @@ impl Inner {
             false => Ok(()),
         };
         let go_on = || !self.work.is_over();
-        each_of(&view, &|generation| generation.keep_image(durable, &go_on)).and(begun)
+        let kept = each_of(&view, &|generation| generation.keep_image(durable, &go_on));
+        if let Some(log) = &self.log {
+            log.note_image_lag(view.young.image_lag(log.published()));
+        }
+        kept.and(begun)
+    }
+
+    /// Whether an image is so far behind what was written that it is gone on with at once.
+    pub(crate) fn is_image_behind(&self) -> bool {
+        self.image_lag() > LAG_FREE / 2 && self.failure.check().is_ok()
+    }
+
+    /// How long a writer waits for each write, since the image is behind.
+    pub(crate) fn image_delay(&self) -> Duration {
+        let too_many = self.image_lag().saturating_sub(LAG_FREE);
+        Duration::from_nanos(too_many * DELAY_NS / LAG_STEP)
+    }
+
+    fn image_lag(&self) -> u64 {
+        match self.images.is_paused.load(Relaxed) {
+            true => 0,
+            false => self.log.as_ref().map_or(0, Log::image_lag),
+        }
     }
 
     fn begin_image(&self, generation: &Arc<Generation>) -> Result<(), StoreError> {
@@ -144,7 +179,7 @@ impl Inner {
         let missing = |generation: &Generation, last: Sequence| generation.writes_missing(last);
         let closed = view.closed.iter().map(|(closed, last)| missing(closed, *last));
         let writes_missing = missing(&view.young, published) + closed.sum::<u64>();
-        let keeping = self.images.0.lock();
+        let keeping = self.images.keeping.lock();
         let (failures, failure) = (keeping.failures, keeping.failure.clone());
         Some(ImageStatistics { writes_missing, failures, failure })
     }

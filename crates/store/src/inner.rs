@@ -104,20 +104,6 @@ impl KvsBits {
 }
 
 impl Inner {
-    /// Waits until the store is being closed, or the time is over, whatever else happens; says
-    /// whether it is being closed.
-    pub(crate) fn rest(&self, time: Duration) -> bool {
-        let until = self.clock.now().after(time);
-        loop {
-            let seen = self.work.events();
-            let left = until.since(self.clock.now());
-            if self.work.is_over() || left.is_zero() {
-                return self.work.is_over();
-            }
-            self.work.wait(seen, left);
-        }
-    }
-
     /// The log, if the store can be written to.
     ///
     /// # Errors
@@ -195,14 +181,19 @@ impl Inner {
     }
 
     /// Lets a writer wait if freezing falls behind: first a little, in the end until it has caught
-    /// up.
+    /// up; and a little if an image does.
     ///
     /// # Errors
     /// If the store fails or is closed meanwhile.
     pub(crate) fn slow_down(&self, bytes: u64) -> Result<(), StoreError> {
         let most = self.options.generations_waiting_max as usize;
         let waiting = self.work.waiting();
-        if !self.would_wait() {
+        if let owed @ 1.. = self.image_delay().as_nanos()
+            && let Some(slept) = self.work.pay(Duration::from_nanos(owed as u64))
+        {
+            self.counters.image.add(slept);
+        }
+        if waiting <= most / 2 {
             return Ok(());
         }
         if waiting < most {
@@ -218,9 +209,10 @@ impl Inner {
         done
     }
 
-    /// Whether a writer would have to wait for freezing.
+    /// Whether a writer would have to wait for freezing, or for an image.
     pub(crate) fn would_wait(&self) -> bool {
         self.work.waiting() > self.options.generations_waiting_max as usize / 2
+            || !self.image_delay().is_zero()
     }
 
     fn wait_for_room(&self, most: usize) -> Result<(), StoreError> {

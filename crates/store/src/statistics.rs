@@ -220,6 +220,8 @@ pub struct StallStatistics {
     pub wall: Stall,
     /// For a sync, by the callers of `sync`.
     pub sync: Stall,
+    /// A little, since the image of what was written last, on persistent memory, was falling behind.
+    pub image: Stall,
     /// Freezing and merging, for the share of the medium that their account has.
     pub background: Stall,
     /// Segments that were made while a writer waited, since none was there ahead.
@@ -298,6 +300,7 @@ pub(crate) struct Counters {
     pub(crate) slope: StallCount,
     pub(crate) wall: StallCount,
     pub(crate) sync: StallCount,
+    pub(crate) image: StallCount,
     pub(crate) background: StallCount,
 }
 
@@ -371,6 +374,7 @@ impl Kvdb {
             slope: counters.slope.get(),
             wall: counters.wall.get(),
             sync: counters.sync.get(),
+            image: counters.image.get(),
             background: counters.background.get(),
             segments_made_late: inner.log.as_ref().map_or(0, |log| log.written().made_late),
         }

@@ -20,7 +20,11 @@ pub(crate) fn keep_durable(inner: &Inner) {
         Some(_) => inner.options.durability_interval.min(IMAGE_INTERVAL),
         None => inner.options.durability_interval,
     };
-    while !inner.rest(interval) {
+    let rest = || match inner.is_image_behind() {
+        true => inner.work.is_over(),
+        false => inner.work.rest(interval),
+    };
+    while !rest() {
         // Both failures are told to those who write. A sync takes its time, in which they go on.
         let _ = log.make_spares();
         let _ = log.sync();

@@ -11,6 +11,7 @@ use entresol_base::thread;
 pub(crate) struct Work {
     state: Mutex<State>,
     changed: Condvar,
+    ended: Condvar,
     /// Generations that wait to be frozen.
     waiting: AtomicUsize,
     /// What writers owe, in nanoseconds.
@@ -57,6 +58,7 @@ impl Work {
     pub(crate) fn end(&self) {
         self.state.lock().is_over = true;
         self.changed.notify_all();
+        self.ended.notify_all();
     }
 
     /// Whether the store is being closed.
@@ -82,6 +84,16 @@ impl Work {
     pub(crate) fn pause(&self, time: Duration) -> bool {
         self.wait(self.events(), time);
         self.is_over()
+    }
+
+    /// Waits until the store is being closed, or the time is over, whatever else happens; says
+    /// whether it is being closed.
+    pub(crate) fn rest(&self, time: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.is_over {
+            self.ended.wait_timeout(&mut state, time);
+        }
+        state.is_over
     }
 
     /// How many generations wait to be frozen.

@@ -60,3 +60,34 @@ fn an_image_that_cannot_be_made_is_told_tried_again_ever_more_rarely_and_harms_n
     let kvs = store.kvs("data").expect("there");
     assert_eq!(kvs.get(&99_u32.to_be_bytes()).expect("readable"), Some(b"value".to_vec()));
 }
+
+#[test]
+fn writers_do_not_outrun_an_image_by_much() {
+    const WRITES: u64 = 400_000;
+    let scratch = tempfile::tempdir().expect("a directory");
+    let pmem = Some(PmemMode { assume_dax: true });
+    let options = KvdbOptions { pmem, ..KvdbOptions::default() };
+    let store = Kvdb::create_at(&scratch.path().join("store"), options).expect("a store");
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    let missing_most = std::thread::scope(|scope| {
+        let writers = [0, 1].map(|first| {
+            let kvs = &kvs;
+            scope.spawn(move || {
+                for number in (first..WRITES).step_by(2) {
+                    let key = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+                    kvs.put(&key, b"value").expect("room");
+                }
+            })
+        });
+        let mut most = 0;
+        while writers.iter().any(|writer| !writer.is_finished()) {
+            most = most.max(images(&store).writes_missing);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        most
+    });
+    // Not to wait for it at all would let them be ahead by nearly all of it.
+    assert!(missing_most < WRITES / 2, "{missing_most} writes were in no image");
+    let found = until(&store, |it| it.writes_missing == 0);
+    assert_eq!((found.failures, found.failure), (0, None));
+}

@@ -81,6 +81,8 @@ pub(crate) struct Log {
     rotated: Rotated,
     /// Whether the index of the generation that is written to has grown to its limit.
     is_index_full: AtomicBool,
+    /// By how many writes the image of that generation was behind when it was looked at last.
+    image_lag: AtomicU64,
 }
 
 /// Where the next record goes.
@@ -156,7 +158,7 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// After so many writes the bytes of the youngest index are counted.
+/// After so many writes the bytes of the youngest index are counted, and its image's lag.
 const WRITES_BETWEEN_COUNTS: u64 = 512;
 /// No more segments are made ahead, however fast they fill.
 const SPARES_MAX: u64 = 4;
@@ -216,6 +218,7 @@ impl Log {
             failure,
             rotated,
             is_index_full: AtomicBool::new(false),
+            image_lag: AtomicU64::new(0),
         })
     }
 
@@ -307,12 +310,27 @@ impl Log {
         self.keep_promise(last)?;
         let Reserved { generation, first, .. } = &reserved;
         generation.written(last)?;
-        if first.0 / WRITES_BETWEEN_COUNTS != (last.0 + 1) / WRITES_BETWEEN_COUNTS
-            && generation.has_reached(&self.options.generation, last)
-        {
-            self.is_index_full.store(true, Relaxed);
+        if first.0 / WRITES_BETWEEN_COUNTS != (last.0 + 1) / WRITES_BETWEEN_COUNTS {
+            self.look_at_indexes(generation, last);
         }
         Ok(last)
+    }
+
+    fn look_at_indexes(&self, generation: &Generation, last: Sequence) {
+        if generation.has_reached(&self.options.generation, last) {
+            self.is_index_full.store(true, Relaxed);
+        }
+        self.note_image_lag(generation.image_lag(last));
+    }
+
+    /// By how many writes the image of the youngest data was behind when it was looked at last.
+    pub(crate) fn image_lag(&self) -> u64 {
+        self.image_lag.load(Relaxed)
+    }
+
+    /// Says by how many it is.
+    pub(crate) fn note_image_lag(&self, writes: u64) {
+        self.image_lag.store(writes, Relaxed);
     }
 
     /// Writes records in their place; answers whether they are durable by that.

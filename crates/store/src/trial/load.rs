@@ -338,11 +338,12 @@ impl Seen {
 
 /// What there was more of after than before.
 fn causes(before: &StallStatistics, after: &StallStatistics) -> Vec<&'static str> {
-    let StallStatistics { slope, wall, sync, segments_made_late, .. } = before;
+    let StallStatistics { slope, wall, sync, image, segments_made_late, .. } = before;
     let grown = [
         ("freezing (a little)", after.slope.count > slope.count),
         ("freezing (until it was done)", after.wall.count > wall.count),
         ("a sync", after.sync.count > sync.count),
+        ("an image", after.image.count > image.count),
         ("a segment", after.segments_made_late > *segments_made_late),
     ];
     let grown = grown.into_iter().filter(|(_, is_grown)| *is_grown).map(|(cause, _)| cause);

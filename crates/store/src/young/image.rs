@@ -32,6 +32,7 @@
 //! generation's segments (12 bits), and its offset (32 bits).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use entresol_base::checksum;
 use entresol_base::sync::Mutex;
@@ -61,6 +62,9 @@ const PREFIXES: u64 = 0;
 const SEGMENT_BYTES_A_LINE: u64 = 800;
 const TAG_SHIFT: u32 = 44;
 const PLACE: u64 = (1 << TAG_SHIFT) - 1;
+/// So many records are looked at before the first of them is entered: the lines that they go to, of
+/// which hardly one is in the processor's caches, are fetched meanwhile.
+const RECORDS_AHEAD: usize = 16;
 /// What an image's name begins with.
 const PREFIX: &str = "image-";
 
@@ -99,6 +103,17 @@ pub(crate) struct Watermark {
 pub(crate) struct Making {
     lines: Lines,
     state: Mutex<State>,
+    /// The last record that is entered, for who does not wait for the state; the greatest number
+    /// there is once nobody is to wait for more.
+    reached: AtomicU64,
+}
+
+/// A record that is going to be entered.
+#[derive(Debug, Default)]
+struct Coming {
+    word: u64,
+    key: Vec<u8>,
+    hash: u64,
 }
 
 #[derive(Debug)]
@@ -112,6 +127,7 @@ struct State {
     watermarks: u64,
     /// No line was left: nothing is entered any more.
     is_full: bool,
+    coming: [Coming; RECORDS_AHEAD],
 }
 
 /// An image that a crash has left; nobody changes it any more.
@@ -146,6 +162,10 @@ impl Lines {
 
     fn bucket(&self, hash: u64) -> u64 {
         1 + ((u128::from(hash) * u128::from(self.buckets)) >> 64) as u64
+    }
+
+    fn prefetch(&self, hash: u64) {
+        self.file.prefetch(LINES_AT + self.bucket(hash) * LINE_BYTES);
     }
 
     fn get(&self, line: u64) -> [u64; 8] {
@@ -256,9 +276,16 @@ impl Making {
             kvs: vec![0; super::KVS_WORDS],
             watermarks: 0,
             is_full: false,
+            coming: Default::default(),
         };
         let lines = Lines::of(file, owner.store, buckets);
-        Ok(Making { lines, state: Mutex::new(state) })
+        let reached = AtomicU64::new(owner.first.0 - 1);
+        Ok(Making { lines, state: Mutex::new(state), reached })
+    }
+
+    /// By how many writes it is behind one of them; none once it is given up.
+    pub(crate) fn lag(&self, last: Sequence) -> u64 {
+        last.0.saturating_sub(self.reached.load(Relaxed))
     }
 
     /// The last record that is entered.
@@ -277,27 +304,33 @@ impl Making {
         most: usize,
     ) -> Result<bool, StoreError> {
         let state = &mut *self.state.lock();
-        let (mut entered, mut newest, mut key) = (0, None, Vec::new());
+        let mut coming = std::mem::take(&mut state.coming);
+        let done = self.enter_all(state, &mut coming, (segments, last, most));
+        state.coming = coming;
+        let is_given_up = state.is_full || done.is_err();
+        let reached = if is_given_up { u64::MAX } else { state.at.next.0 - 1 };
+        self.reached.store(reached, Relaxed);
+        done
+    }
+
+    fn enter_all(
+        &self,
+        state: &mut State,
+        coming: &mut [Coming],
+        (segments, last, most): (&Segments, Sequence, usize),
+    ) -> Result<bool, StoreError> {
+        let (mut entered, mut newest) = (0, None);
         while !state.is_full && entered < most {
-            let mut at = state.at;
-            let Some((word, segment, header)) = segments.next(&mut at, last)? else { break };
-            let offset = word & u64::from(u32::MAX);
-            key.clear();
-            let begin = offset + HEADER_BYTES as u64;
-            segment.read(begin, header.key_bytes as usize, &mut key)?;
-            self.note(state, header.kvs);
-            let done = match header.kind {
-                Kind::PrefixGone => self.lines.enter(PREFIXES, word, &mut state.end, |_| Ok(false)),
-                _ => self.enter_key(state, segments, (header.kvs, &key), word),
-            };
-            state.is_full = !done?;
-            if state.is_full {
+            let ahead = coming.len().min(most - entered);
+            let count = self.look_ahead(state.at, &mut coming[..ahead], segments, last)?;
+            for record in &coming[..count] {
+                let Some(watermark) = self.enter_one(state, segments, record, last)? else { break };
+                newest = Some(watermark);
+                entered += 1;
+            }
+            if count < ahead {
                 break;
             }
-            let (segment, sequence) = (segment.number(), header.sequence);
-            newest = Some(Watermark { segment, offset, sequence });
-            state.at = at;
-            entered += 1;
         }
         if let Some(newest) = newest {
             self.mark(state, newest)?;
@@ -305,14 +338,61 @@ impl Making {
         Ok(entered == most)
     }
 
+    /// Notes which records come from a place on, and fetches what entering them takes; answers how
+    /// many there are.
+    fn look_ahead(
+        &self,
+        mut at: Place,
+        coming: &mut [Coming],
+        segments: &Segments,
+        last: Sequence,
+    ) -> Result<usize, StoreError> {
+        for (number, record) in coming.iter_mut().enumerate() {
+            let Some((word, segment, header)) = segments.next(&mut at, last)? else {
+                return Ok(number);
+            };
+            record.word = word;
+            record.key.clear();
+            let begin = (word & u64::from(u32::MAX)) + HEADER_BYTES as u64;
+            segment.read(begin, header.key_bytes as usize, &mut record.key)?;
+            record.hash = self.lines.hash(header.kvs, &record.key);
+            self.lines.prefetch(record.hash);
+        }
+        Ok(coming.len())
+    }
+
+    /// Enters the next record, which was looked at; none if there is no room.
+    fn enter_one(
+        &self,
+        state: &mut State,
+        segments: &Segments,
+        record: &Coming,
+        last: Sequence,
+    ) -> Result<Option<Watermark>, StoreError> {
+        let mut at = state.at;
+        let Some((word, segment, header)) = segments.next(&mut at, last)? else { return Ok(None) };
+        self.note(state, header.kvs);
+        let done = match header.kind {
+            Kind::PrefixGone => self.lines.enter(PREFIXES, word, &mut state.end, |_| Ok(false)),
+            _ => self.enter_key(state, segments, header.kvs, record),
+        };
+        state.is_full = !done?;
+        if state.is_full {
+            return Ok(None);
+        }
+        state.at = at;
+        let offset = word & u64::from(u32::MAX);
+        Ok(Some(Watermark { segment: segment.number(), offset, sequence: header.sequence }))
+    }
+
     fn enter_key(
         &self,
         state: &mut State,
         segments: &Segments,
-        (kvs, key): (KvsId, &[u8]),
-        word: u64,
+        kvs: KvsId,
+        record: &Coming,
     ) -> Result<bool, StoreError> {
-        let hash = self.lines.hash(kvs, key);
+        let Coming { word, ref key, hash } = *record;
         let slot = tag(hash) << TAG_SHIFT | word;
         self.lines.enter(self.lines.bucket(hash), slot, &mut state.end, |there| {
             Ok(there >> TAG_SHIFT == tag(hash) && segments.is_of(there & PLACE, kvs, key)?)

@@ -41,6 +41,11 @@ impl Generation {
         last.0.saturating_sub(entered.0)
     }
 
+    /// By how many writes the image that is made is behind one of them, if writers are to care.
+    pub(crate) fn image_lag(&self, last: Sequence) -> u64 {
+        self.image.get().map_or(0, |image| image.lag(last))
+    }
+
     /// Makes an image, in which nothing is entered yet, of the generation that begins with a
     /// segment.
     ///
