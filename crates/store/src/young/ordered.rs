@@ -114,7 +114,8 @@ impl Ordered {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        let (pools, trees) = (self.pools.read(), self.trees.read());
+        // In the order in which who makes a tree locks them.
+        let (trees, pools) = (self.trees.read(), self.pools.read());
         let of_pools = pools.iter().map(|pool| pool.region().len() - pool.free_chunk_bytes());
         of_pools.chain(trees.values().map(|tree| tree.volatile_bytes())).sum()
     }
@@ -199,5 +200,29 @@ impl Ordered {
         trees.insert(kvs, tree.clone());
         self.pools.write().push(pool);
         Ok(tree)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use entresol_base::thread;
+
+    use super::*;
+
+    #[test]
+    fn bytes_are_counted_while_trees_are_made() {
+        let segments = Arc::new(Segments::new());
+        let ordered = Arc::new(Ordered::new(segments, Sequence(1), 1 << 20));
+        let making = Arc::clone(&ordered);
+        let making = thread::spawn("a walker", move || {
+            for kvs in 0..2000 {
+                let _ = making.tree(KvsId(kvs)).expect("memory");
+            }
+        });
+        while !making.is_finished() {
+            std::hint::black_box(ordered.bytes());
+        }
+        making.join().expect("no panic");
+        assert!(ordered.bytes() > 0);
     }
 }
