@@ -220,7 +220,7 @@ pub struct StallStatistics {
     pub wall: Stall,
     /// For a sync, by the callers of `sync`.
     pub sync: Stall,
-    /// A little, since the image of what was written last, on persistent memory, was falling behind.
+    /// A little, since the image of what was written last was falling behind, on persistent memory.
     pub image: Stall,
     /// Freezing and merging, for the share of the medium that their account has.
     pub background: Stall,
