@@ -132,7 +132,11 @@ impl Ratio {
 impl std::fmt::Display for Ratio {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} to {})", number(self.ratio), number(self.low), number(self.high))?;
-        if self.is_interval { Ok(()) } else { write!(f, ", {} rounds", self.rounds) }
+        match (self.is_interval, self.rounds) {
+            (true, _) => Ok(()),
+            (false, 1) => write!(f, ", 1 round"),
+            (false, rounds) => write!(f, ", {rounds} rounds"),
+        }
     }
 }
 
