@@ -25,11 +25,13 @@ use entresol_store::{MediaClass, Policy};
 use crate::error::BenchError;
 use crate::progress::Progress;
 use crate::values::{CHECKED_VALUE_BYTES_MIN, ValueMaker};
-use draw::{KEY_BYTES_MIN, Names, Population};
+use draw::KEY_BYTES_MIN;
 
+pub(crate) use draw::{Chooser, Names, Population};
 pub use engine::{Engine, PlaceWritten};
 pub use ours::Entresol;
 pub use result::{CapacityResult, KindResult, PlaceResult, WorkloadResult, YcsbResult};
+pub(crate) use workload::Kind;
 pub use workload::Workload;
 
 /// What is measured.

@@ -18,8 +18,10 @@
 //! What it assumes of a real disk, and what programs may therefore rely on: a sector that is not
 //! written is not harmed by a write beside it, and a sector is never half old.
 //!
-//! It does not know page caches: a read finds what was written, and a sync does not write for
-//! others. Only what is written to a file that is mapped reaches the drive when that is synced.
+//! A read finds what was written, and a sync does not write for others. Only what is written to a
+//! file that is mapped reaches the drive when that is synced; what is read of such a file takes no
+//! time, but for pages that are not in a [`PageCache`], if the machine has one. There are no other
+//! page caches.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,9 +38,10 @@ use crate::cost::Access;
 use crate::crash::{Place, PointKind, Power, Unsettled};
 use crate::directory::Directory;
 use crate::model::ModelName;
-use crate::model::block::BlockModel;
+use crate::model::block::{BlockParameters, StripedModel, Stripes};
 use crate::observe::LINE_BYTES;
 
+mod cached;
 mod content;
 mod entries;
 mod fault;
@@ -50,6 +53,7 @@ mod names;
 mod queue;
 mod tree;
 
+pub use cached::PageCache;
 pub use fault::{
     Call, Calls, CountdownError, Effect, Failure, Fault, FaultPlan, Odds, OneIn, Repeat, Struck,
     fail_every_call,
@@ -86,6 +90,10 @@ impl SectorSize {
 
 /// What a disk has room for if nothing is said: a pebibyte.
 const CAPACITY_MAX: u64 = 1 << 50;
+/// The largest request that a drive is given: what NVMe drives of the time take.
+const REQUEST_BYTES_MAX: usize = 128 << 10;
+/// So many of them a drive is given at once when a mapped file is synced.
+const REQUESTS_MAX: usize = 8;
 /// The path of what holds everything.
 const PATH: &str = "/disk";
 
@@ -94,6 +102,11 @@ const PATH: &str = "/disk";
 pub struct DiskOptions {
     /// The drive whose times the calls take; none takes no time.
     pub model: Option<ModelName>,
+    /// How many of them there are, as one.
+    pub stripes: Stripes,
+    /// Where the machine holds pages of files that are mapped: what is not there is read from the
+    /// drive. Without it they are all there.
+    pub cache: Option<PageCache>,
     /// What a crash leaves whole.
     pub sector: SectorSize,
     /// What goes wrong.
@@ -118,15 +131,19 @@ struct Core {
     /// trace in the history that is looked at.
     world: World,
     image: bool,
+    /// The cache of mapped pages, with the disk's number there.
+    cache: Option<(PageCache, u32)>,
     state: Mutex<State>,
 }
 
 struct State {
     tree: Tree,
     faults: Faults,
-    model: Option<BlockModel>,
-    /// When the drive has done everything that it was given.
+    model: Option<StripedModel>,
+    /// When the drive has written everything that it was given.
     busy_until: Picos,
+    /// Bytes that it was given to write.
+    written: u64,
 }
 
 impl Disk {
@@ -144,7 +161,8 @@ impl Disk {
         Disk::assemble(
             world,
             power.clone(),
-            State { tree, faults, model: None, busy_until: Picos(0) },
+            State { tree, faults, model: None, busy_until: Picos(0), written: 0 },
+            None,
             true,
         )
     }
@@ -152,18 +170,32 @@ impl Disk {
     fn with(world: &World, options: DiskOptions, tree: Tree) -> io::Result<Disk> {
         let model = match options.model {
             None => None,
-            Some(name) => Some(BlockModel::of(name).ok_or_else(|| {
-                let text = format!("{name} is a model of memory, not of a disk");
-                io::Error::new(io::ErrorKind::InvalidInput, text)
-            })?),
+            Some(name) => {
+                let parameters = BlockParameters::of(name).ok_or_else(|| {
+                    let text = format!("{name} is a model of memory, not of a disk");
+                    io::Error::new(io::ErrorKind::InvalidInput, text)
+                })?;
+                Some(StripedModel::new(&parameters, options.stripes))
+            }
         };
         let faults = Faults::new(options.faults);
-        let state = State { tree, faults, model, busy_until: Picos(0) };
-        Ok(Disk::assemble(world, options.power, state, false))
+        let state = State { tree, faults, model, busy_until: Picos(0), written: 0 };
+        Ok(Disk::assemble(world, options.power, state, options.cache, false))
     }
 
-    fn assemble(world: &World, power: Power, state: State, image: bool) -> Disk {
-        let core = Arc::new(Core { world: world.clone(), image, state: Mutex::new(state) });
+    fn assemble(
+        world: &World,
+        power: Power,
+        state: State,
+        cache: Option<PageCache>,
+        image: bool,
+    ) -> Disk {
+        let cache = cache.map(|cache| {
+            let number = cache.take_disk();
+            (cache, number)
+        });
+        let state = Mutex::new(state);
+        let core = Arc::new(Core { world: world.clone(), image, cache, state });
         power.attach(Arc::clone(&core) as Arc<dyn Unsettled>);
         Disk(Arc::new(Machine { core, power }))
     }
@@ -207,6 +239,12 @@ impl Disk {
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.0.core.state().tree.used
+    }
+
+    /// The bytes that the drive was given to write so far, names and small files left out.
+    #[must_use]
+    pub fn written_bytes(&self) -> u64 {
+        self.0.core.state().written
     }
 
     /// The names and bytes of everything as programs see it, directories with a slash behind and
@@ -361,25 +399,30 @@ impl Machine {
 
     /// Makes a file's bytes durable.
     fn sync_file(&self, node: NodeId, path: &Path, place: Place) -> io::Result<()> {
-        self.sync_sectors(node, path, 0..u64::MAX, place)
+        self.sync_sectors(node, path, None, place)
     }
 
-    /// Makes a file's bytes in these sectors durable, and its length.
+    /// Makes a file's bytes durable, and its length: of one that is mapped those in these sectors,
+    /// which the drive is given now.
     fn sync_sectors(
         &self,
         node: NodeId,
         path: &Path,
-        sectors: Range<u64>,
+        mapped: Option<Range<u64>>,
         place: Place,
     ) -> io::Result<()> {
         if mutants::removed(SiteKind::Sync, place) {
             return Ok(());
         }
         let order = self.power.tick();
+        let sectors = mapped.clone().unwrap_or(0..u64::MAX);
         let cut = self.core.state().tree.file(node).map(|file| file.cut(order, sectors));
         let Some(cut) = cut else {
             return Ok(());
         };
+        if let Some(sectors) = mapped {
+            self.write_back(node, &sectors);
+        }
         let effect = self.begin(Call::Sync, path)?;
         self.wait_for_drive(effect);
         if let Some(Effect::Fail(failure)) = effect {
@@ -420,7 +463,7 @@ impl Machine {
         Ok(())
     }
 
-    /// A sync ends when the drive has done all that it was given before.
+    /// A sync ends when the drive has written all that it was given before.
     fn wait_for_drive(&self, effect: Option<Effect>) {
         let busy_until = self.core.state().busy_until;
         let more = if let Some(Effect::Slow(by)) = effect { by } else { Picos(0) };
@@ -440,14 +483,18 @@ impl State {
         effect: Option<Effect>,
     ) -> Picos {
         let base = self.tree.file(node).map_or(0, |file| file.device_offset);
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if access == Access::Write {
+            self.written += bytes as u64;
+        }
         let done = match &mut self.model {
-            Some(model) => model.submit(now, access, base + offset, bytes),
+            Some(model) => submit(model, now, access, base + offset, bytes),
             None => now,
         };
         let more = if let Some(Effect::Slow(by)) = effect { by } else { Picos(0) };
         let done = done.after(more);
-        self.busy_until = self.busy_until.max(done);
+        if access == Access::Write {
+            self.busy_until = self.busy_until.max(done);
+        }
         done
     }
 
@@ -556,6 +603,27 @@ impl State {
     /// Refuses what there is no room for.
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         if bytes > self.room() { Err(Failure::NoSpace.error()) } else { Ok(()) }
+    }
+}
+
+/// Gives a drive a request. One that is large is cut into pieces, as systems do it, all of which
+/// come at once: so the drive sees that writes go on where others ended.
+fn submit(
+    model: &mut StripedModel,
+    now: Picos,
+    access: Access,
+    mut offset: u64,
+    mut bytes: usize,
+) -> Picos {
+    let mut done = now;
+    loop {
+        let piece = bytes.min(REQUEST_BYTES_MAX);
+        done = done.max(model.submit(now, access, offset, piece as u32));
+        offset += piece as u64;
+        bytes -= piece;
+        if bytes == 0 {
+            return done;
+        }
     }
 }
 

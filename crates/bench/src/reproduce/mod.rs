@@ -8,9 +8,11 @@
 //! with, and nowhere in a model.
 
 mod check;
+mod clients;
 mod memory;
 mod outcome;
 mod seed000;
+mod seed001;
 mod seed002;
 mod seed003;
 mod seed004;
@@ -62,7 +64,9 @@ impl Entry {
 
 /// Every entry in virtual time, in the order of the papers.
 pub fn entries() -> impl Iterator<Item = &'static Entry> {
-    [seed000::ENTRIES, seed002::ENTRIES, seed003::ENTRIES, seed004::ENTRIES].into_iter().flatten()
+    [seed000::ENTRIES, seed001::ENTRIES, seed002::ENTRIES, seed003::ENTRIES, seed004::ENTRIES]
+        .into_iter()
+        .flatten()
 }
 
 /// What is measured in real time: no two runs are the same, and neighbours disturb them.

@@ -21,21 +21,21 @@ pub(super) const KEY_BYTES_MIN: usize = 8;
 
 /// Names of keys by their numbers: in the numbers' order, or scattered as YCSB's hashed ones are.
 #[derive(Debug, Clone)]
-pub(super) struct Names {
+pub(crate) struct Names {
     maker: KeyMaker,
     /// Of the bits that a name can say; none if names go with the numbers.
     mask: Option<u64>,
 }
 
 impl Names {
-    pub(super) fn new(key_bytes: usize, ordered: bool) -> Option<Names> {
+    pub(crate) fn new(key_bytes: usize, ordered: bool) -> Option<Names> {
         let maker = KeyMaker::new(key_bytes, 1 << 32).filter(|_| key_bytes >= KEY_BYTES_MIN)?;
         let mask = u64::MAX >> (64 - 4 * key_bytes.min(16));
         Some(Names { maker, mask: (!ordered).then_some(mask) })
     }
 
     #[inline]
-    pub(super) fn append(&self, number: u64, out: &mut Vec<u8>) {
+    pub(crate) fn append(&self, number: u64, out: &mut Vec<u8>) {
         let number = self.mask.map_or(number, |mask| scatter(number, mask));
         self.maker.append(number, out);
     }
@@ -54,7 +54,7 @@ fn scatter(mut number: u64, mask: u64) -> u64 {
 
 /// The keys that exist: numbers from 0 on, of which those below a bound have been inserted.
 #[derive(Debug)]
-pub(super) struct Population {
+pub(crate) struct Population {
     next: AtomicU64,
     /// All below were acknowledged.
     present: AtomicU64,
@@ -63,23 +63,23 @@ pub(super) struct Population {
 }
 
 impl Population {
-    pub(super) fn of(count: u64) -> Population {
+    pub(crate) fn of(count: u64) -> Population {
         let (next, present) = (AtomicU64::new(count), AtomicU64::new(count));
         Population { next, present, ahead: Mutex::default() }
     }
 
     /// How many keys there are to be asked for.
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.present.load(Acquire)
     }
 
     /// The number of a key that is new.
-    pub(super) fn take(&self) -> u64 {
+    pub(crate) fn take(&self) -> u64 {
         self.next.fetch_add(1, Relaxed)
     }
 
     /// Notes that a key was inserted.
-    pub(super) fn inserted(&self, number: u64) {
+    pub(crate) fn inserted(&self, number: u64) {
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         ahead.push(Reverse(number));
         let mut present = self.present.load(Relaxed);
@@ -93,7 +93,7 @@ impl Population {
 
 /// Draws keys that exist.
 #[derive(Debug, Clone)]
-pub(super) enum Chooser {
+pub(crate) enum Chooser {
     Zipfian(KeyChooser),
     Latest(LatestChooser),
     Ranges(KeyRanges),
@@ -101,7 +101,7 @@ pub(super) enum Chooser {
 
 impl Chooser {
     /// For so many keys, among which `inserts` will be inserted meanwhile.
-    pub(super) fn new(workload: Workload, keys: u64, inserts: u64, seed: u64) -> Chooser {
+    pub(crate) fn new(workload: Workload, keys: u64, inserts: u64, seed: u64) -> Chooser {
         match workload.request() {
             // As YCSB does: the law is one over the keys that are expected, and what does not exist
             // yet is drawn again, so that popular keys stay the same ones.
@@ -116,7 +116,7 @@ impl Chooser {
 
     /// The number of a key, out of so many.
     #[inline]
-    pub(super) fn next(&mut self, present: u64, rng: &mut Rng) -> u64 {
+    pub(crate) fn next(&mut self, present: u64, rng: &mut Rng) -> u64 {
         match self {
             Chooser::Zipfian(zipf) => loop {
                 let number = zipf.next(rng);

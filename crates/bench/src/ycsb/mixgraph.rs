@@ -25,7 +25,7 @@ const WEIGHTS: f64 = 100_000_000.0;
 
 /// Draws keys from ranges that are hot and ranges that are not.
 #[derive(Debug, Clone)]
-pub(super) struct KeyRanges {
+pub(crate) struct KeyRanges {
     /// For each range, in an order of its own: the weights up to its end.
     ends: Vec<u64>,
     range_keys: u64,

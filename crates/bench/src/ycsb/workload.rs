@@ -32,7 +32,7 @@ pub enum Workload {
 
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Read,
     Update,
     Insert,
@@ -96,7 +96,7 @@ impl Workload {
 
     /// Draws what is done next.
     #[inline]
-    pub(super) fn kind(self, rng: &mut Rng) -> Kind {
+    pub(crate) fn kind(self, rng: &mut Rng) -> Kind {
         let of_hundred = rng.u32(0..100);
         let (first, second, third) = match self {
             Workload::Load => return Kind::Insert,
@@ -124,7 +124,7 @@ impl Workload {
     }
 
     /// The share of requests that insert.
-    pub(super) fn insert_share(self) -> f64 {
+    pub(crate) fn insert_share(self) -> f64 {
         if matches!(self, Workload::D | Workload::E) { 0.05 } else { 0.0 }
     }
 }

@@ -18,18 +18,20 @@
 //! durable; nobody is to rely on that.
 
 use std::cmp;
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use super::cached::{self, PageName};
 use super::file::File;
 use super::names::Inside;
 use super::tree::NodeId;
-use super::{Call, Machine, SectorSize};
+use super::{Call, Machine, REQUEST_BYTES_MAX, REQUESTS_MAX, SectorSize};
 use entresol_base::mutants::{SiteKind, removed};
-use entresol_base::thread;
+use entresol_base::{Picos, thread};
 
 use crate::block::BlockOptions;
 use crate::cost::Access;
@@ -90,6 +92,35 @@ impl DiskMapped {
         let world = self.machine.core.world();
         world.step();
         !world.crashed()
+    }
+
+    /// Reads the pages of a range from the drive that are not in memory.
+    #[track_caller]
+    fn fetch(&self, offset: u64, len: u64) {
+        let world = self.machine.core.world();
+        let (Some((cache, disk)), false) = (&self.machine.core.cache, self.is_pmem) else { return };
+        if world.crashed() {
+            return;
+        }
+        let (now, mut done) = (world.now(), Picos(0));
+        let name = |page| PageName { disk: *disk, node: self.node, page };
+        for page in offset / cached::PAGE_BYTES..(offset + len).div_ceil(cached::PAGE_BYTES) {
+            if !cache.touch(name(page)) {
+                let at = page * cached::PAGE_BYTES;
+                let bytes = cached::PAGE_BYTES as usize;
+                let mut state = self.machine.core.state();
+                done = done.max(state.device_time(self.node, Access::Read, at, bytes, now, None));
+            }
+        }
+        self.machine.wait(done);
+    }
+
+    /// Notes that what was written is in memory.
+    fn keep(&self, offset: u64, len: u64) {
+        let Some((cache, disk)) = &self.machine.core.cache else { return };
+        for page in offset / cached::PAGE_BYTES..(offset + len).div_ceil(cached::PAGE_BYTES) {
+            cache.touch(PageName { disk: *disk, node: self.node, page });
+        }
     }
 
     fn put(&self, offset: u64, bytes: &[u8]) {
@@ -182,6 +213,7 @@ impl MappedFile for DiskMapped {
         if self.is_pmem {
             return self.write_lines(offset, bytes);
         }
+        self.keep(offset, bytes.len() as u64);
         for (offset, part) in parts(self.machine.power.tick(), offset, bytes) {
             if !part.is_empty() && self.step() {
                 self.put(offset, part);
@@ -192,6 +224,7 @@ impl MappedFile for DiskMapped {
     fn read(&self, offset: u64, out: &mut [u8]) {
         mapped::assert_inside(self.bytes, offset, out.len() as u64);
         self.step();
+        self.fetch(offset, out.len() as u64);
         self.copy(offset, out);
     }
 
@@ -209,6 +242,7 @@ impl MappedFile for DiskMapped {
     fn compare(&self, offset: u64, len: usize, bytes: &[u8]) -> cmp::Ordering {
         mapped::assert_inside(self.bytes, offset, len as u64);
         self.step();
+        self.fetch(offset, len as u64);
         mapped::compare(offset, len, bytes, |offset, out| self.copy(offset, out))
     }
 
@@ -231,8 +265,7 @@ impl MappedFile for DiskMapped {
             return Ok(());
         }
         let sectors = self.sectors(offset, len);
-        self.machine.write_back(self.node, &sectors);
-        let synced = self.machine.sync_sectors(self.node, &self.path, sectors, place);
+        let synced = self.machine.sync_sectors(self.node, &self.path, Some(sectors), place);
         synced.inspect_err(|error| {
             // Only the first failure is kept: it is the cause of the others.
             let _ = self.failure.set(error.kind());
@@ -262,22 +295,37 @@ impl Machine {
         Ok(())
     }
 
-    /// Lets the drive begin to write what is new in these sectors: whatever waits for the drive
-    /// waits for that.
-    fn write_back(&self, node: NodeId, sectors: &Range<u64>) {
-        let now = self.core.world().now();
-        let mut state = self.core.state();
-        let sector = state.tree.sector;
-        let runs = state.tree.file(node).map_or_else(Vec::new, |file| file.new_runs(sectors));
+    /// Gives the drive what is new in these sectors, so many requests at a time.
+    pub(super) fn write_back(&self, node: NodeId, sectors: &Range<u64>) {
+        let world = self.core.world();
+        if world.crashed() || self.core.state().model.is_none() {
+            return;
+        }
+        let sector = self.core.state().tree.sector;
+        let piece = (REQUEST_BYTES_MAX as u64 / sector).max(1);
+        let new_runs = |file: &File| file.new_runs(sectors);
+        let runs = self.core.state().tree.file(node).map_or_else(Vec::new, new_runs);
+        let mut under_way = VecDeque::new();
         for run in runs {
-            let bytes = (run.end - run.start) * sector;
-            state.device_time(node, Access::Write, run.start * sector, bytes as usize, now, None);
+            for first in run.clone().step_by(piece as usize) {
+                if under_way.len() == REQUESTS_MAX {
+                    self.wait(under_way.pop_front().unwrap_or_default());
+                }
+                let bytes = ((first + piece).min(run.end) - first) * sector;
+                let (now, at) = (world.now(), first * sector);
+                let mut state = self.core.state();
+                let done = state.device_time(node, Access::Write, at, bytes as usize, now, None);
+                under_way.push_back(done);
+            }
         }
     }
 }
 
 impl Drop for DiskMapped {
     fn drop(&mut self) {
+        if let Some((cache, disk)) = &self.machine.core.cache {
+            cache.forget(*disk, self.node);
+        }
         self.machine.core.state().tree.close(self.node);
     }
 }

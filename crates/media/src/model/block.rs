@@ -19,6 +19,7 @@
 
 mod parameters;
 mod stage;
+mod striped;
 mod tables;
 
 use entresol_base::Picos;
@@ -28,6 +29,7 @@ use super::ModelName;
 use crate::cost::Access;
 
 pub use parameters::{BlockParameters, Erase, Placement, Rate};
+pub use striped::{StripedModel, Stripes};
 
 /// As many write streams as a drive is taken to notice; beyond, they count as random.
 const STREAMS: usize = 16;

@@ -6,6 +6,8 @@ mod fig5;
 mod fig6;
 mod fig7;
 mod fig8;
+mod fig9;
+mod gets;
 mod host;
 mod load;
 mod sata_2008;
@@ -24,6 +26,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     entry("004-fig6", "why queue depth misleads, a worked example", fig6::fig6),
     entry("004-fig7", "latency at the lowest load", fig7::fig7),
     entry("004-fig8", "response time over load, open loop", fig8::fig8),
+    entry("004-fig9", "gets of a store over threads, on two drives", fig9::fig9),
+    entry("004-fig10", "the 99th percentile of the same gets", fig9::fig10),
 ];
 
 const fn entry(

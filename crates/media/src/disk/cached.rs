@@ -1,0 +1,152 @@
+//! Pages of mapped files that the system holds in memory: a limit for all disks of a machine.
+//!
+//! A page that was written or read last stays; where there is no room one makes it that was not
+//! touched since it was last looked at. A page that is not there is read from its drive, alone:
+//! there is no read-ahead, as after `MADV_RANDOM`. Not modelled: that pages which are new keep
+//! their place until they are written back.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::tree::NodeId;
+
+/// What a system reads at once of a mapped file.
+pub(super) const PAGE_BYTES: u64 = 4096;
+
+/// Memory for the pages of mapped files; clones are the same one.
+#[derive(Debug, Clone)]
+pub struct PageCache(Arc<Mutex<State>>);
+
+/// Whose page it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct PageName {
+    pub(super) disk: u32,
+    pub(super) node: NodeId,
+    pub(super) page: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    name: PageName,
+    is_touched: bool,
+}
+
+#[derive(Debug)]
+struct State {
+    disks: u32,
+    pages_max: usize,
+    slots: Vec<Option<Slot>>,
+    places: HashMap<PageName, usize>,
+    /// Slots that are empty.
+    free: Vec<usize>,
+    hand: usize,
+}
+
+impl PageCache {
+    /// Room for so many bytes; at least for one page.
+    #[must_use]
+    pub fn new(bytes: u64) -> PageCache {
+        let pages_max = usize::try_from(bytes / PAGE_BYTES).unwrap_or(usize::MAX).max(1);
+        let (slots, places, free) = (Vec::new(), HashMap::new(), Vec::new());
+        let state = State { disks: 0, pages_max, slots, places, free, hand: 0 };
+        PageCache(Arc::new(Mutex::new(state)))
+    }
+
+    /// A number for a disk whose files are mapped.
+    pub(super) fn take_disk(&self) -> u32 {
+        let mut state = self.state();
+        state.disks += 1;
+        state.disks
+    }
+
+    /// Whether a page is there; now it is.
+    pub(super) fn touch(&self, name: PageName) -> bool {
+        let state = &mut *self.state();
+        if let Some(&place) = state.places.get(&name) {
+            if let Some(slot) = &mut state.slots[place] {
+                slot.is_touched = true;
+            }
+            return true;
+        }
+        let place = state.take_place();
+        state.slots[place] = Some(Slot { name, is_touched: false });
+        state.places.insert(name, place);
+        false
+    }
+
+    /// Gives back what a file has.
+    pub(super) fn forget(&self, disk: u32, node: NodeId) {
+        let State { slots, places, free, .. } = &mut *self.state();
+        for (at, slot) in slots.iter_mut().enumerate() {
+            if let Some(Slot { name, .. }) = slot
+                && (name.disk, name.node) == (disk, node)
+            {
+                places.remove(name);
+                *slot = None;
+                free.push(at);
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Never held while a simulated thread waits.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Where the next page goes.
+    fn take_place(&mut self) -> usize {
+        if let Some(place) = self.free.pop() {
+            return place;
+        }
+        if self.slots.len() < self.pages_max {
+            self.slots.push(None);
+            return self.slots.len() - 1;
+        }
+        loop {
+            let place = self.hand;
+            self.hand = (place + 1) % self.slots.len();
+            match &mut self.slots[place] {
+                Some(slot) if slot.is_touched => slot.is_touched = false,
+                Some(slot) => {
+                    self.places.remove(&slot.name);
+                    return place;
+                }
+                None => return place,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(node: NodeId, page: u64) -> PageName {
+        PageName { disk: 1, node, page }
+    }
+
+    #[test]
+    fn what_is_touched_again_stays_and_the_limit_is_kept() {
+        let cache = PageCache::new(4 * PAGE_BYTES);
+        assert!((0..4).all(|page| !cache.touch(name(1, page))));
+        assert!(cache.touch(name(1, 0)));
+        assert!((4..7).all(|page| !cache.touch(name(1, page))));
+        assert!(cache.touch(name(1, 0)), "it was touched twice");
+        assert!(!cache.touch(name(1, 1)), "it was not");
+        assert_eq!(cache.state().places.len(), 4);
+    }
+
+    #[test]
+    fn a_file_that_goes_leaves_its_room() {
+        let cache = PageCache::new(4 * PAGE_BYTES);
+        for page in 0..2 {
+            cache.touch(name(1, page));
+            cache.touch(name(2, page));
+        }
+        cache.forget(1, 1);
+        assert!(!cache.touch(name(1, 0)) && !cache.touch(name(1, 1)));
+        assert!(cache.touch(name(2, 0)) && cache.touch(name(2, 1)));
+    }
+}
