@@ -70,6 +70,7 @@ impl Values {
             }
             MediumSpec::File { path, model } => {
                 let options = BlockOptions {
+                    cached: false,
                     create: Some(LABEL_BYTES + bytes),
                     grow: true,
                     magic: Some(MAGIC),

@@ -144,6 +144,10 @@ pub struct BlockOptions {
     /// begins otherwise is left alone and refused. A block device may also begin with 4 KiB of
     /// zeroes.
     pub magic: Option<[u8; 8]>,
+    /// Read and write through the system's cache of files, which has what was written last and
+    /// what is read often in memory that the system takes back when it needs it; otherwise past
+    /// it, where the file system lets one. Nothing is read ahead.
+    pub cached: bool,
     /// Which kind of queue serves it.
     pub backend: BackendChoice,
     /// The drive that it is slowed to, in real time; slowed files of one folder share one. A
@@ -394,7 +398,7 @@ pub(crate) fn open_on(
     };
     let prepared = placement.prepare(path)?;
     let mut remarks = Vec::new();
-    let file = OpenFile::new(path, &prepared, &mut remarks)?;
+    let file = OpenFile::new(path, &prepared, options.cached, &mut remarks)?;
     let backend = choose(&file, options.backend, &mut remarks)?;
     let file = Arc::new(file.kept(prepared.keep()?));
     let file: Arc<dyn BlockFile> = Arc::new(LocalFile::new(file, backend, remarks));

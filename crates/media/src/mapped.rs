@@ -120,6 +120,20 @@ pub trait MappedFile: Send + Sync + fmt::Debug {
     /// Copies `len` bytes at `offset` to the end of `out`.
     fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>);
 
+    /// The same, for what is not written any more and read here and there: of an ordinary file by
+    /// a call of the system, which maps nothing.
+    ///
+    /// # Errors
+    /// What the disk says if it fails.
+    fn read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        self.append_to(offset, len, out);
+        Ok(())
+    }
+
+    /// Says that it is read by [`read_out`](MappedFile::read_out) from now on, in no order: of an
+    /// ordinary file the mapping is let go, and the system reads nothing ahead.
+    fn expect_reads_only(&self) {}
+
     /// Asks the processor to fetch the cache line at `offset`, or does nothing. An offset outside
     /// is ignored.
     fn prefetch(&self, _offset: u64) {}
@@ -231,6 +245,14 @@ impl<R: Region> MappedFile for RegionFile<R> {
 
     fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
         self.region.append_to(offset, len, out);
+    }
+
+    fn read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        self.region.read_out(offset, len, out)
+    }
+
+    fn expect_reads_only(&self) {
+        self.region.expect_reads_only();
     }
 
     fn prefetch(&self, offset: u64) {

@@ -180,6 +180,20 @@ pub trait Region: Send + Sync {
     #[track_caller]
     fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>);
 
+    /// The same, of an ordinary mapped file by a call of the system.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    #[track_caller]
+    fn read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        self.append_to(offset, len, out);
+        Ok(())
+    }
+
+    /// Says that all of it is only read from now on, by calls of the system and in no order. A
+    /// hint.
+    fn expect_reads_only(&self) {}
+
     /// Whether the bytes at `offset` are `bytes`.
     #[track_caller]
     fn equals(&self, offset: u64, bytes: &[u8]) -> bool;

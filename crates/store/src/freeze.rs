@@ -228,6 +228,7 @@ fn install(
         inner.remove(&dead)?;
     }
     inner.save(manifest, next)?;
+    kept.iter().for_each(|segment| segment.freeze());
     inner.current.change(|view| {
         view.closed.retain(|(closed, _)| !Arc::ptr_eq(closed, generation));
         inner.work.set_waiting(view.closed.len());

@@ -150,8 +150,8 @@ impl WrittenBytes {
     }
 }
 
-/// Bytes that were read from a medium by requests. What lies in segments that are mapped still is
-/// read without one.
+/// Bytes that were read from a medium by requests; those for values the system may have answered
+/// from its cache of files. What is not frozen yet is read without one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ReadBytes {
     /// Blocks of runs, merging included.

@@ -39,16 +39,18 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    /// Takes the file past the page cache if the file system lets it.
+    /// Takes the file past the page cache, unless it is to go through it, if the file system lets
+    /// it.
     pub(super) fn new(
         path: &Path,
         prepared: &Prepared,
+        cached: bool,
         remarks: &mut Vec<String>,
     ) -> Result<OpenFile, FileError> {
         let io = |doing| move |cause| FileError::Io { doing, path: path.into(), cause };
         let file = prepared.file().try_clone().map_err(io("open"))?;
-        let direct = match set_direct(&file) {
-            Ok(()) => true,
+        let direct = match if cached { Ok(false) } else { set_direct(&file).map(|()| true) } {
+            Ok(direct) => direct,
             Err(cause) => {
                 remarks.push(format!(
                     "direct I/O is refused here ({cause}): reads and writes go through the page \
@@ -57,6 +59,10 @@ impl OpenFile {
                 false
             }
         };
+        if cached {
+            // If the advice is not taken, more is read than is needed.
+            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
+        }
         let alignment = alignment(&file, direct).map_err(io("look at"))?;
         if alignment.memory > BUFFER_ALIGNMENT || alignment.offset > PAGE_BYTES {
             let text = format!("its disk wants blocks of {} bytes", alignment.offset);

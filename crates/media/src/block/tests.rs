@@ -26,6 +26,10 @@ fn everywhere(test: impl Fn(Arc<dyn BlockFile>)) {
             let create = Some(FILE_BYTES);
             let options = BlockOptions { create, backend, model, ..BlockOptions::default() };
             test(open_block_file(&path, &options).expect("opens"));
+            let path = directory.path().join(format!("cached-{backend}"));
+            let cached = true;
+            let options = BlockOptions { create, backend, cached, ..BlockOptions::default() };
+            test(open_block_file(&path, &options).expect("opens"));
         }
     }
     for sector in [SectorSize::Small, SectorSize::Large, SectorSize::Line] {
@@ -272,7 +276,8 @@ fn what_the_kernel_says_comes_back() {
         let placement = Placement { create: Some(FILE_BYTES), ..Placement::default() };
         let other = file.path().with_extension("other");
         let prepared = placement.prepare(&other).expect("made");
-        let open = OpenFile::new(&other, &prepared, &mut remarks).expect("opens").kept(reader);
+        let open =
+            OpenFile::new(&other, &prepared, false, &mut remarks).expect("opens").kept(reader);
         let read_only = Arc::new(LocalFile::new(Arc::new(open), file.backend(), remarks));
         let mut queue = read_only.clone().queue(2).expect("queue");
         let write = request(Access::Write, 0, filled(queue.buffer(BLOCK), 6), 9);

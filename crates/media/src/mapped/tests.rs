@@ -41,6 +41,28 @@ fn emulated_persistent_memory_holds_small_and_large_writes() {
 }
 
 #[test]
+fn what_is_only_read_from_now_on_is_read_by_calls_as_it_was_written() {
+    const BYTES: u64 = 1 << 20;
+    let parent = tempfile::tempdir().expect("directory");
+    let directory = LocalDirectory::open(parent.path()).expect("opens");
+    let bytes: Vec<u8> = (0..BYTES).map(|at| (at * 13 + at / 256) as u8).collect();
+    for pmem in [None, Some(PmemMode::AssumeDax)] {
+        let options = MapOptions { create: Some(BYTES), pmem, ..MapOptions::default() };
+        let file = directory.map_file(&format!("log-{pmem:?}"), &options).expect("makes");
+        file.write(0, &bytes);
+        // Not persisted: it is in the system's cache, or in the mapping.
+        file.expect_reads_only();
+        let mut read = b"before".to_vec();
+        for (offset, len) in [(0, 1), (4095, 5000), (BYTES - 7, 7)] {
+            read.truncate(6);
+            file.read_out(offset, len, &mut read).expect("is read");
+            assert!(read.starts_with(b"before"));
+            assert!(read[6..] == bytes[offset as usize..offset as usize + len]);
+        }
+    }
+}
+
+#[test]
 fn pages_that_are_made_ready_and_let_go_lose_nothing_while_others_write_beside() {
     const BYTES: u64 = 1 << 20;
     const PART: u64 = 40_000;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -282,6 +283,25 @@ impl Direct {
         self.mapping.append_to(offset, len, out);
     }
 
+    /// The same, of an ordinary mapped file by a call of the system.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub fn read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        let Some((file, _)) = self.file.as_ref().filter(|_| self.kind == RegionKind::MappedFile)
+        else {
+            self.mapping.append_to(offset, len, out);
+            return Ok(());
+        };
+        let before = out.len();
+        out.resize(before + len, 0);
+        let done = file.read_exact_at(&mut out[before..], offset);
+        if done.is_err() {
+            out.truncate(before);
+        }
+        done
+    }
+
     /// Copies `len` bytes at `offset` to the end of `out`, if so many are there: for readers whose
     /// offset and length may stem from a record that was being written.
     #[inline]
@@ -386,6 +406,17 @@ impl Direct {
         if self.kind == RegionKind::MappedFile && end > first {
             // If it does not, flushing takes longer.
             let _ = self.mapping.advise(first, (end - first) as usize, Advice::LinuxDontNeed);
+        }
+    }
+
+    /// Lets go of the mapping of an ordinary file, which is only read from now on, by calls of the
+    /// system and in no order.
+    pub fn expect_reads_only(&self) {
+        self.expect_no_writes(0, self.len() as usize);
+        if let Some((file, _)) = self.file.as_ref().filter(|_| self.kind == RegionKind::MappedFile)
+        {
+            // If the advice is not taken, more is read than is needed.
+            let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);
         }
     }
 
@@ -543,6 +574,14 @@ impl Region for Direct {
     #[inline]
     fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
         Direct::append_to(self, offset, len, out)
+    }
+
+    fn read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        Direct::read_out(self, offset, len, out)
+    }
+
+    fn expect_reads_only(&self) {
+        Direct::expect_reads_only(self);
     }
 
     #[inline]

@@ -13,7 +13,7 @@
 //! still. Its records end with a seal, or with the first bytes that are no record.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use entresol_base::checksum;
 use entresol_media::{
@@ -45,6 +45,8 @@ pub(crate) struct Segment {
     number: SegmentNumber,
     store: u64,
     bytes: Bytes,
+    /// Nothing is written to it any more: it is read by requests though it is mapped.
+    is_frozen: AtomicBool,
     /// Bytes that were read by requests.
     read: AtomicU64,
 }
@@ -74,7 +76,7 @@ pub(crate) fn number_of(name: &str) -> Option<SegmentNumber> {
 
 impl Segment {
     fn of(number: SegmentNumber, store: u64, bytes: Bytes) -> Segment {
-        Segment { number, store, bytes, read: AtomicU64::new(0) }
+        Segment { number, store, bytes, is_frozen: AtomicBool::new(false), read: AtomicU64::new(0) }
     }
 
     /// Makes a segment of so many bytes. Its name is durable after the directory's sync only.
@@ -145,7 +147,9 @@ impl Segment {
         store: u64,
         number: SegmentNumber,
     ) -> Result<Segment, StoreError> {
-        let file = directory.open_block_file(&file_name(number), &BlockOptions::default())?;
+        // The system's cache has what was written last, and is not the store's memory.
+        let options = BlockOptions { cached: true, ..BlockOptions::default() };
+        let file = directory.open_block_file(&file_name(number), &options)?;
         let segment = Segment::of(number, store, Bytes::Blocks(file));
         match segment.head()? {
             Some(head) => segment.checked(head),
@@ -207,6 +211,15 @@ impl Segment {
     /// Its number.
     pub(crate) fn number(&self) -> SegmentNumber {
         self.number
+    }
+
+    /// Says that nothing is written to it any more. Many such segments are read here and there:
+    /// mapped, each would be read far ahead of what is wanted, and fill the memory with that.
+    pub(crate) fn freeze(&self) {
+        if let Bytes::Mapped(file) = &self.bytes {
+            file.expect_reads_only();
+            self.is_frozen.store(true, Relaxed);
+        }
     }
 
     /// Its bytes, header included.
@@ -324,6 +337,11 @@ impl Segment {
             return Err(self.damaged(offset, format!("{len} bytes lie beyond its end")));
         }
         match &self.bytes {
+            Bytes::Mapped(file) if self.is_frozen.load(Relaxed) => {
+                let read = file.read_out(offset, len, out);
+                self.read.fetch_add(len as u64, Relaxed);
+                read.map_err(|cause| self.failed("read", offset, cause))?;
+            }
             Bytes::Mapped(file) => file.append_to(offset, len, out),
             Bytes::Blocks(file) => {
                 let unit = file.alignment().offset;

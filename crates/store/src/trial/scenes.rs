@@ -29,7 +29,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 29] = [
+pub(crate) const ALL: [(&str, Scene); 30] = [
     ("what is read is what was written last", reads_follow_writes),
     ("a failed sync is the last word", failed_sync),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
@@ -49,6 +49,7 @@ pub(crate) const ALL: [(&str, Scene); 29] = [
     ("crashes of a freeze", crashed::frozen),
     ("crashes of a merge", crashed::merged),
     ("crashes of a merge that moves values", crashed::moved),
+    ("crashes while values go elsewhere than keys", crashed::moved_apart),
     ("crashes while files move whole", crashed::shifted),
     ("crashes where several write", crashed::several),
     ("on persistent memory: what a killed process left is made durable", pmem::left_by_the_dead),

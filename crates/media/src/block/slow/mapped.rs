@@ -64,6 +64,14 @@ impl MappedFile for SlowMapped {
         self.inner.append_to(offset, len, out);
     }
 
+    fn read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        self.inner.read_out(offset, len, out)
+    }
+
+    fn expect_reads_only(&self) {
+        self.inner.expect_reads_only();
+    }
+
     fn prefetch(&self, offset: u64) {
         self.inner.prefetch(offset);
     }

@@ -206,6 +206,16 @@ pub(super) fn shifted() -> Told {
     crashes(Trial { classes: true, nested_one_in: 16, ..trial() }, &ops)
 }
 
+/// Values of segments that are not full of live ones go to another place than their keys.
+pub(super) fn moved_apart() -> Told {
+    let policy =
+        |name: &str| name.parse().map(|policy| Op::Arrange(Arrangement::Policy(0, policy)));
+    let mut ops = vec![policy("staging-max-capacity")?];
+    ops.extend((0..3).map(|number| put(0, number, 1, 1000)));
+    ops.extend([Op::Sync, Op::Compact, put(0, 1, 2, 100), Op::Sync]);
+    crashes(Trial { classes: true, ..trial() }, &ops)
+}
+
 /// Three threads write at once, and are interrupted anywhere.
 pub(super) fn several() -> Told {
     several_in(Trial { images_max: 2, ..trial() })
