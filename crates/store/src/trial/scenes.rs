@@ -40,6 +40,7 @@ pub(crate) const ALL: [(&str, Scene); 30] = [
     ("damage is told", damage),
     ("a batch is seen whole", together::batches_seen_whole),
     ("a snapshot has all up to its number", together::snapshots),
+    ("what is acknowledged has nothing before it that is not", together::acknowledged_in_order),
     ("what another has synced is durable", together::syncs),
     ("of writers of one key each knows what he overwrites", together::writers_of_one_key),
     ("keys that are gone stay gone in merges of some runs", partial_merges),

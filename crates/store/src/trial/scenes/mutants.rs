@@ -7,7 +7,7 @@ use super::super::Trial;
 use super::ALL;
 
 /// Histories that come when no scene has noticed anything.
-const HISTORIES: u64 = 12;
+const HISTORIES: u64 = 24;
 /// The least that are tried.
 const SITES_MIN: usize = 50;
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use entresol_base::thread::{self, JoinHandle};
 use entresol_base::world::Preemption;
 
+use super::crashed::left_by_a_death;
 use super::{Told, create, in_world, key, open, require, text};
 use crate::{Batch, Kvs, Sequence, StoreError, TransactionOptions};
 
@@ -122,6 +123,44 @@ pub(super) fn batches_seen_whole() -> Told {
             require(number >= least, "what was acknowledged is not seen")?;
             thread::yield_now();
         }
+        ended(writer)
+    })
+}
+
+/// A thread puts, and another puts and looks at what would be left if the process died then: what
+/// was acknowledged must be found, whatever the first one is in the midst of.
+pub(super) fn acknowledged_in_order() -> Told {
+    in_world(Preemption::OneIn(2), |world, disk| {
+        let (_store, kvs) = create(world, disk)?;
+        let (is_looked_at, is_over) = (Arc::new(AtomicBool::new(false)), Arc::default());
+        let writer = {
+            let (kvs, is_over) = (kvs.clone(), Arc::<AtomicBool>::clone(&is_over));
+            let is_looked_at = is_looked_at.clone();
+            thread::spawn("writer", move || -> Told {
+                for number in (0..16).cycle() {
+                    while is_looked_at.load(Relaxed) {
+                        thread::yield_now();
+                    }
+                    if is_over.load(Relaxed) {
+                        break;
+                    }
+                    kvs.put(&key(number), &[7; 300]).map_err(text)?;
+                }
+                Ok(())
+            })
+        };
+        let mut looked = (100..140).map(|number| {
+            kvs.put(&key(number), b"acknowledged").map_err(text)?;
+            is_looked_at.store(true, Relaxed);
+            let (_store, left) = open(world, &left_by_a_death(disk)?)?;
+            let found = left.get(&key(number)).map_err(text)?;
+            is_looked_at.store(false, Relaxed);
+            require(found.is_some(), "a death takes what was acknowledged")
+        });
+        let looked = looked.try_for_each(|it| it);
+        is_looked_at.store(false, Relaxed);
+        is_over.store(true, Relaxed);
+        looked?;
         ended(writer)
     })
 }
