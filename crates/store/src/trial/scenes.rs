@@ -29,7 +29,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 30] = [
+pub(crate) const ALL: [(&str, Scene); 31] = [
     ("what is read is what was written last", reads_follow_writes),
     ("a failed sync is the last word", failed_sync),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
