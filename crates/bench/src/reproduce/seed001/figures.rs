@@ -7,7 +7,7 @@ use crate::ycsb::Workload;
 use entresol_media::model::ModelName;
 
 /// The paper's ratio is that of an engine that writes three times as much without staging.
-const LESS_TO_SAVE: &str = "without staging our store writes 1.1 to 1.5 bytes for one where the \
+const LESS_TO_SAVE: &str = "without staging our store's load writes 1.2 bytes for one where the \
     paper's writes 3.6, so there is less to save";
 
 /// What keeps reads' tails from falling by half.
