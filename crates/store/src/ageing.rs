@@ -76,6 +76,7 @@ pub(crate) enum Ageing {
 #[derive(Debug, Clone, Copy)]
 struct Owner {
     kvs: KvsId,
+    policy: Policy,
     is_aged: bool,
     bytes: u64,
 }
@@ -148,11 +149,10 @@ impl Inner {
         let mut moves = self.moves_by_policy(policy, true, live.keys());
         let is_kept = |number: &SegmentNumber| {
             let segment = view.segments.get(number);
-            let is_retiring =
-                self.places.find(&segment::file_name(*number)).is_some_and(|it| it.is_retiring());
+            let is_retiring = self.places.is_retiring(&segment::file_name(*number));
             is_retiring || segment.is_none_or(|it| is_nearly_all(it, live[number]))
         };
-        let kept = self.heat.kept(|number| view.segments.contains_key(&number));
+        let kept = self.heat.kept(view);
         moves.retain(|number, _| !is_kept(number) && !kept.contains(number));
         let bytes = moves.keys().filter_map(|number| live.get(number)).sum();
         let wanted = self.had(policy.aged_values);
@@ -174,20 +174,21 @@ impl Inner {
 
     /// What is most worth moving, if anything is.
     pub(crate) fn ageing(&self, view: &View) -> Option<Ageing> {
-        if self.places.count_places() < 2 {
-            return None;
-        }
-        let owners = self.owners(view);
+        let owners = self.owners(view)?;
         self.misplaced(view, &owners, MISPLACED_BYTES_MIN)
             .or_else(|| self.sinking(view, &owners))
             .or_else(|| self.warming(view))
             .or_else(|| self.returning(view, &owners))
     }
 
-    fn owners(&self, view: &View) -> Owners {
+    /// Who has values in which segment; none if there is one place only.
+    fn owners(&self, view: &View) -> Option<Owners> {
+        if self.places.count_places() < 2 {
+            return None;
+        }
         let mut owners = Owners::new();
         for (kvs, runs) in self.mergeable(view) {
-            let Some((_, aged)) = self.policy(*kvs) else { continue };
+            let Some((policy, aged)) = self.policy(*kvs) else { continue };
             for run in runs.iter() {
                 let is_aged = run.number() == aged;
                 for live in &run.run.summary().live {
@@ -197,36 +198,35 @@ impl Inner {
                             owner.bytes += live.bytes;
                             owner.is_aged &= is_aged;
                         }
-                        None => of_segment.push(Owner { kvs: *kvs, is_aged, bytes: live.bytes }),
+                        None => {
+                            let bytes = live.bytes;
+                            of_segment.push(Owner { kvs: *kvs, policy, is_aged, bytes });
+                        }
                     }
                 }
             }
         }
-        owners
+        Some(owners)
     }
 
     /// What lies where its policy does not want it, or where nothing may stay, if there is room
     /// where it should be.
     pub(crate) fn misplaced_now(&self, view: &View) -> Option<Ageing> {
-        let owners = if self.places.count_places() < 2 { return None } else { self.owners(view) };
-        self.misplaced(view, &owners, 1)
+        self.misplaced(view, &self.owners(view)?, 1)
     }
 
     /// The same, if of no fewer bytes of a `Kvs` than `least`.
     fn misplaced(&self, view: &View, owners: &Owners, least: u64) -> Option<Ageing> {
-        let kept = self.heat.kept(|number| view.segments.contains_key(&number));
+        let kept = self.heat.kept(view);
         let hot = self.heat.hot();
         let (mut shifts, mut rewritten) = (Shifts::default(), BTreeMap::<KvsId, Moves>::new());
         for (number, of_segment) in owners {
             let Some(segment) = view.segments.get(number) else { continue };
-            let wishes = of_segment.iter().map(|owner| {
-                let (policy, _) = self.policy(owner.kvs)?;
-                self.move_by_policy(&policy, owner.is_aged, *number)
-            });
-            let wishes: Vec<Option<Move>> = wishes.collect();
+            let wish = |owner: &Owner| self.move_by_policy(&owner.policy, owner.is_aged, *number);
+            let wishes: Vec<Option<Move>> = of_segment.iter().map(wish).collect();
             let Some(wish) = wishes.iter().flatten().next() else { continue };
             let file = Whole::Segment(*number);
-            let is_retiring = self.places.find(&file.name()).is_some_and(|it| it.is_retiring());
+            let is_retiring = self.places.is_retiring(&file.name());
             let live: u64 = of_segment.iter().map(|owner| owner.bytes).sum();
             let live = live.saturating_sub(hot.get(number).map_or(0, |hot| hot.values));
             let do_agree = wishes.iter().all(|other| *other == Some(*wish));
@@ -328,10 +328,7 @@ impl Inner {
 
     /// Where all who have values in a segment let them sink to from a class.
     fn below_for_all(&self, class: MediaClass, owners: &[Owner], bytes: u64) -> Option<Classes> {
-        let mut all = owners.iter().map(|owner| {
-            let (policy, _) = self.policy(owner.kvs)?;
-            self.below(class, policy.aged_values, bytes)
-        });
+        let mut all = owners.iter().map(|owner| self.below(class, owner.policy.aged_values, bytes));
         let first = all.next()??;
         all.all(|other| other == Some(first)).then_some(first)
     }
@@ -405,8 +402,7 @@ impl Inner {
                 continue;
             };
             let wanted = of_segment.iter().map(|owner| {
-                let (policy, _) = self.policy(owner.kvs)?;
-                let classes = self.had(policy.aged_values);
+                let classes = self.had(owner.policy.aged_values);
                 classes.prefers(class, now).then_some((owner.kvs, classes))
             });
             let Some(wanted) = wanted.collect::<Option<Vec<_>>>() else { continue };
@@ -454,7 +450,7 @@ impl Inner {
     /// The frozen segments: those of the log first, in its order, then what merges have moved, and
     /// last what hot values were gathered in.
     fn in_order_of_age<'a>(&self, view: &'a View) -> Vec<(SegmentNumber, &'a Segment)> {
-        let kept = self.heat.kept(|number| view.segments.contains_key(&number));
+        let kept = self.heat.kept(view);
         let all = view.segments.iter().map(|(number, segment)| (*number, &**segment));
         let (hot, mut others): (Vec<_>, Vec<_>) =
             all.partition(|(number, _)| kept.contains(number));

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::entry::SegmentNumber;
 use crate::policy::MediaClass;
+use crate::view::View;
 
 /// The most that a counter counts.
 const COUNT_MAX: u8 = 15;
@@ -201,9 +202,9 @@ impl Heat {
         self.kept.lock().insert(segment);
     }
 
-    /// The segments that hot values were gathered in, of those that `is_there`; the others are
-    /// forgotten.
-    pub(crate) fn kept(&self, is_there: impl Fn(SegmentNumber) -> bool) -> BTreeSet<SegmentNumber> {
+    /// The segments of a view that hot values were gathered in; the others are forgotten.
+    pub(crate) fn kept(&self, view: &View) -> BTreeSet<SegmentNumber> {
+        let is_there = |number: SegmentNumber| view.segments.contains_key(&number);
         self.hot.lock().retain(|number, _| is_there(*number));
         let mut kept = self.kept.lock();
         kept.retain(|number| is_there(*number));

@@ -327,6 +327,11 @@ impl Places {
         self.find(name).map_or_else(|| self.home.clone(), |place| place.directory.clone())
     }
 
+    /// Whether a file lies where nothing may stay.
+    pub(crate) fn is_retiring(&self, name: &str) -> bool {
+        self.files.read().get(name).is_some_and(|known| known.place.is_retiring())
+    }
+
     /// The class of a file.
     pub(crate) fn class_of(&self, name: &str) -> Option<MediaClass> {
         self.files.read().get(name).map(|known| known.place.class)

@@ -60,7 +60,7 @@ impl Whole {
             Whole::Segment(number) => view.segments.get(&number).cloned().map(Found::Segment),
             Whole::Run(kvs, number) => {
                 let mut runs = view.runs.get(&kvs)?.iter();
-                runs.find(|run| run.number() == number).cloned().map(Found::Run)
+                runs.find(|run| run.number() == number).cloned().map(|run| Found::Run(kvs, run))
             }
         }
     }
@@ -69,7 +69,7 @@ impl Whole {
 /// A frozen file that is open.
 enum Found {
     Segment(Arc<Segment>),
-    Run(Frozen),
+    Run(KvsId, Frozen),
 }
 
 impl Found {
@@ -81,14 +81,16 @@ impl Found {
                 let (store, number) = (segment.address(0).store, segment.number());
                 Found::Segment(Arc::new(Segment::open_blocks(&**directory, store, number)?))
             }
-            Found::Run(run) => Found::Run(Frozen::open(directory, run.number(), &inner.pages)?),
+            Found::Run(kvs, run) => {
+                Found::Run(*kvs, Frozen::open(directory, run.number(), &inner.pages)?)
+            }
         })
     }
 
     fn source(&self) -> &dyn Source {
         match self {
             Found::Segment(segment) => &**segment,
-            Found::Run(run) => &*run.run,
+            Found::Run(_, run) => &*run.run,
         }
     }
 }
@@ -182,18 +184,17 @@ fn install(inner: &Inner, file: Whole, moved: Found, to: &Arc<Held>, bytes: u64)
     if file.find(&inner.current.get()).is_none() {
         return false;
     }
-    inner.current.change(|view| match (moved, file) {
-        (Found::Segment(moved), _) => {
+    inner.current.change(|view| match moved {
+        Found::Segment(moved) => {
             Arc::make_mut(&mut view.segments).insert(moved.number(), moved);
         }
-        (Found::Run(moved), Whole::Run(kvs, number)) => {
+        Found::Run(kvs, moved) => {
             let of_kvs = view.runs.get_mut(&kvs).map(Arc::make_mut);
             let mut runs = of_kvs.into_iter().flatten();
-            if let Some(run) = runs.find(|run| run.number() == number) {
+            if let Some(run) = runs.find(|run| run.number() == moved.number()) {
                 *run = moved;
             }
         }
-        (Found::Run(_), Whole::Segment(_)) => {}
     });
     inner.places.made(file.name(), to, bytes);
     true
