@@ -17,15 +17,16 @@ use fastrand::Rng;
 use crate::values::ValueMaker;
 use crate::ycsb::{Chooser, Kind, Names, Population, Workload};
 
-/// What our store takes of a processor to put 1000 bytes: measured, `docs/store.md`.
+/// What our store took of a processor to put 1000 bytes when this was written; it takes less than
+/// half of it now (`docs/store.md`).
 pub(super) const CPU_PUT: Picos = Picos::from_nanos(6_500);
 /// And to get a value that is read for the first time.
 pub(super) const CPU_GET: Picos = Picos::from_nanos(5_000);
 
 /// What both are, for the scenarios.
-pub(super) const CPU_SAID: &str = "A put takes 6.5 us of a processor and a get 5 us, what our \
-    store takes on a machine of today (docs/store.md); what freezing and merging compute takes no \
-    time.";
+pub(super) const CPU_SAID: &str = "A put takes 6.5 us of a processor, more than our store takes \
+    on a machine of today, and a get 5 us, about what it takes (docs/store.md); what freezing and \
+    merging compute takes no time.";
 
 /// The processors of a machine. Who computes has one of them for himself, and waits for it where
 /// there is none.
