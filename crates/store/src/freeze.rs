@@ -93,6 +93,7 @@ fn freeze_kvs<'a>(
     };
     let place = inner.places.choose_of_reserve(What::Keys, inner.had(policy.young_keys), 0);
     let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
+    writer.cache_in(&inner.pages);
     let prefixes = generation.prefixes(kvs);
     for (prefix, sequence) in prefixes.iter().flat_map(|prefixes| prefixes.all()) {
         writer.push_prefix_gone(&prefix, sequence)?;

@@ -292,6 +292,7 @@ fn merge(
     let place = place_for_keys(inner, plan, is_aged, read);
     let prefixes_of = if has_oldest || left_out() { &[] } else { old };
     let mut writer = begin_run(&place, number, plan.kvs, prefixes_of)?;
+    writer.cache_in(&inner.pages);
     let parts = old.iter().map(|it| (Source::merged_run(&it.run), Some(it.prefixes.clone())));
     let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);
     merged.seek(None)?;

@@ -10,7 +10,8 @@
 //!
 //! **The limit** holds for everything alive, not for what is cached alone: a block counts from
 //! before it is allocated until the last reader has let go of it, with what the cache needs to
-//! remember it, and so do the buffers for reading. A block in use is not driven out, since that
+//! remember it, and so do the buffers for reading. What a block of one page lay in is kept for the
+//! next, whoever reads that, and counts as well. A block in use is not driven out, since that
 //! would free nothing. If everything is in use, readers are still served, for else they would wait
 //! for each other: what they hold is then counted as [`PageCounts::over_bytes_most`].
 //!
@@ -27,12 +28,14 @@ use serde::Serialize;
 
 use crate::entry::RunNumber;
 
+mod frame;
 mod page;
 mod shard;
 
-pub(crate) use page::{Charge, Page, PageId, PageKind};
+pub(crate) use frame::Charge;
+pub(crate) use page::{Page, PageId, PageKind};
 
-use page::Usage;
+use frame::{Frame, Usage, weight_of};
 use shard::Shard;
 
 /// How many locks the cache has.
@@ -46,10 +49,6 @@ const BUFFER_BYTES: usize = 32 << 10;
 const MAPPED_BYTES: usize = 256 << 10;
 /// How many buffers are kept.
 const BUFFERS_MAX: usize = 4;
-/// What remembering a block takes beside its bytes: its entry in the map, in a queue, and later
-/// its name among those that left.
-const PAGE_OVERHEAD_BYTES: u64 = 256;
-
 /// A cache of blocks.
 #[derive(Debug)]
 pub(crate) struct Pages {
@@ -81,9 +80,11 @@ pub struct PageCounts {
     pub filter: KindCounts,
     /// The limit.
     pub cap_bytes: u64,
-    /// What is alive now, cached or not.
+    /// What is in use now, cached or not.
     pub bytes: u64,
-    /// The most that ever was.
+    /// What is kept for blocks that come.
+    pub spare_bytes: u64,
+    /// The most that both together ever were.
     pub bytes_most: u64,
     /// By how much the limit was exceeded at most, because everything was in use.
     pub over_bytes_most: u64,
@@ -115,8 +116,17 @@ impl Pages {
         let cap_bytes = usage.cap;
         let bytes_most = usage.most.load(Relaxed);
         let over_bytes_most = bytes_most.saturating_sub(cap_bytes);
-        let bytes = usage.bytes.load(Relaxed);
-        PageCounts { data, index, filter, cap_bytes, bytes, bytes_most, over_bytes_most }
+        let (bytes, spare_bytes) = (usage.in_use(), usage.spare_bytes());
+        PageCounts {
+            data,
+            index,
+            filter,
+            cap_bytes,
+            bytes,
+            spare_bytes,
+            bytes_most,
+            over_bytes_most,
+        }
     }
 
     /// Counts bytes that were read of a run's file.
@@ -154,53 +164,53 @@ impl Pages {
     /// Caches a block if nothing has to make room for it: for who goes through many, each of which
     /// is not likely to be wanted soon.
     pub(crate) fn insert_if_room(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Arc<Page> {
-        let weight = bytes.len() as u64 + PAGE_OVERHEAD_BYTES;
+        self.offer(id, kind, bytes).unwrap_or_else(|| self.page(id, kind, bytes))
+    }
+
+    /// Caches a block if nothing has to make room for it; else nothing is done.
+    pub(crate) fn offer(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Option<Arc<Page>> {
+        let weight = weight_of(bytes);
         // Some room stays for what is in use and not cached, which would drive something out.
-        let room = self.usage.cap / 16 * 15;
-        if self.usage.bytes.load(Relaxed) + weight > room || !self.usage.take(weight) {
-            return self.page(id, kind, bytes);
+        if self.usage.in_use() + weight > self.usage.cap / 16 * 15 {
+            return None;
         }
-        let page = Page::new(id, kind, bytes.into(), Charge::new(&self.usage, weight));
-        let (kept, replaced) = self.shard(id).insert(Arc::new(page));
+        let made = || self.usage.take(weight).then(|| Frame::new(&self.usage, bytes));
+        let frame = Frame::spare(&self.usage, bytes).or_else(made)?;
+        let (kept, replaced) = self.shard(id).insert(Arc::new(Page::new(id, kind, frame)));
         drop(replaced);
-        kept
+        Some(kept)
     }
 
     /// A block that counts, but is not cached: for who reads it once.
     pub(crate) fn page(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Arc<Page> {
-        let weight = bytes.len() as u64 + PAGE_OVERHEAD_BYTES;
-        let left = self.make_room(weight);
-        let charge = Charge::new(&self.usage, weight);
-        // What was freed may lie among what another thread has allocated, which would keep it.
-        let bytes = match left.filter(|left| left.len() == bytes.len()) {
-            Some(mut left) => {
-                left.copy_from_slice(bytes);
-                left
+        let frame = loop {
+            if let Some(frame) = Frame::spare(&self.usage, bytes) {
+                break frame;
             }
-            None => bytes.into(),
+            // Where a block of the same size goes, its frame is spare then.
+            if self.take_or_make_room(weight_of(bytes)) {
+                break Frame::new(&self.usage, bytes);
+            }
         };
-        Arc::new(Page::new(id, kind, bytes, charge))
+        Arc::new(Page::new(id, kind, frame))
     }
 
     /// Counts bytes that are held beside the cache, until what is answered is dropped.
     pub(crate) fn charge(&self, bytes: u64) -> Charge {
-        drop(self.make_room(bytes));
+        while !self.take_or_make_room(bytes) {}
         Charge::new(&self.usage, bytes)
     }
 
-    /// Takes bytes, for which others make room; answers what the last of these had.
-    fn make_room(&self, bytes: u64) -> Option<Box<[u8]>> {
-        let mut left = None;
-        while !self.usage.take(bytes) {
-            match self.evict() {
-                Some(gone) => left = Arc::into_inner(gone).map(Page::into_bytes),
-                None => {
-                    self.usage.take_anyway(bytes);
-                    break;
-                }
-            }
+    /// Takes bytes if they fit under the limit, or nothing more can go; otherwise something goes.
+    fn take_or_make_room(&self, bytes: u64) -> bool {
+        if self.usage.take(bytes) {
+            return true;
         }
-        left
+        let has_gone = self.usage.free_spare() || self.evict();
+        if !has_gone {
+            self.usage.take_anyway(bytes);
+        }
+        !has_gone
     }
 
     /// A buffer for a read of so many bytes.
@@ -229,12 +239,12 @@ impl Pages {
         }
     }
 
-    /// Lets go of one block, of the largest shard that has one to let go; none if all are in use.
+    /// Lets go of one block, of the largest shard that has one to let go; false if all are in use.
     /// (Any other choice lets the shards drift apart, and the small ones forget what is wanted.)
-    fn evict(&self) -> Option<Arc<Page>> {
+    fn evict(&self) -> bool {
         let largest = self.shards.iter().max_by_key(|shard| shard.bytes());
         let gone = largest.and_then(Shard::evict);
-        gone.or_else(|| self.shards.iter().find_map(Shard::evict))
+        gone.or_else(|| self.shards.iter().find_map(Shard::evict)).is_some()
     }
 
     #[inline]

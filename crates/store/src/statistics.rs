@@ -340,7 +340,7 @@ impl Kvdb {
             young_index_bytes_max: inner.options.memory_bytes / 4,
             writing_bytes_max: shares.writing,
             young_index_bytes: generations.map(|it| it.index_bytes()).sum(),
-            cache_bytes: cache.bytes,
+            cache_bytes: cache.bytes + cache.spare_bytes,
             cache_bytes_max: cache.cap_bytes,
             entry_cache_bytes_max: entries.cap_bytes,
             mapped_bytes: mapped_bytes(&view),

@@ -1,10 +1,11 @@
-//! A cached block, its name, and the bytes that it counts for.
+//! A cached block and its name.
 
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use crate::entry::RunNumber;
+
+use super::frame::Frame;
 
 /// Which block: of which run, at which of its pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,18 +83,17 @@ pub(crate) struct Page {
     kind: PageKind,
     /// How often it was found since it was looked at last as one that might go.
     found: AtomicU8,
-    bytes: Box<[u8]>,
-    charge: Charge,
+    frame: Frame,
 }
 
 impl Page {
-    pub(super) fn new(id: PageId, kind: PageKind, bytes: Box<[u8]>, charge: Charge) -> Page {
+    pub(super) fn new(id: PageId, kind: PageKind, frame: Frame) -> Page {
         let preferred = kind.is_preferred();
         let found = AtomicU8::new(if preferred { FOUND_MAX } else { 0 });
         if preferred {
-            charge.usage.preferred.fetch_add(charge.bytes, Relaxed);
+            frame.usage().preferred.fetch_add(frame.weight(), Relaxed);
         }
-        Page { id, kind, found, bytes, charge }
+        Page { id, kind, found, frame }
     }
 
     pub(crate) fn id(&self) -> PageId {
@@ -104,19 +104,14 @@ impl Page {
         self.kind
     }
 
-    /// Its bytes, which count no more.
-    pub(super) fn into_bytes(mut self) -> Box<[u8]> {
-        std::mem::take(&mut self.bytes)
-    }
-
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        self.frame.bytes()
     }
 
     /// What it counts for.
     pub(super) fn weight(&self) -> u64 {
-        self.charge.bytes
+        self.frame.weight()
     }
 
     /// Notes that it was found once more. Two who do so at once may count as one.
@@ -137,7 +132,7 @@ impl Page {
     pub(super) fn note_passed(&self) {
         let found = self.found.load(Relaxed);
         // Above their share, blocks that are to stay longer go as fast as others.
-        let most = if self.charge.usage.preferred_fit() { FOUND_PREFERRED_MAX } else { FOUND_MAX };
+        let most = if self.frame.usage().preferred_fit() { FOUND_PREFERRED_MAX } else { FOUND_MAX };
         self.found.store(found.saturating_sub(1).min(most), Relaxed);
     }
 
@@ -149,62 +144,7 @@ impl Page {
 impl Drop for Page {
     fn drop(&mut self) {
         if self.kind.is_preferred() {
-            self.charge.usage.preferred.fetch_sub(self.charge.bytes, Relaxed);
+            self.frame.usage().preferred.fetch_sub(self.frame.weight(), Relaxed);
         }
-    }
-}
-
-/// How many bytes are alive.
-#[derive(Debug)]
-pub(super) struct Usage {
-    pub(super) cap: u64,
-    pub(super) bytes: AtomicU64,
-    pub(super) most: AtomicU64,
-    /// Those of blocks that are to stay longer.
-    preferred: AtomicU64,
-}
-
-impl Usage {
-    pub(super) fn new(cap: u64) -> Usage {
-        let zero = || AtomicU64::new(0);
-        Usage { cap, bytes: zero(), most: zero(), preferred: zero() }
-    }
-
-    /// Counts bytes if they fit under the limit.
-    pub(super) fn take(&self, bytes: u64) -> bool {
-        let more = |now: u64| now.checked_add(bytes).filter(|sum| *sum <= self.cap);
-        let taken = self.bytes.fetch_update(Relaxed, Relaxed, more);
-        if let Ok(before) = taken {
-            self.most.fetch_max(before + bytes, Relaxed);
-        }
-        taken.is_ok()
-    }
-
-    pub(super) fn take_anyway(&self, bytes: u64) {
-        let before = self.bytes.fetch_add(bytes, Relaxed);
-        self.most.fetch_max(before + bytes, Relaxed);
-    }
-
-    fn preferred_fit(&self) -> bool {
-        self.preferred.load(Relaxed) <= self.cap / 2
-    }
-}
-
-/// Bytes that count until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Charge {
-    usage: Arc<Usage>,
-    bytes: u64,
-}
-
-impl Charge {
-    pub(super) fn new(usage: &Arc<Usage>, bytes: u64) -> Charge {
-        Charge { usage: Arc::clone(usage), bytes }
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.usage.bytes.fetch_sub(self.bytes, Relaxed);
     }
 }

@@ -7,6 +7,7 @@ use entresol_base::world::{World, WorldOptions};
 use super::*;
 
 const BLOCK: [u8; 4096] = [7; 4096];
+const BLOCK_WEIGHT: u64 = 4096 + 256;
 
 fn id(run: u64, page: u64) -> PageId {
     PageId { run: RunNumber(run), page }
@@ -96,12 +97,21 @@ fn a_run_is_forgotten_and_others_are_not() {
     let held = pages.find(id(1, 5), PageKind::Data).expect("is cached");
     let before = pages.counts().bytes;
     pages.forget(RunNumber(1));
-    assert_eq!(before - pages.counts().bytes, 99 * (4096 + PAGE_OVERHEAD_BYTES));
+    assert_eq!(before - pages.counts().bytes, 99 * BLOCK_WEIGHT);
     assert_eq!(held.bytes(), BLOCK, "who reads it can go on");
     drop(held);
-    assert_eq!(before - pages.counts().bytes, 100 * (4096 + PAGE_OVERHEAD_BYTES));
+    assert_eq!(before - pages.counts().bytes, 100 * BLOCK_WEIGHT);
     assert!((0..100).all(|page| pages.find(id(1, page), PageKind::Data).is_none()));
     assert!((0..100).all(|page| pages.find(id(2, page), PageKind::Index).is_some()));
+    // What they lay in is there for others, and is freed where it is in the way.
+    let most = pages.counts().bytes_most;
+    assert!((0..100).all(|page| pages.offer(id(3, page), PageKind::Data, &BLOCK).is_some()));
+    assert_eq!(pages.counts().bytes_most, most);
+    pages.forget(RunNumber(3));
+    let counts = pages.counts();
+    drop(pages.charge(counts.cap_bytes - counts.bytes));
+    let counts = pages.counts();
+    assert!(counts.over_bytes_most == 0 && counts.index.evictions == 0, "{counts:?}");
 }
 
 #[test]

@@ -31,6 +31,7 @@ mod view;
 mod walker;
 mod writer;
 
+pub(crate) use block::PAGE_BYTES;
 pub(crate) use cursor::{Cursor, Next};
 pub(crate) use reader::Run;
 pub(crate) use writer::RunWriter;
@@ -186,7 +187,7 @@ impl RunSummary {
             sequence_greatest: footer.greatest,
             first_key,
             last_key,
-            file_bytes: footer.pages.saturating_mul(block::PAGE_BYTES as u64),
+            file_bytes: footer.pages.saturating_mul(PAGE_BYTES as u64),
             live,
         }
     }

@@ -7,6 +7,7 @@ use entresol_media::{BlockFile, BlockOptions, Directory, IoBuffer};
 
 use crate::entry::RunNumber;
 use crate::error::StoreError;
+use crate::pages::{PageId, PageKind, Pages};
 
 use super::block::{Address, PAGE_BYTES};
 use super::ends::MAGIC;
@@ -27,6 +28,8 @@ pub(super) struct Output {
     filled: usize,
     /// Where they go.
     offset: u64,
+    /// Where blocks are put that are likely to be read.
+    cache: Option<Arc<Pages>>,
     complete: bool,
 }
 
@@ -49,8 +52,30 @@ impl Output {
         let file = directory.open_block_file(&name, &options)?;
         let buffer = file.buffer(write_bytes);
         let (directory, path) = (Arc::clone(directory), file.path().to_owned());
-        let (file, complete) = (Some(file), false);
-        Ok(Output { directory, name, number, file, path, buffer, filled: 0, offset: 0, complete })
+        Ok(Output {
+            directory,
+            name,
+            number,
+            file: Some(file),
+            path,
+            buffer,
+            filled: 0,
+            offset: 0,
+            cache: None,
+            complete: false,
+        })
+    }
+
+    /// Puts blocks into a cache as well, as far as it has room for them.
+    pub(super) fn cache_in(&mut self, pages: &Arc<Pages>) {
+        self.cache = Some(Arc::clone(pages));
+    }
+
+    /// Puts a block into the cache that is about to be appended.
+    pub(super) fn cache(&self, page: u64, kind: PageKind, block: &[u8]) {
+        if let Some(pages) = &self.cache {
+            pages.offer(PageId { run: self.number, page }, kind, block);
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -137,6 +162,9 @@ impl Drop for Output {
     fn drop(&mut self) {
         self.file = None;
         if !self.complete {
+            if let Some(pages) = &self.cache {
+                pages.forget(self.number);
+            }
             // Nobody knows of the file; where it cannot be removed, the next opening does it.
             let _ = self.directory.remove(&self.name);
         }

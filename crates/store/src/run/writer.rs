@@ -8,6 +8,7 @@ use entresol_media::Directory;
 
 use crate::entry::{Entry, Expiry, KvsId, RunNumber, Sequence, Value};
 use crate::error::StoreError;
+use crate::pages::{PageKind, Pages};
 
 use super::block::{
     Address, BlockBuilder, BlockKind, Body, Child, PAGE_BYTES, Record, seal, separator,
@@ -117,6 +118,12 @@ impl RunWriter {
             footer,
             failed: false,
         })
+    }
+
+    /// Puts the blocks into a cache as well, as far as it has room for them: what was just written
+    /// is likely to be read, and is not read from the disk for the first time then.
+    pub(crate) fn cache_in(&mut self, pages: &Arc<Pages>) {
+        self.output.cache_in(pages);
     }
 
     /// Adds an entry: its key is greater than that of the last, or the same and its sequence
@@ -281,7 +288,7 @@ impl RunWriter {
     }
 
     fn write_data(&mut self) -> Result<Child, StoreError> {
-        let child = write_block(&mut self.output, &mut self.data)?;
+        let child = write_block(&mut self.output, &mut self.data, PageKind::Data)?;
         self.data.clear();
         Ok(child)
     }
@@ -310,7 +317,7 @@ impl RunWriter {
             return Ok(());
         }
         let full = (block.last_key().to_vec(), *last_delta);
-        let full_child = write_block(&mut self.output, block)?;
+        let full_child = write_block(&mut self.output, block, PageKind::Index)?;
         block.clear();
         block.add(&record, shared);
         *last_delta = delta;
@@ -329,7 +336,7 @@ impl RunWriter {
         while level < self.index.len() {
             self.add_child(level, &key, delta, top)?;
             let Some(Level { block, .. }) = self.index.get_mut(level) else { break };
-            top = write_block(&mut self.output, block)?;
+            top = write_block(&mut self.output, block, PageKind::Index)?;
             level += 1;
         }
         self.footer.root = top;
@@ -351,6 +358,7 @@ impl RunWriter {
                     Address { page: first_page + u64::from(pages), ..self.output.address() },
                     page,
                 );
+                self.output.cache(first_page + u64::from(pages), PageKind::Filter, page);
                 pages += 1;
             }
             self.output.append(&bytes)?;
@@ -397,9 +405,14 @@ impl RunWriter {
     }
 }
 
-fn write_block(output: &mut Output, block: &mut BlockBuilder) -> Result<Child, StoreError> {
+fn write_block(
+    output: &mut Output,
+    block: &mut BlockBuilder,
+    kind: PageKind,
+) -> Result<Child, StoreError> {
     let address = output.address();
     let pages = block.finish(address);
+    output.cache(address.page, kind, pages);
     let child = Child { page: address.page, pages: (pages.len() / PAGE_BYTES) as u32 };
     output.append(pages)?;
     Ok(child)

@@ -3,6 +3,7 @@
 use entresol_base::thread;
 
 use super::*;
+use crate::pages::{PageId, PageKind};
 
 /// Reads by gets and by cursors, and compares.
 fn read_some(run: &Arc<Run>, model: &Model, seed: u64, rounds: u64) {
@@ -71,4 +72,47 @@ fn in_a_world_reading_repeats_in_virtual_time() {
     assert_eq!(first, run(1));
     assert_ne!(first, run(2));
     assert_eq!(first.1.over_bytes_most, 0);
+}
+
+#[test]
+fn what_is_written_is_found_in_the_cache_if_that_has_room() {
+    let disk = disk();
+    let model = Arc::new(sample(20_000, 23));
+    let write = |pages: &Arc<Pages>, finish: bool| {
+        let mut writer =
+            RunWriter::create(&disk.root(), NUMBER, KVS, RunOptions::default()).expect("makes");
+        writer.cache_in(pages);
+        for (place, value) in &*model {
+            writer.push(&entry(place, value)).expect("in order");
+        }
+        if finish {
+            let _ = writer.finish().expect("writes");
+        }
+    };
+    let large = Pages::new(64 << 20);
+    write(&large, false);
+    assert_eq!(large.counts().bytes, 0, "a run that was given up leaves nothing");
+    write(&large, true);
+    let run = Run::open(&disk.root(), NUMBER, &large).expect("whole");
+    let before = (large.bytes_read(), large.counts());
+    for place in model.keys() {
+        let (key, sequence) = place;
+        assert_eq!(get(&run, key, sequence.0).expect("reads"), expected(&model, key, sequence.0));
+    }
+    assert_eq!(large.bytes_read(), before.0, "nothing is read");
+    assert_eq!(large.counts().data.misses, before.1.data.misses);
+    drop(run);
+    disk.root().remove(&file_name(NUMBER)).expect("there");
+    // A small one has what is read often, and gives up none of it.
+    let small = Pages::new(512 << 10);
+    let other = PageId { run: RunNumber(99), page: 1 };
+    let kept = small.insert(other, PageKind::Data, &[7; 4096]);
+    write(&small, true);
+    let counts = small.counts();
+    assert!(counts.bytes > 256 << 10 && counts.over_bytes_most == 0, "{counts:?}");
+    assert_eq!(counts.data.evictions, 0, "{counts:?}");
+    drop(kept);
+    assert!(small.find(other, PageKind::Data).is_some());
+    let run = Run::open(&disk.root(), NUMBER, &small).expect("whole");
+    read_some(&run, &model, 24, 200);
 }
