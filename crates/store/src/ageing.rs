@@ -152,7 +152,7 @@ impl Inner {
             let is_retiring = self.places.is_retiring(&segment::file_name(*number));
             is_retiring || segment.is_none_or(|it| is_nearly_all(it, live[number]))
         };
-        let kept = self.heat.kept(view);
+        let kept = self.heat.kept();
         moves.retain(|number, _| !is_kept(number) && !kept.contains(number));
         let bytes = moves.keys().filter_map(|number| live.get(number)).sum();
         let wanted = self.had(policy.aged_values);
@@ -217,8 +217,8 @@ impl Inner {
 
     /// The same, if of no fewer bytes of a `Kvs` than `least`.
     fn misplaced(&self, view: &View, owners: &Owners, least: u64) -> Option<Ageing> {
-        let kept = self.heat.kept(view);
-        let hot = self.heat.hot();
+        let kept = self.heat.kept();
+        let hot = self.heat.hot(view);
         let (mut shifts, mut rewritten) = (Shifts::default(), BTreeMap::<KvsId, Moves>::new());
         for (number, of_segment) in owners {
             let Some(segment) = view.segments.get(number) else { continue };
@@ -310,7 +310,7 @@ impl Inner {
         if let Some(merge) = self.merge_of_overwritten(view, kvs) {
             return Some(merge);
         }
-        let hot = self.heat.hot();
+        let hot = self.heat.hot(view);
         let (mut shifts, mut moves) = (Shifts::default(), Moves::new());
         for (number, segment, to) in sinking {
             let of_segment = owners.get(&number).map_or(&[][..], |owners| owners);
@@ -450,7 +450,7 @@ impl Inner {
     /// The frozen segments: those of the log first, in its order, then what merges have moved, and
     /// last what hot values were gathered in.
     fn in_order_of_age<'a>(&self, view: &'a View) -> Vec<(SegmentNumber, &'a Segment)> {
-        let kept = self.heat.kept(view);
+        let kept = self.heat.kept();
         let all = view.segments.iter().map(|(number, segment)| (*number, &**segment));
         let (hot, mut others): (Vec<_>, Vec<_>) =
             all.partition(|(number, _)| kept.contains(number));

@@ -184,9 +184,11 @@ impl Heat {
         self.reads_least.store(least, Relaxed);
     }
 
-    /// What is hot of each segment.
-    pub(crate) fn hot(&self) -> BTreeMap<SegmentNumber, HotBytes> {
-        self.hot.lock().clone()
+    /// What is hot of each segment of a view; others are forgotten.
+    pub(crate) fn hot(&self, view: &View) -> BTreeMap<SegmentNumber, HotBytes> {
+        let mut hot = self.hot.lock();
+        hot.retain(|number, _| view.segments.contains_key(number));
+        hot.clone()
     }
 
     /// Forgets what was hot of some segments: their values move now.
@@ -202,13 +204,17 @@ impl Heat {
         self.kept.lock().insert(segment);
     }
 
-    /// The segments of a view that hot values were gathered in; the others are forgotten.
-    pub(crate) fn kept(&self, view: &View) -> BTreeSet<SegmentNumber> {
-        let is_there = |number: SegmentNumber| view.segments.contains_key(&number);
-        self.hot.lock().retain(|number, _| is_there(*number));
+    /// The segments that hot values were gathered in, some of which may not be in a view yet.
+    pub(crate) fn kept(&self) -> BTreeSet<SegmentNumber> {
+        self.kept.lock().clone()
+    }
+
+    /// Forgets segments that are removed.
+    pub(crate) fn removed(&self, segments: impl Iterator<Item = SegmentNumber>) {
         let mut kept = self.kept.lock();
-        kept.retain(|number| is_there(*number));
-        kept.clone()
+        for number in segments {
+            kept.remove(&number);
+        }
     }
 
     /// How many bytes may be gathered on a class from now on.
@@ -261,7 +267,7 @@ mod tests {
         assert!((0..1000).all(|number| heat.is_hot(hash(number))), "all have room");
         assert_eq!(heat.reads_least(), 3, "what was read once or twice never is");
         // Two keys of a thousand may have a counter in common.
-        let HotBytes { values, read } = heat.hot()[&SEGMENT];
+        let HotBytes { values, read } = heat.hot.lock()[&SEGMENT];
         assert!(values.abs_diff(1000 * 1000) <= 5000, "{values}");
         assert!(read.abs_diff((2 * 1000 + 6 * 100) * 1000) <= 20_000, "{read}");
     }

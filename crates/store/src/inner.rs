@@ -324,6 +324,7 @@ impl Inner {
         });
         // A slow disk holds up nobody who waits for the manifest.
         drop(manifest);
+        self.heat.removed(dead.into_iter().map(SegmentNumber));
         self.remove(&dead_files)
     }
 

@@ -415,6 +415,7 @@ fn install(
     let number = run.number();
     let Some(state) = next.kvs_mut(kvs) else {
         // It was dropped meanwhile.
+        inner.heat.removed(segments.iter().map(|segment| segment.number()));
         let values = segments.iter().map(|segment| segment::file_name(segment.number()));
         let strays: Vec<String> = values.chain([run::file_name(number)]).collect();
         return inner.remove(&strays);

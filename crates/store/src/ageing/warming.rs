@@ -29,7 +29,7 @@ impl Inner {
             MediaClass::ALL.into_iter().any(|other| other > class && self.places.has(other));
         let fill = self.places.fill(class).filter(|_| has_slower);
         let most = fill.map_or(0, |fill| (fill.bytes as f64 * self.options.hot_share) as u64);
-        let kept = self.heat.kept(view);
+        let kept = self.heat.kept();
         let here = on_class(self, class, &kept).into_iter();
         let kept = here.filter_map(|number| view.segments.get(&number)).map(|it| it.len()).sum();
         (kept, most)
@@ -90,7 +90,7 @@ impl Inner {
         if !self.heat.is_on() {
             return None;
         }
-        let hot = self.heat.hot();
+        let hot = self.heat.hot(view);
         self.mergeable(view).find_map(|(kvs, runs)| {
             let (policy, _) = self.policy(*kvs)?;
             let fastest = self.fastest_for_values(&policy)?;
@@ -131,7 +131,7 @@ impl Inner {
         let (kept, most) = self.kept_hot(view, class);
         let mut room = most.saturating_sub(kept);
         let Some(to) = self.below(class, policy.aged_values, bytes) else { return };
-        let kept = self.heat.kept(view);
+        let kept = self.heat.kept();
         for number in on_class(self, class, &kept) {
             if room >= bytes {
                 break;
