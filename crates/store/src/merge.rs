@@ -291,8 +291,7 @@ fn merge(
     let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
     let place = place_for_keys(inner, plan, is_aged, read);
     let prefixes_of = if has_oldest || left_out() { &[] } else { old };
-    let mut writer = begin_run(&place, number, plan.kvs, prefixes_of)?;
-    writer.cache_in(&inner.pages);
+    let mut writer = begin_run(inner, &place, (number, plan.kvs), prefixes_of)?;
     let parts = old.iter().map(|it| (Source::merged_run(&it.run), Some(it.prefixes.clone())));
     let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);
     merged.seek(None)?;
@@ -373,12 +372,13 @@ fn place_for_keys(inner: &Inner, plan: &Plan, is_aged: bool, bytes: u64) -> Arc<
 
 /// Begins a run, with the prefixes of others that are gone.
 fn begin_run(
+    inner: &Inner,
     place: &places::Held,
-    number: RunNumber,
-    kvs: KvsId,
+    (number, kvs): (RunNumber, KvsId),
     prefixes_of: &[Frozen],
 ) -> Result<RunWriter, StoreError> {
     let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
+    writer.cache_in(&inner.pages);
     for (prefix, sequence) in prefixes_of.iter().flat_map(|run| run.prefixes.all()) {
         writer.push_prefix_gone(&prefix, sequence)?;
     }
