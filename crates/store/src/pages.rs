@@ -1,5 +1,5 @@
-//! The one cache of what was read of sorted runs: blocks that were checked, under one limit of
-//! bytes for a whole `Kvdb`.
+//! The one cache of what was read of sorted runs, or written to them: blocks that were checked, or
+//! just made, under one limit of bytes for a whole `Kvdb`.
 //!
 //! What is kept is chosen as S3-FIFO does (J. Yang, Y. Zhang, Z. Qiu, Y. Yue, K. V. Rashmi, "FIFO
 //! Queues are All You Need for Cache Eviction", section 4): a block that comes for the first time
@@ -16,8 +16,9 @@
 //! for each other: what they hold is then counted as [`PageCounts::over_bytes_most`].
 //!
 //! Who may touch what: a shard's queues and map belong to whoever holds its lock; no two shards are
-//! locked at once, and nobody reads, writes or waits while he holds one. How often a block was
-//! found is counted without the lock for writing.
+//! locked at once, and nobody reads, writes or waits while he holds one. The list of what is kept
+//! for the next blocks is locked within that of a shard or alone. How often a block was found is
+//! counted without the lock for writing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -116,7 +117,8 @@ impl Pages {
         let cap_bytes = usage.cap;
         let bytes_most = usage.most.load(Relaxed);
         let over_bytes_most = bytes_most.saturating_sub(cap_bytes);
-        let (bytes, spare_bytes) = (usage.in_use(), usage.spare_bytes());
+        let spare_bytes = usage.spare_bytes();
+        let bytes = usage.bytes.load(Relaxed).saturating_sub(spare_bytes);
         PageCounts {
             data,
             index,

@@ -7,7 +7,6 @@ use entresol_base::world::{World, WorldOptions};
 use super::*;
 
 const BLOCK: [u8; 4096] = [7; 4096];
-const BLOCK_WEIGHT: u64 = 4096 + 256;
 
 fn id(run: u64, page: u64) -> PageId {
     PageId { run: RunNumber(run), page }
@@ -97,10 +96,10 @@ fn a_run_is_forgotten_and_others_are_not() {
     let held = pages.find(id(1, 5), PageKind::Data).expect("is cached");
     let before = pages.counts().bytes;
     pages.forget(RunNumber(1));
-    assert_eq!(before - pages.counts().bytes, 99 * BLOCK_WEIGHT);
+    assert_eq!(before - pages.counts().bytes, 99 * weight_of(&BLOCK));
     assert_eq!(held.bytes(), BLOCK, "who reads it can go on");
     drop(held);
-    assert_eq!(before - pages.counts().bytes, 100 * BLOCK_WEIGHT);
+    assert_eq!(before - pages.counts().bytes, 100 * weight_of(&BLOCK));
     assert!((0..100).all(|page| pages.find(id(1, page), PageKind::Data).is_none()));
     assert!((0..100).all(|page| pages.find(id(2, page), PageKind::Index).is_some()));
     // What they lay in is there for others, and is freed where it is in the way.

@@ -72,9 +72,9 @@ impl Output {
     }
 
     /// Puts a block into the cache that is about to be appended.
-    pub(super) fn cache(&self, page: u64, kind: PageKind, block: &[u8]) {
+    pub(super) fn cache(&self, Address { run, page }: Address, kind: PageKind, block: &[u8]) {
         if let Some(pages) = &self.cache {
-            pages.offer(PageId { run: self.number, page }, kind, block);
+            pages.offer(PageId { run, page }, kind, block);
         }
     }
 

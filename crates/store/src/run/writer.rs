@@ -349,16 +349,15 @@ impl RunWriter {
             return Ok(());
         }
         let bits = self.options.filter_bits_per_key;
-        let first_page = self.output.address().page;
+        let first = self.output.address();
+        let first_page = first.page;
         let mut pages = 0_u32;
         if bits > 0 {
             let mut bytes = filter::build(&self.group.hashes, bits);
             for page in bytes.chunks_exact_mut(PAGE_BYTES) {
-                seal(
-                    Address { page: first_page + u64::from(pages), ..self.output.address() },
-                    page,
-                );
-                self.output.cache(first_page + u64::from(pages), PageKind::Filter, page);
+                let address = Address { page: first_page + u64::from(pages), ..first };
+                seal(address, page);
+                self.output.cache(address, PageKind::Filter, page);
                 pages += 1;
             }
             self.output.append(&bytes)?;
@@ -412,7 +411,7 @@ fn write_block(
 ) -> Result<Child, StoreError> {
     let address = output.address();
     let pages = block.finish(address);
-    output.cache(address.page, kind, pages);
+    output.cache(address, kind, pages);
     let child = Child { page: address.page, pages: (pages.len() / PAGE_BYTES) as u32 };
     output.append(pages)?;
     Ok(child)
