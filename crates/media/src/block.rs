@@ -165,6 +165,24 @@ pub trait BlockFile: Send + Sync + fmt::Debug {
     /// If the request is not aligned, or the disk fails.
     fn read_at(&self, offset: u64, buffer: &mut IoBuffer) -> io::Result<usize>;
 
+    /// Appends `len` bytes at `offset` to `out`, neither of which needs to be aligned, and answers
+    /// how many there were, which are fewer at the file's end only. Blocks the thread.
+    ///
+    /// # Errors
+    /// If the disk fails; then nothing is appended.
+    fn read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<usize> {
+        read_out_of_blocks(self, offset, len, out)
+    }
+
+    /// The same if nobody has to wait for the disk, and says whether that is so and all were there.
+    /// If not, and the file is read through the system's cache, the disk begins to read, and who
+    /// calls [`read_out`](BlockFile::read_out) later waits less; so several reads can be under way
+    /// at once. Of a failure that tells, and not this.
+    fn try_read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        let _ = (offset, len, out);
+        false
+    }
+
     /// Writes all of the buffer at `offset`. Blocks the thread. The bytes survive the death of the
     /// process; after [`BlockFile::sync_at`] that of the machine.
     ///
@@ -356,6 +374,29 @@ pub(crate) fn check_range(
         return Err(invalid(format!("a write up to {end} in a file of {file_bytes} bytes")));
     }
     Ok(())
+}
+
+/// Appends `len` bytes at `offset` of a file to `out`, of which whole blocks are read.
+fn read_out_of_blocks<F: BlockFile + ?Sized>(
+    file: &F,
+    offset: u64,
+    len: usize,
+    out: &mut Vec<u8>,
+) -> io::Result<usize> {
+    let (begin, bytes) = whole_blocks(file.alignment(), offset, len);
+    let mut buffer = file.buffer(bytes);
+    let read = file.read_at(begin, &mut buffer)?;
+    let skip = (offset - begin) as usize;
+    let found = buffer.get(skip..read.min(skip + len)).unwrap_or_default();
+    out.extend_from_slice(found);
+    Ok(found.len())
+}
+
+/// Where the blocks begin that `len` bytes at `offset` lie in, and their bytes.
+pub(crate) fn whole_blocks(alignment: Alignment, offset: u64, len: usize) -> (u64, usize) {
+    let begin = offset / alignment.offset * alignment.offset;
+    let end = (offset + len as u64).next_multiple_of(alignment.offset);
+    (begin, (end - begin) as usize)
 }
 
 /// Refuses a queue that is too deep, or has no depth.

@@ -21,7 +21,8 @@
 //! A read finds what was written, and a sync does not write for others. Only what is written to a
 //! file that is mapped reaches the drive when that is synced; what is read of such a file takes no
 //! time, but for pages that are not in a [`PageCache`], if the machine has one. There are no other
-//! page caches.
+//! page caches. What of a [cached](crate::BlockOptions::cached) file is begun to be read ahead is
+//! in memory when the drive has read it, until it is read once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -352,6 +353,21 @@ impl Machine {
         let mut state = self.core.state();
         let done = state.device_time(node, Access::Read, offset, to.len(), now, effect);
         let result = state.read(node, offset, to, effect);
+        Moved { result, done, flight: None }
+    }
+
+    /// Reads what the drive was asked for before, which is done at a time.
+    fn end_read(
+        &self,
+        node: NodeId,
+        offset: u64,
+        to: &mut [u8],
+        effect: Option<Effect>,
+        done: Picos,
+    ) -> Moved {
+        let more = if let Some(Effect::Slow(by)) = effect { by } else { Picos(0) };
+        let done = done.max(self.core.world().now()).after(more);
+        let result = self.core.state().read(node, offset, to, effect);
         Moved { result, done, flight: None }
     }
 

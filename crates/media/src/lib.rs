@@ -17,6 +17,7 @@
 #![deny(unsafe_code)]
 
 pub mod account;
+mod ahead;
 mod barrier;
 pub mod block;
 pub mod cost;

@@ -130,6 +130,14 @@ pub trait MappedFile: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// The same if nobody has to wait for a disk, and says whether that is so. If not, the disk
+    /// begins to read, and whoever calls [`read_out`](MappedFile::read_out) later waits less; so
+    /// several reads can be under way at once. Of a failure that tells, and not this.
+    fn try_read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        self.append_to(offset, len, out);
+        true
+    }
+
     /// Says that it is read by [`read_out`](MappedFile::read_out) from now on, in no order: of an
     /// ordinary file the mapping is let go, and the system reads nothing ahead.
     fn expect_reads_only(&self) {}
@@ -249,6 +257,10 @@ impl<R: Region> MappedFile for RegionFile<R> {
 
     fn read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
         self.region.read_out(offset, len, out)
+    }
+
+    fn try_read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        self.region.try_read_out(offset, len, out)
     }
 
     fn expect_reads_only(&self) {

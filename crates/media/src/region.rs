@@ -190,6 +190,14 @@ pub trait Region: Send + Sync {
         Ok(())
     }
 
+    /// The same if the bytes are in memory, and says whether they are; if not, the disk begins to
+    /// read them.
+    #[track_caller]
+    fn try_read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        self.append_to(offset, len, out);
+        true
+    }
+
     /// Says that all of it is only read from now on, by calls of the system and in no order. A
     /// hint.
     fn expect_reads_only(&self) {}

@@ -14,8 +14,9 @@ use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags, fcntl_getfl, fcntl
 use super::threads::{Pool, ThreadQueue};
 use super::{
     Alignment, Backend, BlockFile, IoBuffer, IoQueue, IoRequest, check_depth, check_range,
-    check_request,
+    check_request, read_out_of_blocks,
 };
+use crate::ahead;
 use crate::cost::Access;
 use crate::crash::Place;
 use crate::placement::{self, FileError, PAGE_BYTES, Prepared};
@@ -120,12 +121,17 @@ impl OpenFile {
         self.check_call(access, offset, buffer)?;
         match access {
             Access::Write => self.file.write_all_at(buffer, offset).map(|()| buffer.len()),
-            Access::Read => loop {
-                match self.file.read_at(buffer, offset) {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    result => return result,
-                }
-            },
+            Access::Read => self.read(offset, buffer),
+        }
+    }
+
+    /// Fills a buffer as far as one call of the system does.
+    fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.file.read_at(buffer, offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
         }
     }
 }
@@ -190,6 +196,21 @@ impl LocalFile {
 impl BlockFile for LocalFile {
     fn read_at(&self, offset: u64, buffer: &mut IoBuffer) -> io::Result<usize> {
         self.file.perform(Access::Read, offset, buffer)
+    }
+
+    fn read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<usize> {
+        if self.file.direct {
+            return read_out_of_blocks(self, offset, len, out);
+        }
+        let before = out.len();
+        out.resize(before + len, 0);
+        let read = self.file.read(offset, &mut out[before..]);
+        out.truncate(before + read.as_ref().map_or(0, |read| *read));
+        read
+    }
+
+    fn try_read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        !self.file.direct && ahead::try_read(&self.file.file, offset, len, out)
     }
 
     fn write_at(&self, offset: u64, buffer: &IoBuffer) -> io::Result<()> {

@@ -11,14 +11,16 @@ use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use entresol_base::clock::{Clock, Nanos, Picos, SystemClock};
 
 use super::{
     Alignment, Backend, BlockFile, IoBuffer, IoCompletion, IoQueue, IoRequest, check_request,
+    whole_blocks,
 };
+use crate::ahead::Begun;
 use crate::cost::Access;
 use crate::crash::Place;
 use crate::event::Alarm;
@@ -134,6 +136,7 @@ pub(super) struct SlowFile {
     drive: Arc<Drive>,
     /// Where on the drive the file begins.
     base: u64,
+    begun: Mutex<Begun<Nanos>>,
     remarks: Vec<String>,
 }
 
@@ -145,7 +148,12 @@ impl SlowFile {
             "slowed to model {name}: requests take the model's time, or this disk's if it is longer"
         ));
         let base = drive.place(inner.len());
-        SlowFile { inner, drive, base, remarks }
+        SlowFile { inner, drive, base, begun: Mutex::default(), remarks }
+    }
+
+    /// Reads that are under way and not waited for.
+    fn begun(&self) -> MutexGuard<'_, Begun<Nanos>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When a request that comes now would complete; at once if it is to be refused.
@@ -159,10 +167,27 @@ impl SlowFile {
 
 impl BlockFile for SlowFile {
     fn read_at(&self, offset: u64, buffer: &mut IoBuffer) -> io::Result<usize> {
-        let due = self.due(Access::Read, offset, buffer.len());
+        let begun = self.begun().take(offset, buffer.len() as u64);
+        let due = begun.unwrap_or_else(|| self.due(Access::Read, offset, buffer.len()));
         let read = self.inner.read_at(offset, buffer)?;
         self.drive.sleep(due);
         Ok(read)
+    }
+
+    fn try_read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        if self.is_direct() {
+            return false;
+        }
+        let (begin, bytes) = whole_blocks(self.alignment(), offset, len);
+        let is_begun = self.begun().find(begin, bytes as u64).is_some();
+        if !is_begun {
+            let due = self.due(Access::Read, begin, bytes);
+            self.begun().add(begin, bytes as u64, due);
+            let before = out.len();
+            self.inner.try_read_out(offset, len, out);
+            out.truncate(before);
+        }
+        false
     }
 
     fn write_at(&self, offset: u64, buffer: &IoBuffer) -> io::Result<()> {

@@ -139,6 +139,30 @@ fn reads_are_short_at_the_end_and_empty_beyond() {
 }
 
 #[test]
+fn bytes_anywhere_are_read_out_whether_or_not_that_was_begun() {
+    everywhere(|file| {
+        let block = filled(file.buffer(FILE_BYTES as usize), 3);
+        file.write_at(0, &block).expect("writes");
+        let places = [(0, 1), (511, 2), (4095, 9000), (FILE_BYTES - 7, 7), (FILE_BYTES - 3, 9)];
+        for is_begun in [false, true] {
+            for (offset, len) in places {
+                let bytes = block.get(offset as usize..(offset as usize + len).min(block.len()));
+                let bytes = bytes.expect("inside");
+                let mut out = b"before".to_vec();
+                let is_read = is_begun && file.try_read_out(offset, len, &mut out);
+                if !is_read {
+                    assert_eq!(out, b"before", "nothing is appended but all of it");
+                    let read = file.read_out(offset, len, &mut out).expect("reads");
+                    assert_eq!(read, bytes.len());
+                }
+                assert!(out.starts_with(b"before") && out[6..] == *bytes, "{len} at {offset}");
+            }
+        }
+        assert!(!file.try_read_out(FILE_BYTES - 3, 9, &mut Vec::new()), "not all is there");
+    });
+}
+
+#[test]
 fn what_is_not_aligned_or_behind_the_end_is_refused_and_harms_nobody() {
     everywhere(|file| {
         let block = file.alignment().offset;

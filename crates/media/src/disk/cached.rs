@@ -8,6 +8,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use entresol_base::Picos;
+
 use super::tree::NodeId;
 
 /// What a system reads at once of a mapped file.
@@ -29,6 +31,8 @@ pub(super) struct PageName {
 struct Slot {
     name: PageName,
     is_touched: bool,
+    /// When the drive has read it.
+    ready: Picos,
 }
 
 #[derive(Debug)]
@@ -59,19 +63,28 @@ impl PageCache {
         state.disks
     }
 
-    /// Whether a page is there; now it is.
-    pub(super) fn touch(&self, name: PageName) -> bool {
+    /// Since when a page is there, or when it will be; none if it is not, but has room now.
+    pub(super) fn touch(&self, name: PageName) -> Option<Picos> {
         let state = &mut *self.state();
         if let Some(&place) = state.places.get(&name) {
-            if let Some(slot) = &mut state.slots[place] {
+            let slot = state.slots[place].as_mut();
+            return slot.map(|slot| {
                 slot.is_touched = true;
-            }
-            return true;
+                slot.ready
+            });
         }
         let place = state.take_place();
-        state.slots[place] = Some(Slot { name, is_touched: false });
+        state.slots[place] = Some(Slot { name, is_touched: false, ready: Picos(0) });
         state.places.insert(name, place);
-        false
+        None
+    }
+
+    /// Says when the drive will have read a page.
+    pub(super) fn expect(&self, name: PageName, ready: Picos) {
+        let State { slots, places, .. } = &mut *self.state();
+        if let Some(slot) = places.get(&name).and_then(|&place| slots[place].as_mut()) {
+            slot.ready = ready;
+        }
     }
 
     /// Gives back what a file has.
@@ -130,11 +143,11 @@ mod tests {
     #[test]
     fn what_is_touched_again_stays_and_the_limit_is_kept() {
         let cache = PageCache::new(4 * PAGE_BYTES);
-        assert!((0..4).all(|page| !cache.touch(name(1, page))));
-        assert!(cache.touch(name(1, 0)));
-        assert!((4..7).all(|page| !cache.touch(name(1, page))));
-        assert!(cache.touch(name(1, 0)), "it was touched twice");
-        assert!(!cache.touch(name(1, 1)), "it was not");
+        assert!((0..4).all(|page| cache.touch(name(1, page)).is_none()));
+        assert!(cache.touch(name(1, 0)).is_some());
+        assert!((4..7).all(|page| cache.touch(name(1, page)).is_none()));
+        assert!(cache.touch(name(1, 0)).is_some(), "it was touched twice");
+        assert!(cache.touch(name(1, 1)).is_none(), "it was not");
         assert_eq!(cache.state().places.len(), 4);
     }
 
@@ -146,7 +159,7 @@ mod tests {
             cache.touch(name(2, page));
         }
         cache.forget(1, 1);
-        assert!(!cache.touch(name(1, 0)) && !cache.touch(name(1, 1)));
-        assert!(cache.touch(name(2, 0)) && cache.touch(name(2, 1)));
+        assert!(cache.touch(name(1, 0)).is_none() && cache.touch(name(1, 1)).is_none());
+        assert!(cache.touch(name(2, 0)).is_some() && cache.touch(name(2, 1)).is_some());
     }
 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::io;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use entresol_base::Picos;
 
 use super::file::File;
 use super::mapped::DiskMapped;
@@ -12,6 +14,7 @@ use super::names::Inside;
 use super::queue::DiskQueue;
 use super::tree::NodeId;
 use super::{Call, Machine, SectorSize};
+use crate::ahead::Begun;
 use crate::block::{self, Alignment, Backend, BlockFile, BlockOptions, IoBuffer, IoQueue};
 use crate::cost::Access;
 use crate::crash::{Place, PointKind};
@@ -56,7 +59,9 @@ impl Directory for DiskDirectory {
         let node = self.machine.open_node(self.inside(), name, options)?;
         let path = directory::path_of(&self.path, name)?;
         let machine = Arc::clone(&self.machine);
-        Ok(Arc::new(DiskFile { machine, node, path, remarks: vec![REMARK.to_owned()] }))
+        let remarks = vec![REMARK.to_owned()];
+        let (is_cached, begun) = (options.cached, Mutex::default());
+        Ok(Arc::new(DiskFile { machine, node, path, remarks, is_cached, begun }))
     }
 
     fn map_file(&self, name: &str, options: &MapOptions) -> Result<Arc<dyn MappedFile>, FileError> {
@@ -149,6 +154,9 @@ pub(super) struct DiskFile {
     pub(super) node: NodeId,
     path: PathBuf,
     remarks: Vec<String>,
+    /// Whether what is begun to be read stays in memory until it is read.
+    is_cached: bool,
+    begun: Mutex<Begun<Picos>>,
 }
 
 impl Drop for DiskFile {
@@ -167,15 +175,46 @@ impl DiskFile {
     pub(super) fn check(&self, access: Access, offset: u64, len: usize) -> io::Result<()> {
         block::check_request(self.alignment(), self.len(), access, offset, len)
     }
+
+    /// Reads that are under way and not waited for.
+    fn begun(&self) -> MutexGuard<'_, Begun<Picos>> {
+        // Never held while a simulated thread waits.
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl BlockFile for DiskFile {
     fn read_at(&self, offset: u64, buffer: &mut IoBuffer) -> io::Result<usize> {
         self.check(Access::Read, offset, buffer.len())?;
         let effect = self.machine.begin(Call::Read, &self.path)?;
-        let moved = self.machine.start_read(self.node, offset, buffer, effect);
+        let begun = self.begun().take(offset, buffer.len() as u64);
+        let moved = match begun {
+            Some(done) => self.machine.end_read(self.node, offset, buffer, effect, done),
+            None => self.machine.start_read(self.node, offset, buffer, effect),
+        };
         self.machine.wait(moved.done);
         moved.result
+    }
+
+    /// What is begun takes the drive's time now; what it yields, and whether a fault strikes it, is
+    /// settled when it is read.
+    fn try_read_out(&self, offset: u64, len: usize, _out: &mut Vec<u8>) -> bool {
+        let world = self.machine.core.world();
+        world.step();
+        let (begin, bytes) = block::whole_blocks(self.alignment(), offset, len);
+        if !self.is_cached
+            || world.crashed()
+            || self.check(Access::Read, begin, bytes).is_err()
+            || self.begun().find(begin, bytes as u64).is_some()
+        {
+            return false;
+        }
+        let now = world.now();
+        let mut state = self.machine.core.state();
+        let done = state.device_time(self.node, Access::Read, begin, bytes, now, None);
+        drop(state);
+        self.begun().add(begin, bytes as u64, done);
+        false
     }
 
     fn write_at(&self, offset: u64, buffer: &IoBuffer) -> io::Result<()> {

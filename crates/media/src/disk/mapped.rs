@@ -94,25 +94,36 @@ impl DiskMapped {
         !world.crashed()
     }
 
-    /// Reads the pages of a range from the drive that are not in memory.
+    /// Reads the pages of a range from the drive that are not in memory, and waits for them.
     #[track_caller]
     fn fetch(&self, offset: u64, len: u64) {
+        let done = self.begin(offset, len);
+        self.machine.wait(done);
+    }
+
+    /// Begins to read those pages; answers when all of them are in memory.
+    fn begin(&self, offset: u64, len: u64) -> Picos {
         let world = self.machine.core.world();
-        let (Some((cache, disk)), false) = (&self.machine.core.cache, self.is_pmem) else { return };
-        if world.crashed() {
-            return;
-        }
         let (now, mut done) = (world.now(), Picos(0));
+        let (Some((cache, disk)), false) = (&self.machine.core.cache, self.is_pmem) else {
+            return done;
+        };
+        if world.crashed() {
+            return done;
+        }
         let name = |page| PageName { disk: *disk, node: self.node, page };
         for page in offset / cached::PAGE_BYTES..(offset + len).div_ceil(cached::PAGE_BYTES) {
-            if !cache.touch(name(page)) {
+            let ready = cache.touch(name(page)).unwrap_or_else(|| {
                 let at = page * cached::PAGE_BYTES;
                 let bytes = cached::PAGE_BYTES as usize;
                 let mut state = self.machine.core.state();
-                done = done.max(state.device_time(self.node, Access::Read, at, bytes, now, None));
-            }
+                let ready = state.device_time(self.node, Access::Read, at, bytes, now, None);
+                cache.expect(name(page), ready);
+                ready
+            });
+            done = done.max(ready);
         }
-        self.machine.wait(done);
+        done
     }
 
     /// Notes that what was written is in memory.
@@ -233,6 +244,18 @@ impl MappedFile for DiskMapped {
         let before = out.len();
         out.resize(before + len, 0);
         self.read(offset, &mut out[before..]);
+    }
+
+    fn try_read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        mapped::assert_inside(self.bytes, offset, len as u64);
+        self.step();
+        let is_there = self.begin(offset, len as u64) <= self.machine.core.world().now();
+        if is_there {
+            let before = out.len();
+            out.resize(before + len, 0);
+            self.copy(offset, &mut out[before..]);
+        }
+        is_there
     }
 
     fn equals(&self, offset: u64, bytes: &[u8]) -> bool {

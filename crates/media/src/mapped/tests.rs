@@ -58,6 +58,9 @@ fn what_is_only_read_from_now_on_is_read_by_calls_as_it_was_written() {
             file.read_out(offset, len, &mut read).expect("is read");
             assert!(read.starts_with(b"before"));
             assert!(read[6..] == bytes[offset as usize..offset as usize + len]);
+            let whole = std::mem::replace(&mut read, b"before".to_vec());
+            // What was just read is in memory.
+            assert!(file.try_read_out(offset, len, &mut read) && read == whole);
         }
     }
 }

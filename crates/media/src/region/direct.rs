@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::mm::Advice;
 
 use super::{FlushKind, FoundPair, PmemMode, Region, RegionError, RegionKind, RegionOptions};
+use crate::ahead;
 use crate::placement::{self, FileError, PAGE_BYTES, Placement, Prepared};
 pub use crate::raw::mapping::Line;
 use crate::raw::mapping::Mapping;
@@ -288,8 +289,7 @@ impl Direct {
     /// # Errors
     /// If the disk fails.
     pub fn read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
-        let Some((file, _)) = self.file.as_ref().filter(|_| self.kind == RegionKind::MappedFile)
-        else {
+        let Some(file) = self.ordinary_file() else {
             self.mapping.append_to(offset, len, out);
             return Ok(());
         };
@@ -300,6 +300,24 @@ impl Direct {
             out.truncate(before);
         }
         done
+    }
+
+    /// The same if the bytes are in memory, and says whether they are; if not, the disk begins to
+    /// read them.
+    pub fn try_read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        match self.ordinary_file() {
+            Some(file) => ahead::try_read(file, offset, len, out),
+            None => {
+                self.mapping.append_to(offset, len, out);
+                true
+            }
+        }
+    }
+
+    /// The file, if it is an ordinary one.
+    fn ordinary_file(&self) -> Option<&File> {
+        let file = self.file.as_ref().filter(|_| self.kind == RegionKind::MappedFile);
+        file.map(|(file, _)| file)
     }
 
     /// Copies `len` bytes at `offset` to the end of `out`, if so many are there: for readers whose
@@ -413,8 +431,7 @@ impl Direct {
     /// system and in no order.
     pub fn expect_reads_only(&self) {
         self.expect_no_writes(0, self.len() as usize);
-        if let Some((file, _)) = self.file.as_ref().filter(|_| self.kind == RegionKind::MappedFile)
-        {
+        if let Some(file) = self.ordinary_file() {
             // If the advice is not taken, more is read than is needed.
             let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);
         }
@@ -578,6 +595,10 @@ impl Region for Direct {
 
     fn read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
         Direct::read_out(self, offset, len, out)
+    }
+
+    fn try_read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        Direct::try_read_out(self, offset, len, out)
     }
 
     fn expect_reads_only(&self) {

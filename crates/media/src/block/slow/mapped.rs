@@ -68,6 +68,10 @@ impl MappedFile for SlowMapped {
         self.inner.read_out(offset, len, out)
     }
 
+    fn try_read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        self.inner.try_read_out(offset, len, out)
+    }
+
     fn expect_reads_only(&self) {
         self.inner.expect_reads_only();
     }

@@ -164,6 +164,50 @@ fn pages_of_mapped_files_take_time_once_they_have_left_memory() {
 }
 
 #[test]
+fn reads_that_are_begun_together_take_less_than_one_by_one() {
+    let world = world();
+    let inner = world.clone();
+    let ran = world.run(move || {
+        let model = Some(ModelName::NandP3700);
+        let cache = Some(PageCache::new(8 * BLOCK as u64));
+        let disk = Disk::new(&inner, DiskOptions { model, cache, ..DiskOptions::default() });
+        let disk = disk.expect("a drive");
+        let options = BlockOptions { cached: true, ..options_of(4096) };
+        let file = disk.root().open_block_file("a", &options).expect("makes");
+        let map_options = MapOptions { create: Some(4096 * BLOCK as u64), ..MapOptions::default() };
+        let mapped = disk.root().map_file("b", &map_options).expect("makes");
+        let read = |number: u64, is_begun: bool, is_mapped: bool| {
+            let (offset, out) = (number * 509 % 4096 * BLOCK as u64 + 7, &mut Vec::new());
+            match (is_begun, is_mapped) {
+                (true, false) => assert!(!file.try_read_out(offset, 100, out)),
+                (true, true) => assert!(!mapped.try_read_out(offset, 100, out)),
+                (false, false) => assert_eq!(file.read_out(offset, 100, out).expect("reads"), 100),
+                (false, true) => mapped.read_out(offset, 100, out).expect("reads"),
+            }
+            assert_eq!(out.len(), if is_begun { 0 } else { 100 });
+        };
+        for is_mapped in [false, true] {
+            let time_of = |numbers: std::ops::Range<u64>, is_begun: bool| {
+                let before = inner.now();
+                if is_begun {
+                    numbers.clone().for_each(|number| read(number, true, is_mapped));
+                    assert_eq!(inner.now(), before, "nobody has waited yet");
+                }
+                numbers.for_each(|number| read(number, false, is_mapped));
+                inner.now().since(before)
+            };
+            let one = time_of(0..1, false);
+            assert!(one > Picos::from_micros(20), "{one:?}");
+            assert!(time_of(1..2, true) >= one, "what is begun is waited for");
+            let alone = time_of(100..106, false);
+            let together = time_of(200..206, true);
+            assert!(together.0 * 3 < alone.0, "{together:?}, {alone:?}");
+        }
+    });
+    ran.expect("runs");
+}
+
+#[test]
 fn what_is_read_holds_no_sync_up() {
     let world = world();
     let inner = world.clone();
