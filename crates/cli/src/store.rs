@@ -337,6 +337,8 @@ fn scan(arguments: &Scan) -> anyhow::Result<()> {
         backward: *reverse,
         prefix: prefix.unwrap_or_default(),
         keys_only: *keys_only,
+        // One more shows whether there are more.
+        limit: Some(limit.saturating_add(1) as u64),
     };
     let mut cursor = kvs.cursor(options).map_err(told)?;
     if let Some(from) = from {

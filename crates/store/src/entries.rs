@@ -112,6 +112,15 @@ pub(crate) struct Cached {
     pub(crate) expiry: Expiry,
 }
 
+/// Who looks for a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// Somebody who asks for it by itself.
+    ForIt,
+    /// Somebody who passes by.
+    Beside,
+}
+
 /// What somebody noted before he read what he is going to fill in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticket {
@@ -181,7 +190,7 @@ impl Entries {
     pub(crate) fn find(&self, name: &Name<'_>, at: Sequence, out: &mut Vec<u8>) -> Option<Cached> {
         let stripes = self.stripes.as_ref()?;
         let before = out.len();
-        let found = self.look(stripes, name, out).filter(|found| found.sequence <= at);
+        let found = self.look(stripes, name, Asks::ForIt, out).filter(|found| found.sequence <= at);
         let stripe = &self.locks[name.stripe()];
         let count = if found.is_some() { &stripe.hits } else { &stripe.misses };
         count.store(count.load(Relaxed) + 1, Relaxed);
@@ -191,8 +200,27 @@ impl Entries {
         found
     }
 
+    /// Appends the value of a version of a key to `out`, if it is that which is cached, and says
+    /// so. Nobody asked for that key by itself: nothing is counted.
+    pub(crate) fn peek(&self, name: &Name<'_>, version: Sequence, out: &mut Vec<u8>) -> bool {
+        let Some(stripes) = &self.stripes else { return false };
+        let before = out.len();
+        let found = self.look(stripes, name, Asks::Beside, out);
+        let is_it = found.is_some_and(|found| found.sequence == version);
+        if !is_it {
+            out.truncate(before);
+        }
+        is_it
+    }
+
     #[inline]
-    fn look(&self, stripes: &Stripes, name: &Name<'_>, out: &mut Vec<u8>) -> Option<Cached> {
+    fn look(
+        &self,
+        stripes: &Stripes,
+        name: &Name<'_>,
+        asks: Asks,
+        out: &mut Vec<u8>,
+    ) -> Option<Cached> {
         let before = out.len();
         let slots = stripes.slots(name.stripe(), name.hash);
         for _ in 0..LOOKS {
@@ -213,7 +241,7 @@ impl Entries {
                 if header.epoch != self.epoch.load(Acquire) && self.is_gone(name, header.epoch) {
                     return None;
                 }
-                if !slot.was_found() {
+                if asks == Asks::ForIt && !slot.was_found() {
                     // Who comes too late is not missed.
                     let _ = word.compare_exchange(slot.0, slot.found().0, Relaxed, Relaxed);
                 }

@@ -9,6 +9,7 @@ use entresol_media::MappedKind;
 use serde::Serialize;
 
 use crate::StoreError;
+use crate::cursor::window::Waits;
 use crate::entries::EntryCounts;
 use crate::entry::{KvsId, SegmentNumber};
 use crate::heat::HeatStatistics;
@@ -302,6 +303,8 @@ pub(crate) struct Counters {
     pub(crate) sync: StallCount,
     pub(crate) image: StallCount,
     pub(crate) background: StallCount,
+    /// Of cursors that read values.
+    pub(crate) waits: Waits,
 }
 
 impl Kvdb {

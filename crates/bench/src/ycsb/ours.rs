@@ -125,7 +125,8 @@ impl Engine for Entresol {
         most: usize,
         show: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), BenchError> {
-        let mut cursor = self.kvs.cursor(CursorOptions::default()).map_err(|it| failed(&it))?;
+        let options = CursorOptions { limit: Some(most as u64), ..CursorOptions::default() };
+        let mut cursor = self.kvs.cursor(options).map_err(|it| failed(&it))?;
         cursor.seek(from);
         for _ in 0..most {
             match cursor.next().map_err(|it| failed(&it))? {

@@ -7,9 +7,9 @@ use entresol_index::Direction;
 
 use super::source::Source;
 use crate::StoreError;
-use crate::entry::{KvsId, RecordPlace, Sequence};
+use crate::entry::{Expiry, KvsId, RecordPlace, Sequence};
 use crate::prefixes::Prefixes;
-use crate::view::{Version, View};
+use crate::view::{Held, Version, View};
 
 /// A source, and the prefixes that are gone by what is in it.
 pub(crate) type Part = (Source, Option<Arc<Prefixes>>);
@@ -53,6 +53,14 @@ pub(crate) struct Taken {
     pub(crate) version: Version,
     /// Whether a prefix of the key is gone since.
     pub(crate) is_gone: bool,
+}
+
+impl Taken {
+    /// What [`Merged::take_simply`] took.
+    pub(crate) const SIMPLE: Taken = Taken {
+        version: Version { sequence: Sequence(0), expiry: Expiry::NEVER, value: Held::Here },
+        is_gone: false,
+    };
 }
 
 impl Default for Merged {
@@ -139,6 +147,36 @@ impl Merged {
         self.value_from = self.record.len() - value_bytes;
         self.is_apart = true;
         Ok(())
+    }
+
+    /// The same, and answers whether the disk had to be waited for, if that may be.
+    ///
+    /// # Errors
+    /// As [`read_value`](Merged::read_value).
+    #[inline(never)]
+    pub(crate) fn read_and_look(
+        &mut self,
+        place: RecordPlace,
+        view: &View,
+        kvs: KvsId,
+    ) -> Result<Option<bool>, StoreError> {
+        let Some(&first) = self.order.first() else { return Ok(None) };
+        let source = &self.parts[first].source;
+        let segment = match source.segment() {
+            Some(segment) => segment,
+            None => view.segment(place.segment)?,
+        };
+        let (offset, bytes) = (place.offset, place.bytes as usize);
+        self.record.clear();
+        let is_read = segment.try_read(offset, bytes, &mut self.record);
+        if !is_read {
+            segment.read_begun(offset, bytes, &mut self.record)?;
+        }
+        let key = source.key().unwrap_or_default();
+        let value_bytes = segment.value_in(place, (kvs, key), &self.record)?.len();
+        self.value_from = self.record.len() - value_bytes;
+        self.is_apart = true;
+        Ok(segment.may_wait().then_some(!is_read))
     }
 
     /// Takes the next key if it follows on the last one in its source, before those of all others,
@@ -266,7 +304,6 @@ mod tests {
     use entresol_base::rng::Rng;
 
     use super::*;
-    use crate::entry::Expiry;
     use crate::transaction::{Own, OwnWrite};
 
     fn key(number: u64) -> Vec<u8> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use entresol_index::Direction;
 
-use crate::entry::{Expiry, Sequence};
+use crate::entry::Sequence;
 use crate::inner::Inner;
 use crate::kvs::Kvs;
 use crate::transaction::Own;
@@ -13,9 +13,11 @@ use crate::view::{Held, Version, View};
 use crate::{KvsId, Snapshot, StoreError};
 use merged::{Merged, Taken};
 use source::Source;
+use window::{Of, Window};
 
 pub(crate) mod merged;
 pub(crate) mod source;
+pub(crate) mod window;
 
 /// What a cursor shows.
 #[derive(Debug, Clone, Default)]
@@ -26,10 +28,19 @@ pub struct CursorOptions {
     pub prefix: Vec<u8>,
     /// Values are not read; they are shown empty.
     pub keys_only: bool,
+    /// No more keys are shown from where the walk begins or is set; none: all. Nothing is read
+    /// ahead that is not wanted then.
+    pub limit: Option<u64>,
 }
 
 /// A key and its value.
 pub type Shown<'a> = (&'a [u8], &'a [u8]);
+
+/// Where what is shown is.
+enum At {
+    Merged,
+    Window,
+}
 
 /// Walks over the keys of a [`Kvs`], from one end or from where it was set. It sees the `Kvs` as it
 /// was when the cursor was made or last [updated](Cursor::update).
@@ -40,6 +51,10 @@ pub struct Cursor {
     view: Arc<View>,
     at: Sequence,
     merged: Merged,
+    /// What was taken ahead.
+    window: Window,
+    /// How many keys may still be shown.
+    left: u64,
     /// Where the walk begins: the next key to be shown, if it is there; none is an end.
     from: Option<Vec<u8>>,
     is_started: bool,
@@ -67,11 +82,14 @@ impl Cursor {
             view: view.clone(),
             at,
             merged: Merged::default(),
+            window: Window::default(),
+            left: 0,
             from: None,
             is_started: false,
             own,
         };
         cursor.begin();
+        cursor.left = cursor.options.limit.unwrap_or(u64::MAX);
         cursor
     }
 
@@ -93,6 +111,7 @@ impl Cursor {
         });
         let own = self.own.iter().map(|own| (Source::own(own.clone(), direction), None));
         self.merged = Merged::new(own.chain(young).chain(runs).collect(), direction, at);
+        self.window.clear();
         self.is_started = false;
         self.from = None;
     }
@@ -102,6 +121,8 @@ impl Cursor {
     pub fn seek(&mut self, key: &[u8]) {
         self.from = Some(key.to_vec());
         self.is_started = false;
+        self.window.clear();
+        self.left = self.options.limit.unwrap_or(u64::MAX);
     }
 
     /// Shows the data of now from here on. It stays where it is: what is shown next is behind what
@@ -119,7 +140,7 @@ impl Cursor {
         let (view, at) = snapshot.parts();
         (self.view, self.at) = (view.clone(), at);
         let (from, is_started) = (self.from.take(), self.is_started);
-        let last = self.merged.key().to_vec();
+        let last = self.window.key().unwrap_or_else(|| self.merged.key()).to_vec();
         self.begin();
         self.from = from;
         if is_started {
@@ -139,7 +160,35 @@ impl Cursor {
             let from = self.from.take();
             self.start(from.as_deref().map(|key| (key, true)))?;
         }
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let Some(at) = self.go_on()? else { return Ok(None) };
+        self.left -= 1;
+        Ok(Some(match at {
+            At::Merged if self.options.keys_only => (self.merged.key(), &[]),
+            At::Merged => (self.merged.key(), self.merged.value()),
+            At::Window => (self.window.key().unwrap_or_default(), self.window.value()),
+        }))
+    }
+
+    /// Comes to the next key that is to be shown.
+    fn go_on(&mut self) -> Result<Option<At>, StoreError> {
         loop {
+            if self.window.is_open() {
+                let of = of(&self.inner, &self.view, self.kvs, &self.options);
+                if self.window.go_on(&of)? {
+                    return Ok(Some(At::Window));
+                }
+                if self.window.is_over() {
+                    return Ok(None);
+                }
+            }
+            if let ahead @ 1.. = self.window.wanted(self.options.limit.map(|_| self.left)) {
+                let of = of(&self.inner, &self.view, self.kvs, &self.options);
+                self.window.fill(&mut self.merged, &of, ahead);
+                continue;
+            }
             let is_simple = self.merged.take_simply();
             let taken = if is_simple { None } else { self.merged.take()? };
             if !is_simple && taken.is_none() {
@@ -156,22 +205,27 @@ impl Cursor {
             {
                 continue;
             }
-            let value = if self.options.keys_only { &[] } else { self.merged.value() };
-            return Ok(Some((self.merged.key(), value)));
+            return Ok(Some(At::Merged));
         }
     }
 
     /// Whether what was taken is there to be shown; its value is read then, if that lies elsewhere.
     fn is_there(&mut self, taken: Taken) -> Result<bool, StoreError> {
         let Taken { version: Version { expiry, value, .. }, is_gone } = taken;
-        let is_over = expiry != Expiry::NEVER && expiry.is_over(self.inner.now());
-        if is_gone || is_over || value == Held::Gone {
+        if is_gone || self.inner.has_ended(expiry) || value == Held::Gone {
             return Ok(false);
         }
         if let Held::Apart(place) = value
             && !self.options.keys_only
         {
-            self.merged.read_value(place, &self.view, self.kvs)?;
+            let waits = &self.inner.counters.waits;
+            if !self.window.looks(place, waits) {
+                self.merged.read_value(place, &self.view, self.kvs)?;
+            } else if let Some(had_to_wait) =
+                self.merged.read_and_look(place, &self.view, self.kvs)?
+            {
+                self.window.note(had_to_wait, waits);
+            }
         }
         Ok(true)
     }
@@ -192,6 +246,11 @@ impl Cursor {
         };
         self.merged.seek(bound)
     }
+}
+
+/// What a window takes entries of.
+fn of<'a>(inner: &'a Inner, view: &'a View, kvs: KvsId, options: &'a CursorOptions) -> Of<'a> {
+    Of { inner, view, kvs, prefix: &options.prefix }
 }
 
 impl fmt::Debug for Cursor {

@@ -333,33 +333,75 @@ impl Segment {
         len: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
-        if offset.checked_add(len as u64).is_none_or(|end| end > self.len()) {
+        if !matches!(self.bytes, Bytes::Mapped(_)) || self.is_frozen.load(Relaxed) {
+            self.read.fetch_add(len as u64, Relaxed);
+        }
+        self.read_begun(offset, len, out)
+    }
+
+    /// The same after [`Segment::try_read`] has said that one has to wait.
+    ///
+    /// # Errors
+    /// As [`read`](Segment::read).
+    pub(crate) fn read_begun(
+        &self,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        if !self.has(offset, len) {
             return Err(self.damaged(offset, format!("{len} bytes lie beyond its end")));
         }
         match &self.bytes {
             Bytes::Mapped(file) if self.is_frozen.load(Relaxed) => {
                 let read = file.read_out(offset, len, out);
-                self.read.fetch_add(len as u64, Relaxed);
                 read.map_err(|cause| self.failed("read", offset, cause))?;
             }
             Bytes::Mapped(file) => file.append_to(offset, len, out),
             Bytes::Blocks(file) => {
-                let unit = file.alignment().offset;
-                let begin = offset / unit * unit;
-                let end = (offset + len as u64).next_multiple_of(unit);
-                let mut buffer = file.buffer((end - begin) as usize);
-                let read = file.read_at(begin, &mut buffer);
-                self.read.fetch_add(end - begin, Relaxed);
-                let fail = |cause| self.failed("read", offset, cause);
-                let read = read.map_err(fail)?;
-                let skip = (offset - begin) as usize;
-                if read < skip + len {
+                let before = out.len();
+                let read = file.read_out(offset, len, out);
+                let read = read.map_err(|cause| self.failed("read", offset, cause))?;
+                if read < len {
+                    out.truncate(before);
                     return Err(self.damaged(offset, format!("it ends after {read} bytes")));
                 }
-                out.extend_from_slice(&buffer[skip..skip + len]);
             }
         }
         Ok(())
+    }
+
+    fn has(&self, offset: u64, len: usize) -> bool {
+        offset.checked_add(len as u64).is_some_and(|end| end <= self.len())
+    }
+
+    /// Whether who reads it may have to wait for a disk.
+    pub(crate) fn may_wait(&self) -> bool {
+        match &self.bytes {
+            Bytes::Mapped(file) => self.is_frozen.load(Relaxed) && !file.kind().is_pmem(),
+            Bytes::Blocks(_) => true,
+        }
+    }
+
+    /// Appends `len` bytes at `offset` to `out` if nobody has to wait for that, and says whether it
+    /// is so; otherwise the disk begins to read them, and
+    /// [`read_begun`](Segment::read_begun) waits less.
+    pub(crate) fn try_read(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        if !self.has(offset, len) {
+            return false;
+        }
+        let is_read = match &self.bytes {
+            Bytes::Mapped(file) if self.is_frozen.load(Relaxed) => {
+                file.try_read_out(offset, len, out)
+            }
+            Bytes::Mapped(file) => {
+                file.append_to(offset, len, out);
+                return true;
+            }
+            Bytes::Blocks(file) => file.try_read_out(offset, len, out),
+        };
+        self.read.fetch_add(len as u64, Relaxed);
+        is_read
     }
 
     /// The record at a place; what is appended to `scratch` is what it borrows from.
@@ -386,9 +428,30 @@ impl Segment {
     ) -> Result<Record<'a>, StoreError> {
         let before = out.len();
         self.read(place.offset, place.bytes as usize, out)?;
-        let bytes = out.get(before..).unwrap_or_default();
+        self.record_in(place, out.get(before..).unwrap_or_default())
+    }
+
+    /// The record at a place, whose bytes were read.
+    fn record_in<'a>(&self, place: RecordPlace, bytes: &'a [u8]) -> Result<Record<'a>, StoreError> {
         let record = Record::decode(self.address(place.offset), bytes);
         record.ok_or_else(|| self.damaged(place.offset, "there is no record, or a damaged one"))
+    }
+
+    /// The value of a key in the record at a place, whose bytes were read.
+    ///
+    /// # Errors
+    /// If the record is damaged or another key's.
+    pub(crate) fn value_in<'a>(
+        &self,
+        place: RecordPlace,
+        (kvs, key): (KvsId, &[u8]),
+        bytes: &'a [u8],
+    ) -> Result<&'a [u8], StoreError> {
+        let record = self.record_in(place, bytes)?;
+        if record.header.kvs == kvs && record.key == key {
+            return Ok(record.value);
+        }
+        Err(self.damaged(place.offset, "the record is not that of the key that leads to it"))
     }
 
     /// Appends the record of a key at a place to `out`, which ends with the value then, of so many
@@ -399,15 +462,14 @@ impl Segment {
     pub(crate) fn append_value_of(
         &self,
         place: RecordPlace,
-        (kvs, key): (KvsId, &[u8]),
+        name: (KvsId, &[u8]),
         out: &mut Vec<u8>,
     ) -> Result<usize, StoreError> {
         let before = out.len();
-        let value_bytes = self.append_record(place, out).and_then(|record| {
-            if record.header.kvs == kvs && record.key == key {
-                return Ok(record.value.len());
-            }
-            Err(self.damaged(place.offset, "the record is not that of the key that leads to it"))
+        let read = self.read(place.offset, place.bytes as usize, out);
+        let value_bytes = read.and_then(|()| {
+            let bytes = out.get(before..).unwrap_or_default();
+            self.value_in(place, name, bytes).map(<[u8]>::len)
         });
         if value_bytes.is_err() {
             out.truncate(before);
