@@ -46,4 +46,11 @@ impl Prefixes {
             all.iter().filter(|(prefix, sequence)| *sequence <= at && key.starts_with(prefix));
         covering.map(|(_, sequence)| *sequence).max()
     }
+
+    /// Whether a write behind `since` removed a key that begins so, or may have.
+    pub(crate) fn concerns(&self, prefix: &[u8], since: Sequence) -> bool {
+        let overlaps = |other: &[u8]| other.starts_with(prefix) || prefix.starts_with(other);
+        self.any()
+            && self.all.read().iter().any(|(other, sequence)| *sequence > since && overlaps(other))
+    }
 }

@@ -15,10 +15,15 @@ use crate::entry::{Expiry, KvsId, Sequence};
 use crate::inner::Inner;
 use crate::kvdb::Kvdb;
 use crate::kvs::Kvs;
-use crate::log::record::{Draft, HEADER_BYTES, Kind};
+use crate::log::record::{Draft, Kind};
 use crate::options::{GROUP_BYTES_MAX, check_sizes};
-use crate::view::View;
 use crate::{Snapshot, StoreError};
+use own::{OwnKvs, Said};
+
+pub(crate) use own::{Own, OwnWrite};
+
+mod changes;
+mod own;
 
 /// How a transaction is begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,17 +40,6 @@ impl Default for TransactionOptions {
     }
 }
 
-/// What a transaction has written of a `Kvs`.
-pub(crate) type Own = BTreeMap<Vec<u8>, OwnWrite>;
-
-/// A write that does not count yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OwnWrite {
-    /// None: the key is gone.
-    pub(crate) value: Option<Vec<u8>>,
-    pub(crate) expiry: Expiry,
-}
-
 /// Reads and writes of one or several [`Kvs`] of a store that happen at once or not at all.
 ///
 /// **Snapshot isolation.** It sees the store as it was when it began, and its own writes. It is
@@ -57,7 +51,8 @@ pub(crate) struct OwnWrite {
 /// read what the other one writes may both be committed, which no order of the two explains (write
 /// skew). Where that matters, write what was read as well.
 ///
-/// It can put and delete keys; removing all keys with a prefix is for [`Kvs::delete_prefix`].
+/// Who removes all keys with a prefix has written each key that begins so, whether or not it is
+/// there: whatever anybody does to one of them since is a conflict.
 ///
 /// In the log its writes are one group: after a crash all of them are there or none. Dropped
 /// without a commit, it has done nothing.
@@ -90,7 +85,7 @@ pub(crate) struct OwnWrite {
 pub struct Transaction {
     inner: Arc<Inner>,
     snapshot: Snapshot,
-    own: BTreeMap<KvsId, Arc<Own>>,
+    own: BTreeMap<KvsId, OwnKvs>,
     bytes: u64,
     bytes_max: u64,
     /// When it can only be given up.
@@ -193,18 +188,37 @@ impl Transaction {
         self.write(kvs, key, OwnWrite { value: None, expiry: Expiry::NEVER })
     }
 
+    /// Removes all keys that begin so, those that it has put before as well.
+    ///
+    /// # Errors
+    /// If no key could, or the transaction has become too large or too old.
+    pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) -> Result<(), StoreError> {
+        check_sizes(prefix, &[])?;
+        self.grow(kvs, |own| own.growth_by_prefix(prefix))?.delete_prefix(prefix);
+        Ok(())
+    }
+
     fn write(&mut self, kvs: &Kvs, key: &[u8], write: OwnWrite) -> Result<(), StoreError> {
+        self.grow(kvs, |own| own.growth(key, &write))?.write(key, write);
+        Ok(())
+    }
+
+    /// What it has written of a `Kvs`, which is about to grow by so many bytes.
+    fn grow(
+        &mut self,
+        kvs: &Kvs,
+        growth: impl FnOnce(&OwnKvs) -> i64,
+    ) -> Result<&mut OwnKvs, StoreError> {
         self.check(kvs)?;
         kvs.check_there()?;
         let own = self.own.entry(kvs.id()).or_default();
-        let before = own.get(key).map_or(0, |before| before.bytes(key));
-        let bytes = self.bytes - before + write.bytes(key);
-        if bytes > self.bytes_max {
+        let growth = growth(own);
+        let bytes = self.bytes.saturating_add_signed(growth);
+        if growth > 0 && bytes > self.bytes_max {
             return Err(StoreError::Group { bytes, most: self.bytes_max });
         }
         self.bytes = bytes;
-        Arc::make_mut(own).insert(key.to_vec(), write);
-        Ok(())
+        Ok(own)
     }
 
     /// The value that a key has in it.
@@ -213,9 +227,10 @@ impl Transaction {
     /// If a disk fails, what is read is damaged, or the transaction has become too old.
     pub fn get(&self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         self.check(kvs)?;
-        match self.own.get(&kvs.id()).and_then(|own| own.get(key)) {
-            Some(write) if write.is_over(&self.inner) => Ok(None),
-            Some(write) => Ok(write.value.clone()),
+        match self.own.get(&kvs.id()).and_then(|own| own.said_of(key)) {
+            Some(Said::Write(write)) if write.is_over(&self.inner) => Ok(None),
+            Some(Said::Write(write)) => Ok(write.value.clone()),
+            Some(Said::Gone) => Ok(None),
             None => kvs.get_at(&self.snapshot, key),
         }
     }
@@ -227,7 +242,8 @@ impl Transaction {
     pub fn cursor(&self, kvs: &Kvs, options: CursorOptions) -> Result<Cursor, StoreError> {
         self.check(kvs)?;
         kvs.check_there()?;
-        let own = self.own.get(&kvs.id()).cloned().unwrap_or_default();
+        let own = self.own.get(&kvs.id());
+        let own = own.map(|own| (own.writes(), own.prefixes_gone())).unwrap_or_default();
         Ok(Cursor::with_own(kvs, &self.snapshot, options, Some(own)))
     }
 
@@ -239,29 +255,48 @@ impl Transaction {
     /// [`StoreError::Aged`] if it has become too old; else as [`Kvdb::write`]. Unless a write has
     /// failed, nothing has changed then.
     pub fn commit(self) -> Result<Sequence, StoreError> {
-        let writes = self
-            .own
-            .iter()
-            .flat_map(|(kvs, own)| own.iter().map(|(key, write)| write.draft(*kvs, key)));
-        let drafts: Vec<Draft<'_>> = writes.collect();
+        let drafts: Vec<Draft<'_>> =
+            self.own.iter().flat_map(|(kvs, own)| own.drafts(*kvs)).collect();
         let inner = &self.inner;
         inner.log()?;
         if drafts.is_empty() {
             return Ok(self.sequence());
         }
+        let looked = self.look_at_prefixes(&drafts)?;
+        let is_prefix = |draft: &Draft<'_>| draft.kind == Kind::PrefixGone && !left_out();
         let keys = drafts.iter().map(|draft| (draft.kvs, draft.key));
-        let held = inner.entries.lock_all(keys.filter(|_| !left_out()));
-        let view = inner.current.get();
+        let held = match drafts.iter().any(is_prefix) {
+            true => inner.entries.lock_every(),
+            false => inner.entries.lock_all(keys.filter(|_| !left_out())),
+        };
+        let now = Snapshot::of(inner);
         // After the view: what was forgotten in it was so while this was young enough to be asked.
         self.check_age()?;
+        let (view, last) = now.parts();
         for draft in &drafts {
-            if view.last_change(draft.kvs, draft.key, self.sequence())? > self.sequence()
-                && !left_out()
-            {
+            let since = if draft.kind == Kind::PrefixGone { looked } else { self.sequence() };
+            if view.was_changed(draft, since, last)? && !left_out() {
                 return Err(StoreError::Conflict);
             }
         }
         inner.append(&drafts, held)
+    }
+
+    /// Looks for changes of keys with prefixes that are to be removed while nobody has to wait for
+    /// it; answers up to which write it has done so.
+    fn look_at_prefixes(&self, drafts: &[Draft<'_>]) -> Result<Sequence, StoreError> {
+        let mut prefixes = drafts.iter().filter(|draft| draft.kind == Kind::PrefixGone).peekable();
+        if prefixes.peek().is_none() {
+            return Ok(self.sequence());
+        }
+        let now = Snapshot::of(&self.inner);
+        let (view, last) = now.parts();
+        for draft in prefixes {
+            if view.was_changed(draft, self.sequence(), last)? {
+                return Err(StoreError::Conflict);
+            }
+        }
+        Ok(last)
     }
 
     /// The same, and makes it durable: it survives the machine's crash as well.
@@ -301,58 +336,5 @@ impl fmt::Debug for Transaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = self.sequence().0;
         f.debug_struct("Transaction").field("at", &at).field("bytes", &self.bytes).finish()
-    }
-}
-
-impl OwnWrite {
-    /// About what it takes in memory.
-    fn bytes(&self, key: &[u8]) -> u64 {
-        (key.len() + self.value.as_ref().map_or(0, Vec::len) + HEADER_BYTES + 4) as u64
-    }
-
-    pub(crate) fn is_over(&self, inner: &Inner) -> bool {
-        self.expiry.is_over(inner.now())
-    }
-
-    fn draft<'a>(&'a self, kvs: KvsId, key: &'a [u8]) -> Draft<'a> {
-        match &self.value {
-            Some(value) => Draft::put(kvs, key, value, self.expiry),
-            None => Draft::gone(kvs, Kind::Gone, key),
-        }
-    }
-}
-
-impl View {
-    /// The last write that changed a key, whether or not it gave it a value, if it is behind
-    /// `since`; else some write that is not.
-    ///
-    /// # Errors
-    /// If a disk fails, or what is read is damaged.
-    fn last_change(&self, kvs: KvsId, key: &[u8], since: Sequence) -> Result<Sequence, StoreError> {
-        let mut gone = Sequence(0);
-        for (number, generation) in self.generations().enumerate() {
-            // The young one has no last write yet.
-            let closed = number.checked_sub(1).and_then(|number| self.closed.get(number));
-            if closed.is_some_and(|(_, last)| *last <= since) {
-                return Ok(gone);
-            }
-            let prefixes = generation.prefixes(kvs);
-            let covering = prefixes.and_then(|it| it.covering(key, Sequence::MAX));
-            gone = gone.max(covering.unwrap_or_default());
-            if let Some(found) = generation.find(kvs, key, Sequence::MAX)? {
-                return Ok(gone.max(found.sequence));
-            }
-        }
-        for frozen in self.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter()) {
-            if frozen.run.summary().sequence_greatest <= since {
-                return Ok(gone);
-            }
-            let covering = frozen.prefixes.covering(key, Sequence::MAX);
-            gone = gone.max(covering.unwrap_or_default());
-            if let Some(found) = frozen.run.get(key, Sequence::MAX)? {
-                return Ok(gone.max(found.sequence()));
-            }
-        }
-        Ok(gone)
     }
 }

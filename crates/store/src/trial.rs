@@ -48,8 +48,7 @@ const INLINE_BYTES: u32 = 100;
 pub enum Op {
     /// Writes; several are a batch.
     Write(Vec<Change>),
-    /// Writes in a transaction, which is given up if it is not to be committed. There is no prefix
-    /// among them.
+    /// Writes in a transaction, which is given up if it is not to be committed.
     Transact(Vec<Change>, bool),
     /// Makes all durable.
     Sync,
@@ -220,8 +219,8 @@ impl Trial {
                 Op::Write((0..changes).map(|_| change(rng, writer, number)).collect())
             }
             8..=9 => {
-                let changes = (0..1 + rng.below(5)).map(|_| change(rng, writer, number));
-                let changes = changes.filter(|change| change.to != To::PrefixGone).collect();
+                let changes = 1 + rng.below(5);
+                let changes = (0..changes).map(|_| change(rng, writer, number)).collect();
                 Op::Transact(changes, !rng.one_in(4))
             }
             _ => Op::Write(vec![change(rng, writer, number)]),

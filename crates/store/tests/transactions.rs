@@ -119,6 +119,138 @@ fn whoever_commits_first_wins_whatever_the_other_one_does() {
 }
 
 #[test]
+fn a_transaction_removes_all_keys_with_a_prefix() {
+    let place = Place::new();
+    let store = place.create();
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    for key in [b"a1", b"b1", b"b2", b"b3", b"c1"] {
+        kvs.put(key, b"old").expect("room");
+    }
+    store.compact().expect("room");
+    kvs.put(b"b4", b"young").expect("room");
+    let before = all(&kvs, false);
+    let mut transaction = begin(&store);
+    transaction.put(&kvs, b"b0", b"put before").expect("small");
+    transaction.put(&kvs, b"c2", b"not concerned").expect("small");
+    let early = transaction.cursor(&kvs, CursorOptions::default()).expect("open");
+    transaction.delete_prefix(&kvs, b"b").expect("small");
+    transaction.put(&kvs, b"b2", b"back").expect("small");
+    let expected =
+        [pair("a1", "old"), pair("b2", "back"), pair("c1", "old"), pair("c2", "not concerned")];
+    for key in [b"b0", b"b1", b"b3", b"b4"] {
+        assert_eq!(transaction.get(&kvs, key).expect("readable"), None);
+    }
+    assert_eq!(transaction.get(&kvs, b"b2").expect("readable"), Some(b"back".to_vec()));
+    assert_eq!(shown(&transaction, &kvs, CursorOptions::default()), expected);
+    let backward = CursorOptions { backward: true, ..CursorOptions::default() };
+    let reversed: Vec<Pair> = expected.iter().rev().cloned().collect();
+    assert_eq!(shown(&transaction, &kvs, backward), reversed);
+    let prefix = CursorOptions { prefix: b"b".to_vec(), ..CursorOptions::default() };
+    assert_eq!(shown(&transaction, &kvs, prefix), [pair("b2", "back")]);
+    let mut cursor = transaction.cursor(&kvs, CursorOptions::default()).expect("open");
+    cursor.seek(b"b3");
+    assert_eq!(cursor.next().expect("readable"), Some((&b"c1"[..], &b"old"[..])));
+    // What was made before still shows what was there before.
+    let mut early = early;
+    let mut seen = 0;
+    while early.next().expect("readable").is_some() {
+        seen += 1;
+    }
+    assert_eq!(seen, 8);
+    assert_eq!(all(&kvs, false), before, "nobody else sees anything before the commit");
+    transaction.commit_durably().expect("nobody wrote these");
+    assert_eq!(all(&kvs, false), expected);
+    store.compact().expect("room");
+    assert_eq!(all(&kvs, false), expected);
+    let mut given_up = begin(&store);
+    given_up.delete_prefix(&kvs, b"c").expect("small");
+    drop(given_up);
+    store.close().expect("durable");
+    let store = place.open();
+    let kvs = store.kvs("data").expect("there");
+    assert_eq!(all(&kvs, false), expected);
+    let refused = begin(&store).delete_prefix(&kvs, b"").expect_err("as a plain one");
+    assert!(matches!(refused, StoreError::Key { bytes: 0, .. }), "{refused}");
+}
+
+/// Begins a transaction, lets somebody else do something, and says whether the keys with `k` can be
+/// removed.
+fn conflicts_with_prefix<T>(store: &Kvdb, kvs: &Kvs, other: impl FnOnce() -> T) -> bool {
+    let mut transaction = begin(store);
+    transaction.delete_prefix(kvs, b"k").expect("small");
+    other();
+    match transaction.commit() {
+        Ok(_) => false,
+        Err(StoreError::Conflict) => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn who_removes_a_prefix_has_written_each_key_of_it() {
+    let place = Place::new();
+    let store = place.create();
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    let other = store.create_kvs("other", KvsOptions::default()).expect("new");
+    let compact = || store.compact().expect("room");
+    for round in 0..2 {
+        let after = || {
+            if round == 1 {
+                compact()
+            }
+        };
+        let check = |expected: bool, change: &dyn Fn()| {
+            kvs.put(b"k1", b"old").expect("room");
+            kvs.put(b"l1", b"old").expect("room");
+            after();
+            let change = || {
+                change();
+                after();
+            };
+            assert_eq!(conflicts_with_prefix(&store, &kvs, change), expected, "round {round}");
+        };
+        check(false, &|| ());
+        check(true, &|| _ = kvs.put(b"k1", b"theirs").expect("room"));
+        check(true, &|| _ = kvs.put(b"k2", b"theirs").expect("room"));
+        check(true, &|| _ = kvs.put(b"k", b"theirs").expect("room"));
+        check(true, &|| _ = kvs.delete(b"k1").expect("room"));
+        check(true, &|| _ = kvs.delete(b"k3").expect("was never there"));
+        check(true, &|| _ = kvs.delete_prefix(b"k1").expect("room"));
+        check(true, &|| _ = kvs.delete_prefix(b"kx").expect("nothing there"));
+        check(true, &|| _ = kvs.delete_prefix(b"k").expect("room"));
+        check(false, &|| _ = kvs.delete_prefix(b"l").expect("room"));
+        check(false, &|| _ = kvs.put(b"j", b"theirs").expect("room"));
+        check(false, &|| _ = kvs.put(b"l", b"theirs").expect("room"));
+        check(false, &|| _ = other.put(b"k1", b"theirs").expect("room"));
+        check(true, &|| {
+            let mut batch = Batch::new();
+            batch.put(&other, b"k1", b"theirs").expect("small");
+            batch.put(&kvs, b"k1", b"theirs").expect("small");
+            store.write(&batch).expect("room");
+        });
+        check(true, &|| {
+            let mut theirs = begin(&store);
+            theirs.put(&kvs, b"k9", b"theirs").expect("small");
+            theirs.commit().expect("first");
+        });
+        check(true, &|| {
+            let mut theirs = begin(&store);
+            theirs.delete_prefix(&kvs, b"k1").expect("small");
+            theirs.commit().expect("first");
+        });
+    }
+    // And the other way round.
+    for (prefix, expected) in [(&b"k"[..], true), (b"ka", false), (b"l", false)] {
+        let removed = || {
+            let mut theirs = begin(&store);
+            theirs.delete_prefix(&kvs, prefix).expect("small");
+            theirs.commit().expect("first");
+        };
+        assert_eq!(conflicts(&store, &kvs, removed), expected);
+    }
+}
+
+#[test]
 fn a_change_is_noticed_when_all_that_tells_of_it_was_frozen_and_merged() {
     let place = Place::new();
     let store = place.create();
@@ -198,6 +330,11 @@ fn age_memory_and_other_stores_are_limited() {
     assert!(matches!(error, StoreError::Group { most: 1000, .. }), "{error}");
     transaction.put(&kvs, b"k", &[1; 100]).expect("takes the place of the larger one");
     transaction.put(&kvs, b"l", &[1; 200]).expect("fits now");
+    let error = transaction.delete_prefix(&kvs, &[b'm'; 700]).expect_err("too large together");
+    assert!(matches!(error, StoreError::Group { most: 1000, .. }), "{error}");
+    transaction.put(&kvs, b"m1", &[1; 500]).expect("fits");
+    transaction.delete_prefix(&kvs, b"m").expect("takes what it removes along");
+    transaction.put(&kvs, b"n", &[1; 400]).expect("fits now");
     let other = elsewhere.create();
     let stranger = other.create_kvs("data", KvsOptions::default()).expect("new");
     let error = transaction.put(&stranger, b"k", b"").expect_err("another store's");
@@ -304,6 +441,8 @@ fn the_checker_of_histories_finds_what_is_wrong() {
 }
 
 const SEEDS: u64 = 30;
+/// Of each `Kvs`.
+const KEYS: u8 = 4;
 
 /// Threads with transactions on a few keys, while all is frozen and merged, in a simulated world.
 fn history_of(seed: u64) -> (Vec<Done>, u64) {
@@ -347,28 +486,56 @@ fn history_of(seed: u64) -> (Vec<Done>, u64) {
     ran.expect("the world comes to its end")
 }
 
+/// Keys of two prefixes.
+fn name(key: u8) -> [u8; 2] {
+    [b'a' + key / 2, key]
+}
+
 /// A transaction that reads some keys and writes some; none if it was in conflict.
-fn transact(store: &Kvdb, kvs: &[Kvs; 2], rng: &mut Rng, name: [u8; 2]) -> Option<Done> {
+fn transact(store: &Kvdb, kvs: &[Kvs; 2], rng: &mut Rng, of: [u8; 2]) -> Option<Done> {
     let mut transaction = begin(store);
-    let any = |rng: &mut Rng| (rng.below(2) as usize, rng.below(4) as u8);
+    let any = |rng: &mut Rng| (rng.below(2) as usize, rng.below(KEYS.into()) as u8);
     let mut read = Vec::new();
     for _ in 0..2 {
         let key = any(rng);
-        read.push((key, transaction.get(&kvs[key.0], &[key.1]).expect("readable")));
+        read.push((key, transaction.get(&kvs[key.0], &name(key.1)).expect("readable")));
         thread::yield_now();
     }
     let mut wrote = BTreeMap::new();
+    let mut seen: Vec<BTreeMap<Vec<u8>, Vec<u8>>> = kvs
+        .iter()
+        .map(|kvs| shown(&transaction, kvs, CursorOptions::default()).into_iter().collect())
+        .collect();
     for part in 0..rng.below(3) as u8 {
         let key = any(rng);
-        if rng.one_in(4) {
-            transaction.delete(&kvs[key.0], &[key.1]).expect("small");
-            wrote.insert(key, None);
-        } else {
-            let mut value = vec![7; rng.below(600) as usize];
-            value.extend([name[0], name[1], part]);
-            transaction.put(&kvs[key.0], &[key.1], &value).expect("small");
-            wrote.insert(key, Some(value));
+        let (of_kvs, own) = (&kvs[key.0], name(key.1));
+        match rng.below(6) {
+            0 => {
+                transaction.delete(of_kvs, &own).expect("small");
+                wrote.insert(key, None);
+                seen[key.0].remove(&own[..]);
+            }
+            1 => {
+                transaction.delete_prefix(of_kvs, &own[..1]).expect("small");
+                let of_prefix = (0..KEYS).filter(|other| name(*other)[0] == own[0]);
+                wrote.extend(of_prefix.map(|other| ((key.0, other), None)));
+                seen[key.0].retain(|other, _| other[0] != own[0]);
+            }
+            _ => {
+                let mut value = vec![7; rng.below(600) as usize];
+                value.extend([of[0], of[1], part]);
+                transaction.put(of_kvs, &own, &value).expect("small");
+                seen[key.0].insert(own.to_vec(), value.clone());
+                wrote.insert(key, Some(value));
+            }
         }
+    }
+    for (kvs, seen) in kvs.iter().zip(seen) {
+        let mut pairs: Vec<Pair> = seen.into_iter().collect();
+        assert_eq!(shown(&transaction, kvs, CursorOptions::default()), pairs);
+        let backward = CursorOptions { backward: true, ..CursorOptions::default() };
+        pairs.reverse();
+        assert_eq!(shown(&transaction, kvs, backward), pairs);
     }
     let at = transaction.sequence();
     match transaction.commit() {

@@ -229,8 +229,12 @@ impl Merged {
 
     /// The last write that removed the key with others, as parts up to one know.
     fn gone(&self, last: usize) -> Sequence {
-        let prefixes = self.parts[..=last].iter().filter_map(|part| part.prefixes.as_ref());
-        let covering = prefixes.filter_map(|it| it.covering(self.key(), self.at));
+        let parts = self.parts[..=last].iter();
+        let covering = parts.filter_map(|Ahead { source, prefixes, .. }| {
+            // What a transaction removes itself is later than what counts.
+            let at = if matches!(source, Source::Own(_)) { Sequence::MAX } else { self.at };
+            prefixes.as_ref()?.covering(self.key(), at)
+        });
         covering.max().unwrap_or_default()
     }
 

@@ -8,6 +8,7 @@ use entresol_index::Direction;
 use crate::entry::Sequence;
 use crate::inner::Inner;
 use crate::kvs::Kvs;
+use crate::prefixes::Prefixes;
 use crate::transaction::Own;
 use crate::view::{Held, Version, View};
 use crate::{KvsId, Snapshot, StoreError};
@@ -32,6 +33,9 @@ pub struct CursorOptions {
     /// ahead that is not wanted then.
     pub limit: Option<u64>,
 }
+
+/// What a transaction has written of a `Kvs`: to keys, and prefixes that it has removed before.
+pub(crate) type OwnParts = (Arc<Own>, Option<Arc<Prefixes>>);
 
 /// A key and its value.
 pub type Shown<'a> = (&'a [u8], &'a [u8]);
@@ -58,8 +62,8 @@ pub struct Cursor {
     /// Where the walk begins: the next key to be shown, if it is there; none is an end.
     from: Option<Vec<u8>>,
     is_started: bool,
-    /// What the transaction that it belongs to has written.
-    own: Option<Arc<Own>>,
+    /// What the transaction that it belongs to has written, and the prefixes that are gone in it.
+    own: Option<OwnParts>,
 }
 
 impl Cursor {
@@ -72,7 +76,7 @@ impl Cursor {
         kvs: &Kvs,
         snapshot: &Snapshot,
         options: CursorOptions,
-        own: Option<Arc<Own>>,
+        own: Option<OwnParts>,
     ) -> Cursor {
         let (view, at) = snapshot.parts();
         let mut cursor = Cursor {
@@ -109,7 +113,10 @@ impl Cursor {
             let source = Source::run(&frozen.run, direction);
             (source, frozen.prefixes.any().then(|| frozen.prefixes.clone()))
         });
-        let own = self.own.iter().map(|own| (Source::own(own.clone(), direction), None));
+        let own = self.own.iter().map(|(writes, gone)| {
+            let source = Source::own(writes.clone(), direction);
+            (source, gone.clone())
+        });
         self.merged = Merged::new(own.chain(young).chain(runs).collect(), direction, at);
         self.window.clear();
         self.is_started = false;

@@ -338,11 +338,16 @@ pub(super) fn begun(store: &Kvdb, changes: &[Change]) -> Result<Transaction, Sto
             To::Value(value) => Some(value),
             To::Gone | To::PrefixGone => None,
         };
-        match value {
-            Some(value) => transaction.put(&kvs, key, value)?,
-            None => transaction.delete(&kvs, key)?,
+        match to {
+            To::Value(value) => transaction.put(&kvs, key, value)?,
+            To::Gone => transaction.delete(&kvs, key)?,
+            To::PrefixGone => transaction.delete_prefix(&kvs, key)?,
         }
-        if transaction.get(&kvs, key)?.as_ref() != value {
+        let is_left = *to == To::PrefixGone && {
+            let options = CursorOptions { prefix: key.clone(), ..CursorOptions::default() };
+            transaction.cursor(&kvs, options)?.next()?.is_some()
+        };
+        if is_left || transaction.get(&kvs, key)?.as_ref() != value {
             let what = "a transaction does not see what it has written".to_owned();
             return Err(StoreError::Internal { what });
         }

@@ -29,7 +29,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 31] = [
+pub(crate) const ALL: [(&str, Scene); 32] = [
     ("what is read is what was written last", reads_follow_writes),
     ("a failed sync is the last word", failed_sync),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
@@ -43,6 +43,7 @@ pub(crate) const ALL: [(&str, Scene); 31] = [
     ("what is acknowledged has nothing before it that is not", together::acknowledged_in_order),
     ("what another has synced is durable", together::syncs),
     ("of writers of one key each knows what he overwrites", together::writers_of_one_key),
+    ("who removes a prefix removes no key that he has not seen", together::prefix_removers),
     ("keys that are gone stay gone in merges of some runs", partial_merges),
     ("a checkpoint is whole or none", crashed::checkpoint),
     ("crashes behind an opening", crashed::reopened),
@@ -236,11 +237,14 @@ fn conflicts_behind_merges() -> Told {
             kvs.put(b"key", b"before").map_err(text)?;
             kvs.put(b"other", b"value").map_err(text)?;
             let begin = || store.transaction(TransactionOptions::default()).map_err(text);
-            let mut late = begin()?;
+            let (mut late, mut later) = (begin()?, begin()?);
             change().map_err(text)?;
             store.compact().map_err(text)?;
             late.put(&kvs, b"key", b"late").map_err(text)?;
             let told = late.commit();
+            require(matches!(told, Err(StoreError::Conflict)), format!("{told:?}"))?;
+            later.delete_prefix(&kvs, b"k").map_err(text)?;
+            let told = later.commit();
             require(matches!(told, Err(StoreError::Conflict)), format!("{told:?}"))
         };
         is_found(&|| kvs.put(b"key", b"by another"))?;

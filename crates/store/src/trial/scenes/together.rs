@@ -7,8 +7,9 @@ use entresol_base::thread::{self, JoinHandle};
 use entresol_base::world::Preemption;
 
 use super::crashed::left_by_a_death;
-use super::{Told, create, in_world, key, open, require, text};
-use crate::{Batch, Kvs, Sequence, StoreError, TransactionOptions};
+use super::{Told, all, create, in_world, key, open, require, text};
+use crate::log::Log;
+use crate::{Batch, CursorOptions, Kvdb, Kvs, Sequence, StoreError, TransactionOptions};
 
 fn ended(thread: JoinHandle<Told>) -> Told {
     thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))
@@ -89,6 +90,72 @@ fn put_and_set(kvs: &Kvs, links: &Mutex<Links>) -> Result<Sequence, StoreError> 
     let known = known.unwrap_or_default();
     links.lock().unwrap_or_else(PoisonError::into_inner).push((Some(known), set));
     Ok(set)
+}
+
+/// Threads put keys of one prefix, each key once, while others move all of them in transactions:
+/// they list them, remove the prefix and put what they have listed under another one. No key may be
+/// lost, whatever is frozen meanwhile.
+pub(super) fn prefix_removers() -> Told {
+    const EACH: u32 = 25;
+    in_world(Preemption::OneIn(3), |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        let store = Arc::new(store);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let putters = (0..2_u32).map(|thread| {
+            let (store, kvs) = (store.clone(), kvs.clone());
+            thread::spawn("putter", move || -> Told {
+                for number in 0..EACH {
+                    let name = [b"new-".to_vec(), key(1000 * thread + number)].concat();
+                    kvs.put(&name, b"value").map_err(text)?;
+                    if number % 8 == 7 {
+                        store.inner().log_behind().and_then(Log::close_generation).map_err(text)?;
+                        store.inner().work.tell();
+                    }
+                }
+                Ok(())
+            })
+        });
+        let putters: Vec<_> = putters.collect();
+        let movers = (0..2).map(|_| {
+            let (store, kvs, is_over) = (store.clone(), kvs.clone(), is_over.clone());
+            thread::spawn("mover", move || -> Told {
+                while !is_over.load(Relaxed) {
+                    match move_all(&store, &kvs) {
+                        Ok(()) | Err(StoreError::Conflict) => {}
+                        Err(error) => return Err(error.to_string()),
+                    }
+                }
+                Ok(())
+            })
+        });
+        let movers: Vec<_> = movers.collect();
+        let put = putters.into_iter().try_for_each(ended);
+        is_over.store(true, Relaxed);
+        movers.into_iter().try_for_each(ended).and(put)?;
+        let left = all(&kvs)?;
+        let is_there = |number: u32| {
+            let at = |prefix: &[u8]| [prefix.to_vec(), key(number)].concat();
+            let names = [at(b"new-"), at(b"old-")];
+            left.iter().filter(|(name, _)| names.contains(name)).count() == 1
+        };
+        let lost = (0..2).flat_map(|thread| (0..EACH).map(move |number| 1000 * thread + number));
+        let lost: Vec<u32> = lost.filter(|number| !is_there(*number)).collect();
+        require(lost.is_empty(), format!("{lost:?} are lost, or there twice"))
+    })
+}
+
+/// Puts all keys of one prefix under another, in one transaction.
+fn move_all(store: &Kvdb, kvs: &Kvs) -> Result<(), StoreError> {
+    let mut transaction = store.transaction(TransactionOptions::default())?;
+    let of_new = CursorOptions { prefix: b"new-".to_vec(), ..CursorOptions::default() };
+    let mut cursor = transaction.cursor(kvs, of_new)?;
+    let mut names = Vec::new();
+    while let Some((name, _)) = cursor.next()? {
+        names.push([b"old-", &name[4..]].concat());
+    }
+    transaction.delete_prefix(kvs, b"new-")?;
+    names.iter().try_for_each(|name| transaction.put(kvs, name, b"value"))?;
+    transaction.commit().map(drop)
 }
 
 /// A thread writes two keys at once, always the same value; others must never see two values,
