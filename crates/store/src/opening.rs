@@ -177,7 +177,9 @@ fn open_frozen(
     Ok((runs, Arc::new(segments), unreadable))
 }
 
-/// Removes files that a crash has left and no manifest names, and second copies.
+/// Removes files that a crash has left and no manifest names, and second copies. That is durable
+/// before their numbers are given again: a file of the same name may come to lie in another place,
+/// whose sync says nothing of these.
 fn remove_strangers(places: &Places, manifest: &Manifest) -> Result<(), StoreError> {
     places.remove_copies()?;
     for name in places.names() {
@@ -187,5 +189,6 @@ fn remove_strangers(places: &Places, manifest: &Manifest) -> Result<(), StoreErr
             places.remove(&name)?;
         }
     }
-    Ok(())
+    // Also what the process before has removed, and could not say so any more.
+    if places.count_places() > 1 && !left_out() { places.sync() } else { Ok(()) }
 }

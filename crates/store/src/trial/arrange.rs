@@ -36,7 +36,7 @@ impl fmt::Display for Arrangement {
 /// What is kept free in each place.
 const RESERVE_BYTES: u64 = KvdbOptions::SEGMENT_BYTES_MIN;
 /// The fastest place is full soon.
-const FASTEST_BYTES: u64 = 14 * KvdbOptions::SEGMENT_BYTES_MIN;
+pub(super) const FASTEST_BYTES: u64 = 14 * KvdbOptions::SEGMENT_BYTES_MIN;
 /// The second one later.
 const SECOND_BYTES: u64 = 24 * KvdbOptions::SEGMENT_BYTES_MIN;
 

@@ -22,6 +22,7 @@ mod crashed;
 mod mutants;
 mod pmem;
 mod together;
+mod twice;
 
 /// A scene that takes more steps than this waits for ever.
 const STEPS_MAX: u64 = 5_000_000;
@@ -29,14 +30,16 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 32] = [
+pub(crate) const ALL: [(&str, Scene); 34] = [
     ("what is read is what was written last", reads_follow_writes),
     ("a failed sync is the last word", failed_sync),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
     ("time that is set back brings nothing back", time_set_back),
     ("a conflict is found behind merges", conflicts_behind_merges),
     ("what merging has moved is durable", crashed::moved_values),
-    ("a file that is found twice stays", crashed::found_twice),
+    ("a file that is found twice stays", twice::found_twice),
+    ("a segment that was removed does not come back", twice::log_goes_on_elsewhere),
+    ("a file that was removed does not come back", twice::numbers_given_again),
     ("damage is told", damage),
     ("a batch is seen whole", together::batches_seen_whole),
     ("a snapshot has all up to its number", together::snapshots),

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use entresol_base::world::{Preemption, World};
+use entresol_media::MapOptions;
 use entresol_media::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subject};
 use entresol_media::disk::{Disk, DiskOptions};
-use entresol_media::{BlockOptions, MapOptions};
 
-use super::super::{Arrangement, Change, NAMES, Op, To, Trial, arrange, options};
+use super::super::{Arrangement, Change, NAMES, Op, To, Trial, options};
 use super::{Pairs, Told, all, create, in_world, key, open, require, text};
-use crate::{Kvdb, KvsOptions, StoreError};
+use crate::{Kvdb, StoreError};
 
 /// So many states are opened at each moment.
 const IMAGES_MAX: u32 = 48;
@@ -75,49 +75,6 @@ pub(super) fn moved_values() -> Told {
         require(moved > 0, "nothing was moved")?;
         store.sync().map_err(text)?;
         is_kept(world, disk, &all(&kvs)?)
-    })
-}
-
-/// A process dies when it has given a file that it moved its name, which is not durable. The next
-/// one finds the file twice; once it has removed one of them, a power cut must not take the other.
-pub(super) fn found_twice() -> Told {
-    in_world(Preemption::Never, |world, disk| {
-        let clock = Arc::new(world.clone());
-        let (home, options) = (arrange::home(disk).map_err(text)?, arrange::options(disk));
-        let store = Kvdb::create_on(&arrange::places(disk).map_err(text)?, options, clock.clone());
-        let store = store.map_err(text)?;
-        let kvs = store.create_kvs("data", KvsOptions::default()).map_err(text)?;
-        for number in 0..12 {
-            kvs.put(&key(number), &vec![number as u8; 3000]).map_err(text)?;
-        }
-        store.compact().map_err(text)?;
-        let expected = all(&kvs)?;
-        store.close().map_err(text)?;
-        let capacity = disk.root().subdirectory("capacity").map_err(text)?;
-        let frozen =
-            home.list().map_err(text)?.into_iter().filter(|it| it.name.contains("segment"));
-        for entry in frozen.take(2) {
-            let from = home.open_block_file(&entry.name, &BlockOptions::default()).map_err(text)?;
-            let create = BlockOptions { create: Some(from.len()), ..BlockOptions::default() };
-            let to = capacity.open_block_file(&entry.name, &create).map_err(text)?;
-            let mut bytes = from.buffer(from.len() as usize);
-            from.read_at(0, &mut bytes).map_err(text)?;
-            to.write_at(0, &bytes).map_err(text)?;
-            to.sync().map_err(text)?;
-        }
-        let open = |disk: &Disk| {
-            let store = Kvdb::open(arrange::home(disk)?, options, clock.clone())?;
-            let kvs = store.kvs("data")?;
-            Ok((store, kvs))
-        };
-        let (store, kvs) = open(disk).map_err(|error: StoreError| text(error))?;
-        require(all(&kvs)? == expected, "the next process finds something else")?;
-        kvs.put(&key(99), b"of the next process").map_err(text)?;
-        store.sync().map_err(text)?;
-        let cut = disk.image(&vec![0; disk.units().len()]);
-        let expected = all(&kvs)?;
-        let (_store, kvs) = open(&cut).map_err(|error: StoreError| text(error))?;
-        require(all(&kvs)? == expected, "a power cut takes both")
     })
 }
 

@@ -1,0 +1,131 @@
+//! Scenes with two places, in which a crash leaves files of one name in both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_base::thread;
+use entresol_base::world::{Preemption, World};
+use entresol_media::disk::{Call, Calls, Disk, Effect, Failure, Fault, FaultPlan, Repeat};
+use entresol_media::{BlockOptions, Directory};
+
+use super::super::arrange::{self, FASTEST_BYTES};
+use super::{Pairs, Told, all, in_world, key, require, text};
+use crate::entry::RunNumber;
+use crate::{Kvdb, Kvs, KvsOptions, StoreError, run};
+
+fn create(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), StoreError> {
+    let clock = Arc::new(world.clone());
+    let store = Kvdb::create_on(&arrange::places(disk)?, arrange::options(disk), clock)?;
+    let kvs = store.create_kvs("data", KvsOptions::default())?;
+    Ok((store, kvs))
+}
+
+fn open(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), StoreError> {
+    let clock = Arc::new(world.clone());
+    let store = Kvdb::open(arrange::home(disk)?, arrange::options(disk), clock)?;
+    let kvs = store.kvs("data")?;
+    Ok((store, kvs))
+}
+
+/// Makes a copy of a file, of which the name is not durable.
+fn copy(from: (&dyn Directory, &str), to: (&dyn Directory, &str)) -> Told {
+    let from = from.0.open_block_file(from.1, &BlockOptions::default()).map_err(text)?;
+    let create = BlockOptions { create: Some(from.len()), ..BlockOptions::default() };
+    let file = to.0.open_block_file(to.1, &create).map_err(text)?;
+    let mut bytes = from.buffer(from.len() as usize);
+    from.read_at(0, &mut bytes).map_err(text)?;
+    file.write_at(0, &bytes).map_err(text)?;
+    file.sync().map_err(text)
+}
+
+/// What a power cut leaves that undoes whatever is not durable.
+fn left_by_a_cut(world: &World, disk: &Disk) -> Result<Pairs, String> {
+    let cut = disk.image(&vec![0; disk.units().len()]);
+    let (_store, kvs) = open(world, &cut).map_err(text)?;
+    all(&kvs)
+}
+
+/// A process dies when it has given a file that it moved its name, which is not durable. The next
+/// one finds the file twice; once it has removed one of them, a power cut must not take the other.
+pub(super) fn found_twice() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let expected = left_twice(world, disk)?;
+        let (store, kvs) = open(world, disk).map_err(text)?;
+        require(all(&kvs)? == expected, "the next process finds something else")?;
+        kvs.put(&key(99), b"of the next process").map_err(text)?;
+        store.sync().map_err(text)?;
+        require(left_by_a_cut(world, disk)? == all(&kvs)?, "a power cut takes both")
+    })?;
+    // The power fails when one directory of the two is durable.
+    in_world(Preemption::Never, |world, disk| {
+        let expected = left_twice(world, disk)?;
+        disk.inject(FaultPlan::one(Fault {
+            calls: Calls::of(&[Call::DirectorySync]),
+            nth: 2,
+            repeat: Repeat::EverAfter,
+            effect: Effect::Fail(Failure::Io),
+        }));
+        require(open(world, disk).is_err(), "an opening does not say that a sync has failed")?;
+        require(left_by_a_cut(world, disk)? == expected, "a power cut at an opening takes both")
+    })
+}
+
+/// Makes a store of which two files lie in both places, by names of which one is durable; answers
+/// what it has.
+fn left_twice(world: &World, disk: &Disk) -> Result<Pairs, String> {
+    let (store, kvs) = create(world, disk).map_err(text)?;
+    for number in 0..12 {
+        kvs.put(&key(number), &vec![number as u8; 3000]).map_err(text)?;
+    }
+    store.compact().map_err(text)?;
+    let expected = all(&kvs)?;
+    store.close().map_err(text)?;
+    let home = arrange::home(disk).map_err(text)?;
+    let capacity = disk.root().subdirectory("capacity").map_err(text)?;
+    let frozen = home.list().map_err(text)?.into_iter().filter(|it| it.name.contains("segment"));
+    for entry in frozen.take(2) {
+        copy((&*home, &entry.name), (&*capacity, &entry.name))?;
+    }
+    Ok(expected)
+}
+
+/// A segment that nobody has written to is removed, and the log goes on in the other place: a power
+/// cut must not bring it back, since the log would end there.
+pub(super) fn log_goes_on_elsewhere() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk).map_err(text)?;
+        kvs.put(&key(1), b"in the first place").map_err(text)?;
+        store.sync().map_err(text)?;
+        thread::sleep(Duration::from_millis(200));
+        kvs.put(&key(2), &vec![2; FASTEST_BYTES as usize + 1]).map_err(text)?;
+        store.sync().map_err(text)?;
+        require(left_by_a_cut(world, disk)? == all(&kvs)?, "a power cut undoes what was synced")
+    })
+}
+
+/// A process dies when it has written runs that no manifest names. The next one removes them, and
+/// gives their numbers to its own, which lie elsewhere; a power cut must not bring the others back.
+pub(super) fn numbers_given_again() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk).map_err(text)?;
+        kvs.put(&key(1), b"of the dead").map_err(text)?;
+        store.compact().map_err(text)?;
+        store.close().map_err(text)?;
+        let home = arrange::home(disk).map_err(text)?;
+        let capacity = disk.root().subdirectory("capacity").map_err(text)?;
+        let names = home.list().map_err(text)?.into_iter().map(|entry| entry.name);
+        let last = names.filter_map(|name| run::number_of(&name)).max().ok_or("there is no run")?;
+        for more in 1..4 {
+            let stray = run::file_name(RunNumber(last.0 + more));
+            copy((&*home, &run::file_name(last)), (&*capacity, &stray))?;
+        }
+        // All of that was durable.
+        let disk = &disk.image(&disk.units());
+        let (store, kvs) = open(world, disk).map_err(text)?;
+        kvs.put(&key(2), b"of the next process").map_err(text)?;
+        store.compact().map_err(text)?;
+        store.sync().map_err(text)?;
+        let is_kept = left_by_a_cut(world, disk)? == all(&kvs)?;
+        require(is_kept, "a power cut brings back what was removed")
+    })
+}
