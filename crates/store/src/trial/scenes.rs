@@ -30,7 +30,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 34] = [
+pub(crate) const ALL: [(&str, Scene); 35] = [
     ("what is read is what was written last", reads_follow_writes),
     ("a failed sync is the last word", failed_sync),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
@@ -47,6 +47,7 @@ pub(crate) const ALL: [(&str, Scene); 34] = [
     ("what another has synced is durable", together::syncs),
     ("of writers of one key each knows what he overwrites", together::writers_of_one_key),
     ("who removes a prefix removes no key that he has not seen", together::prefix_removers),
+    ("a prefix is not removed with what is put meanwhile", together::prefixes_and_puts),
     ("keys that are gone stay gone in merges of some runs", partial_merges),
     ("a checkpoint is whole or none", crashed::checkpoint),
     ("crashes behind an opening", crashed::reopened),

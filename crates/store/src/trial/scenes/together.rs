@@ -1,5 +1,6 @@
 //! Scenes of several threads that use one store at once.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,6 +14,40 @@ use crate::{Batch, CursorOptions, Kvdb, Kvs, Sequence, StoreError, TransactionOp
 
 fn ended(thread: JoinHandle<Told>) -> Told {
     thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))
+}
+
+/// One thread puts keys with a prefix, another removes them in transactions: of what is put between
+/// such a transaction's begin and its commit the transaction must know.
+pub(super) fn prefixes_and_puts() -> Told {
+    const EACH: u32 = 100;
+    in_world(Preemption::OneIn(4), |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        let putter = {
+            let kvs = kvs.clone();
+            thread::spawn("putter", move || -> Result<Vec<Sequence>, String> {
+                (0..EACH).map(|number| kvs.put(&key(number), b"put").map_err(text)).collect()
+            })
+        };
+        let mut committed = Vec::new();
+        for _ in 0..EACH {
+            let begun = store.transaction(TransactionOptions::default());
+            let mut transaction = begun.map_err(text)?;
+            transaction.delete_prefix(&kvs, b"key").map_err(text)?;
+            let begun = transaction.sequence();
+            match transaction.commit() {
+                Ok(ended) => committed.push(begun..ended),
+                Err(StoreError::Conflict) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        let put = putter.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))?;
+        for Range { start, end } in committed {
+            let missed = put.iter().find(|put| start < **put && **put < end);
+            let what = || format!("{missed:?} was put between {start:?} and {end:?}, unnoticed");
+            require(missed.is_none(), what())?;
+        }
+        Ok(())
+    })
 }
 
 /// Three threads count in one key, by compare-and-set and by transactions, while a fourth one
