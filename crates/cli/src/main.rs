@@ -14,6 +14,8 @@ mod top;
 mod torture;
 mod ycsb;
 
+use std::error::Error;
+use std::fmt;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -48,6 +50,20 @@ enum Command {
 
 /// The arguments or the configuration are wrong, or what they ask for cannot be had.
 const WRONG: u8 = 2;
+/// Not all could be looked at.
+const INCOMPLETE: u8 = 3;
+
+/// Nothing was found to be wrong, but not all could be looked at.
+#[derive(Debug)]
+pub(crate) struct Incomplete(pub(crate) String);
+
+impl fmt::Display for Incomplete {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Incomplete {}
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
@@ -64,8 +80,15 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
-            ExitCode::from(bench::status_of(&error).unwrap_or(WRONG))
+            ExitCode::from(status_of(&error))
         }
+    }
+}
+
+fn status_of(error: &anyhow::Error) -> u8 {
+    match error.is::<Incomplete>() {
+        true => INCOMPLETE,
+        false => bench::status_of(error).unwrap_or(WRONG),
     }
 }
 

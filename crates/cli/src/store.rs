@@ -42,7 +42,8 @@ enum Command {
     Scan(Scan),
     /// Print what a store takes, and what is in it.
     Stats(Whole),
-    /// Read everything, and list what is damaged; status 1 if something is.
+    /// Read everything, and list what is damaged; status 1 if something is, 3 if nothing is, but
+    /// places are missing.
     Check(Whole),
     /// Copy what can be read of a damaged store into a new one; status 1 if something cannot.
     Salvage(Copy),

@@ -191,6 +191,10 @@ fn of_places(output: &Output, key: &str) -> Vec<(String, serde_json::Value)> {
     places.map(|place| (place["path"].as_str().unwrap().to_owned(), place[key].clone())).collect()
 }
 
+fn json_list() -> serde_json::Value {
+    serde_json::Value::Array(Vec::new())
+}
+
 #[test]
 fn places_are_added_moved_found_and_retired() {
     let scratch = tempfile::tempdir().unwrap();
@@ -214,6 +218,18 @@ fn places_are_added_moved_found_and_retired() {
     assert!(of_places(&place("list", &home, &["--json"]), "missing")[1].1.is_string());
     assert!(done(&place("list", &home, &[])).contains("missing"));
     assert!(done(&store("stats", &home, &[])).contains("capacity, missing"));
+    let checked = store("check", &home, &[]);
+    let told = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(told.contains(&format!("missing: the capacity place {}", text("two"))), "{told}");
+    assert!(told.contains("not looked at: runs: 1, of the Kvs default"), "{told}");
+    assert!(!told.contains("damaged"), "{told}");
+    let error = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(checked.status.code() == Some(3) && error.contains("place found"), "{error}");
+    let checked = store("check", &home, &["--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!(report["missing"][0]["path"], text("two"));
+    assert_eq!((&report["unchecked"]["runs"], &report["findings"]), (&1.into(), &json_list()));
+    assert_eq!(checked.status.code(), Some(3));
     let found = place("found", &home, &[&text("three"), "--json"]);
     assert_eq!(of_places(&found, "class")[1], (text("three"), "capacity".into()));
     assert_eq!(done(&store("get", &home, &["ada"])), "1815\n");

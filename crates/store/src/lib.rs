@@ -47,7 +47,7 @@ mod work;
 mod young;
 
 pub use batch::Batch;
-pub use check::{CheckProgress, CheckReport, Finding, check, check_at};
+pub use check::{CheckProgress, CheckReport, Finding, Unchecked, check, check_at};
 pub use checkpoint::{Checkpoint, CheckpointProgress};
 pub use completions::{Attempt, Completion, CompletionOptions, Completions, Outcome};
 pub use cursor::{Cursor, CursorOptions, Shown};

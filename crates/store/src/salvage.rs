@@ -22,7 +22,7 @@ use crate::log::segment::{self, Segment};
 use crate::manifest::{KvsState, Manifest};
 use crate::options::{KvdbOptions, KvsOptions};
 use crate::pages::Pages;
-use crate::places::Places;
+use crate::places::{Missing, Places};
 use crate::run;
 use crate::run::scan::{Piece, scan};
 
@@ -107,7 +107,11 @@ pub fn salvage(
     let _lock = from.lock()?;
     let mut report = CheckReport::default();
     let manifest = load_or_guess(from, &mut report)?;
-    let places = open_places(from, &manifest, &mut report)?;
+    let places = open_places(from, &manifest)?;
+    for Missing { state, what } in places.missing() {
+        let what = format!("the {} place is missing: {what}", state.class);
+        report.find(&state.path, 0, what, "the files in it; each is said below".to_owned());
+    }
     let target = Kvdb::create(to, options, clock)?;
     let mut salvage = Salvage {
         from: &places,

@@ -91,6 +91,18 @@ pub struct MissingPlace {
     pub what: String,
 }
 
+impl MissingPlace {
+    pub(crate) fn of(Missing { state, what }: &Missing) -> MissingPlace {
+        MissingPlace {
+            path: state.path.clone(),
+            class: state.class,
+            is_retiring: state.is_retiring,
+            bytes_max: state.bytes_max,
+            what: what.clone(),
+        }
+    }
+}
+
 /// Bytes that were written to a medium, by their causes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct WrittenBytes {
@@ -394,14 +406,7 @@ impl Inner {
     }
 
     fn missing_places(&self) -> Vec<MissingPlace> {
-        let told = |Missing { state, what }: &Missing| MissingPlace {
-            path: state.path.clone(),
-            class: state.class,
-            is_retiring: state.is_retiring,
-            bytes_max: state.bytes_max,
-            what: what.clone(),
-        };
-        self.places.missing().iter().map(told).collect()
+        self.places.missing().iter().map(MissingPlace::of).collect()
     }
 
     fn medium(

@@ -332,6 +332,14 @@ fn without_a_place_it_says_what_can_be_read_and_reads_that() {
     let mixed = store.kvs("mixed").expect("has its keys");
     assert!(mixed.get(&key(3)).is_err(), "its values are missing");
     drop(store);
+    let report = check_at(&scratch.0.path().join("staging"), &mut |_| {}).expect("checks");
+    assert_eq!(report.findings, [], "what is away is not damaged");
+    assert!(!report.is_whole() && report.missing[0].path == there.display().to_string());
+    let unchecked = &report.unchecked;
+    assert!(unchecked.runs > 0 && unchecked.kvs == ["cold"], "{unchecked:?}");
+    assert!(unchecked.segments > 0 && unchecked.values == 500, "{unchecked:?}");
+    assert!(unchecked.value_bytes > 500 * 24 && unchecked.log_behind.is_none(), "{unchecked:?}");
+    assert!(report.versions > 500 && report.values >= 500, "{report:?}");
     // Where it is now can be told, and is remembered.
     let store = Kvdb::open_on(home, &[directory(&away)], options(), clock).expect("opens");
     expect(&store.kvs("cold").expect("whole"), 0..500, 1);

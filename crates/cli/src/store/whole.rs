@@ -14,11 +14,13 @@ use entresol_bench::report::table::grouped;
 use entresol_bench::{BenchError, StorePlace};
 use entresol_media::files;
 use entresol_store::{
-    CheckReport, Finding, Kvdb, KvdbOptions, SalvageReport, Statistics, check_at, salvage_at,
+    CheckReport, Finding, Kvdb, KvdbOptions, SalvageReport, Statistics, Unchecked, check_at,
+    salvage_at,
 };
 use serde_json::json;
 
 use super::{look, print, told};
+use crate::Incomplete;
 
 /// A store, and how it is told of.
 #[derive(Debug, Args)]
@@ -189,13 +191,29 @@ pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
             "{at} is damaged, places: {count}; what is whole can be read, and `entresol store \
              salvage {at} NEW` copies it"
         )
-    })
+    })?;
+    match report.missing.first() {
+        None => Ok(()),
+        Some(place) => Err(Incomplete(format!(
+            "{at} was looked at in part, and no damage was found: its {} place {} is missing. \
+             Mount it there, or say with `entresol store place found {at} PATH` where it is, and \
+             check again",
+            place.class, place.path
+        ))
+        .into()),
+    }
 }
 
 fn show(report: &CheckReport) -> io::Result<()> {
     let CheckReport { files, bytes, versions, values, log_records, .. } = report;
     for finding in &report.findings {
         writeln!(out(), "damaged: {finding}")?;
+    }
+    for place in &report.missing {
+        writeln!(out(), "missing: the {} place {}: {}", place.class, place.path, place.what)?;
+    }
+    if !report.missing.is_empty() {
+        writeln!(out(), "not looked at: {}", unchecked(&report.unchecked))?;
     }
     for remark in &report.remarks {
         writeln!(out(), "odd: {remark}")?;
@@ -205,6 +223,23 @@ fn show(report: &CheckReport) -> io::Result<()> {
         out(),
         "{files} files, {bytes}: {versions} versions in runs, {values} values apart, {log_records} \
          writes in the log"
+    )
+}
+
+/// What lies in places that are missing.
+fn unchecked(it: &Unchecked) -> String {
+    let Unchecked { runs, kvs, segments, values, value_bytes, log_behind } = it;
+    let of = match kvs.is_empty() {
+        true => String::new(),
+        false => format!(", of the Kvs {}", kvs.join(", ")),
+    };
+    let log = match log_behind {
+        Some(last) => format!("; writes of the log behind the {last}th, which were durable"),
+        None => String::new(),
+    };
+    let bytes = size(*value_bytes);
+    format!(
+        "runs: {runs}{of}; segments: {segments}, values of other runs there: {values}, {bytes}{log}"
     )
 }
 

@@ -1,6 +1,6 @@
 //! Looking at all that a store has, to say what is damaged and what is lost by it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,17 +9,20 @@ use entresol_media::{Directory, FileError, LocalDirectory};
 use serde::Serialize;
 
 use crate::StoreError;
-use crate::entry::{Entry, KvsId, RunNumber, SegmentNumber, Value};
+use crate::entry::{Entry, KvsId, RecordPlace, RunNumber, SegmentNumber, Value};
 use crate::log::record::Record;
 use crate::log::scan as log_scan;
 use crate::log::segment::{self, Segment};
 use crate::manifest::{self, Manifest};
 use crate::pages::Pages;
-use crate::places::{Access, Missing, Places};
+use crate::places::{Access, Places};
 use crate::run::scan::{Piece, scan};
 use crate::run::{self, Run};
+use crate::statistics::MissingPlace;
+use values::{Lead, Leads, Proofs};
 
 pub(crate) mod guess;
+mod values;
 
 /// So many findings are told one by one.
 const FINDINGS_MAX: usize = 1000;
@@ -48,6 +51,23 @@ impl fmt::Display for Finding {
     }
 }
 
+/// What could not be looked at, since places are missing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Unchecked {
+    /// Sorted runs.
+    pub runs: u64,
+    /// The `Kvs` that they are of.
+    pub kvs: Vec<String>,
+    /// Segments of values.
+    pub segments: u64,
+    /// Values in them that the other runs lead to.
+    pub values: u64,
+    /// The bytes of these values, with their keys.
+    pub value_bytes: u64,
+    /// The last write of the log that is there, if later ones that were durable are not.
+    pub log_behind: Option<u64>,
+}
+
 /// What a store was found to be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct CheckReport {
@@ -55,6 +75,10 @@ pub struct CheckReport {
     pub findings: Vec<Finding>,
     /// How many more there are.
     pub findings_left_out: u64,
+    /// Places that are not there. What lies in them is neither damaged nor known to be whole.
+    pub missing: Vec<MissingPlace>,
+    /// What lies in them, as far as the others tell.
+    pub unchecked: Unchecked,
     /// What is odd and no damage.
     pub remarks: Vec<String>,
     /// Files that were looked at.
@@ -70,10 +94,10 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Whether nothing is damaged.
+    /// Whether all was looked at, and nothing is damaged.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.findings.is_empty()
+        self.findings.is_empty() && self.missing.is_empty()
     }
 
     pub(crate) fn find(&mut self, file: &str, offset: u64, what: String, lost: String) {
@@ -137,28 +161,45 @@ pub fn check(
     directory: &Arc<dyn Directory>,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<CheckReport, StoreError> {
+    check_with(directory, values::LEADS_MAX, progress)
+}
+
+/// The same, with room for so many places of values.
+fn check_with(
+    directory: &Arc<dyn Directory>,
+    leads_max: usize,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<CheckReport, StoreError> {
     let _lock = directory.lock()?;
     let mut report = CheckReport::default();
     let manifest = load_or_guess(directory, &mut report)?;
-    let places = open_places(directory, &manifest, &mut report)?;
+    let places = open_places(directory, &manifest)?;
+    report.missing = places.missing().iter().map(MissingPlace::of).collect();
     let names = places.names().len() as u64 + 1;
     let mut checker = Checker {
         places: &places,
         pages: Pages::new(CACHE_BYTES),
         segments: BTreeMap::new(),
         missing: BTreeMap::new(),
+        away: BTreeSet::new(),
+        unverified: Vec::new(),
+        proofs: Proofs::new(),
+        leads_max,
         report,
         progress,
-        so_far: CheckProgress { files: names, ..CheckProgress::default() },
+        // The manifest was.
+        so_far: CheckProgress { files_done: 1, files: names, ..CheckProgress::default() },
     };
     checker.done(0);
     checker.open_segments(&manifest);
+    let mut leads = Leads::behind(None, leads_max);
     for kvs in &manifest.kvs {
         for run in &kvs.runs {
-            checker.run(&kvs.name, KvsId(kvs.id), RunNumber(*run))?;
+            checker.run(&kvs.name, (KvsId(kvs.id), RunNumber(*run)), &mut leads)?;
         }
     }
     checker.tell_missing();
+    checker.values(&manifest, leads);
     checker.log(&manifest)?;
     checker.strangers(&manifest)?;
     Ok(checker.report)
@@ -189,23 +230,20 @@ pub(crate) fn load_or_guess(
     Ok(guessed)
 }
 
-/// The places of a store, to be read; those that are missing are found so.
+/// The places of a store, to be read; those that are missing do not matter.
 ///
 /// # Errors
 /// If one of the others cannot be read.
 pub(crate) fn open_places(
     home: &Arc<dyn Directory>,
     manifest: &Manifest,
-    report: &mut CheckReport,
 ) -> Result<Places, StoreError> {
     let access = Access { pmem: None, reserve_bytes: 0, is_partial: true };
-    let places = Places::open(home, &[], manifest, access)?;
-    for Missing { state, what } in places.missing() {
-        let what = format!("the {} place is missing: {what}", state.class);
-        report.find(&state.path, 0, what, "the files in it; each is said below".to_owned());
-    }
-    Ok(places)
+    Places::open(home, &[], manifest, access)
 }
+
+/// Is shown entries, with the names of their runs.
+type Visit<'v> = dyn FnMut(&mut Checker<'_>, &str, KvsId, &Entry<'_>) + 'v;
 
 struct Checker<'a> {
     places: &'a Places,
@@ -214,6 +252,12 @@ struct Checker<'a> {
     segments: BTreeMap<SegmentNumber, Segment>,
     /// Those that could not, with how many values are lost and the first key.
     missing: BTreeMap<SegmentNumber, (u64, String)>,
+    /// Those that are in a place that is missing.
+    away: BTreeSet<SegmentNumber>,
+    /// Those that were opened, with their bytes, the last one first, until their values were read.
+    unverified: Vec<(SegmentNumber, u64)>,
+    proofs: Proofs,
+    leads_max: usize,
     report: CheckReport,
     progress: &'a mut dyn FnMut(CheckProgress),
     so_far: CheckProgress,
@@ -231,18 +275,27 @@ impl Checker<'_> {
         (self.progress)(self.so_far);
     }
 
+    /// Whether a file may be in a place that is missing.
+    fn is_away(&self, name: &str) -> bool {
+        !self.places.missing().is_empty() && self.places.find(name).is_none()
+    }
+
     fn open_segments(&mut self, manifest: &Manifest) {
         for number in manifest.segments() {
             let name = segment::file_name(number);
+            if self.is_away(&name) {
+                self.report.unchecked.segments += 1;
+                self.away.insert(number);
+                continue;
+            }
             match Segment::open_blocks(&*self.places.directory_of(&name), manifest.store, number) {
                 Ok(segment) => {
                     if let Some(error) = segment.header_error() {
                         let lost = "nothing: each record in it proves itself";
                         self.report.find(&name, error.offset(), error.reason(), lost.to_owned());
                     }
-                    let bytes = segment.len();
+                    self.unverified.push((number, segment.len()));
                     self.segments.insert(number, segment);
-                    self.done(bytes);
                 }
                 Err(error) => {
                     let lost = "the values in it are lost; how many is said below";
@@ -251,19 +304,33 @@ impl Checker<'_> {
                 }
             }
         }
+        self.unverified.sort_unstable_by(|one, other| other.cmp(one));
     }
 
-    /// Looks at a run: each page, each value that its entries lead to, and, if all that is whole,
-    /// the tree over it.
-    fn run(&mut self, kvs: &str, id: KvsId, number: RunNumber) -> Result<(), StoreError> {
+    /// Looks at a run: each page and, if all of them are whole, the tree over it. Notes where the
+    /// values are that it leads to.
+    fn run(
+        &mut self,
+        kvs: &str,
+        (id, number): (KvsId, RunNumber),
+        leads: &mut Leads,
+    ) -> Result<(), StoreError> {
         let name = run::file_name(number);
+        if self.is_away(&name) {
+            let unchecked = &mut self.report.unchecked;
+            unchecked.runs += 1;
+            if unchecked.kvs.last().is_none_or(|last| last != kvs) {
+                unchecked.kvs.push(kvs.to_owned());
+            }
+            return Ok(());
+        }
         let pages = self.pages.clone();
         let (mut damaged, mut before) = (Vec::new(), None::<Vec<u8>>);
         let directory = self.places.directory_of(&name);
         let scanned = scan(&directory, number, &pages, &mut |piece| {
             match piece {
                 Piece::Entry(entry) => {
-                    self.entry(&name, id, &entry);
+                    self.entry(id, &entry, leads);
                     let last = before.get_or_insert_default();
                     last.clear();
                     last.extend_from_slice(entry.key);
@@ -312,18 +379,102 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Reads the value that an entry leads to.
-    fn entry(&mut self, run: &str, kvs: KvsId, entry: &Entry<'_>) {
+    /// Notes where the value is that an entry leads to.
+    fn entry(&mut self, kvs: KvsId, entry: &Entry<'_>, leads: &mut Leads) {
         let Value::Apart(place) = entry.value else { return };
-        let Some(segment) = self.segments.get(&place.segment) else {
+        if self.segments.contains_key(&place.segment) {
+            self.report.values += 1;
+            leads.add(self.lead(kvs, entry, place));
+        } else if self.away.contains(&place.segment) {
+            self.report.unchecked.values += 1;
+            self.report.unchecked.value_bytes += u64::from(place.bytes);
+        } else {
             let first = || (0, shown(entry.key));
             self.missing.entry(place.segment).or_insert_with(first).0 += 1;
+        }
+    }
+
+    fn lead(&self, kvs: KvsId, entry: &Entry<'_>, place: RecordPlace) -> Lead {
+        self.proofs.lead(place, (kvs, entry.key, entry.sequence))
+    }
+
+    /// Reads the values that runs lead to, in the order of their files, beginning with those that
+    /// were noted.
+    fn values(&mut self, manifest: &Manifest, mut leads: Leads) {
+        let mut wrong = BTreeSet::new();
+        loop {
+            let (places, last) = leads.finish();
+            self.verify(&places, &mut wrong);
+            let Some(last) = last else { break };
+            leads = Leads::behind(Some(last), self.leads_max);
+            self.each_entry(manifest, &mut |checker, _, kvs, entry| {
+                if let Value::Apart(place) = entry.value
+                    && checker.segments.contains_key(&place.segment)
+                {
+                    leads.add(checker.lead(kvs, entry, place));
+                }
+            });
+        }
+        while let Some((_, bytes)) = self.unverified.pop() {
+            self.done(bytes);
+        }
+        if wrong.is_empty() {
             return;
-        };
-        self.report.values += 1;
+        }
+        self.each_entry(manifest, &mut |checker, run, kvs, entry| {
+            if let Value::Apart(place) = entry.value
+                && wrong.contains(&checker.lead(kvs, entry, place))
+            {
+                checker.tell_wrong(run, kvs, entry, place);
+            }
+        });
+    }
+
+    /// Reads values, which come in the order of their files; puts those that are wrong into a set,
+    /// as long as they are told one by one.
+    fn verify(&mut self, places: &[Lead], wrong: &mut BTreeSet<Lead>) {
+        for of_segment in places.chunk_by(|one, other| one.segment() == other.segment()) {
+            let Some(number) = of_segment.first().map(Lead::segment) else { continue };
+            while let Some((_, bytes)) = self.unverified.pop_if(|(before, _)| *before < number) {
+                self.done(bytes);
+            }
+            let Some(segment) = self.segments.get(&number) else { continue };
+            let (told, left_out) = (self.report.findings.len(), &mut self.report.findings_left_out);
+            values::verify(segment, of_segment, &self.proofs, &mut |lead| {
+                if told + wrong.len() < FINDINGS_MAX {
+                    wrong.insert(*lead);
+                } else {
+                    *left_out += 1;
+                }
+            });
+        }
+    }
+
+    /// Shows the entries of all runs that can be read once more.
+    fn each_entry(&mut self, manifest: &Manifest, visit: &mut Visit<'_>) {
+        for kvs in &manifest.kvs {
+            for number in kvs.runs.iter().map(|run| RunNumber(*run)) {
+                let (name, pages) = (run::file_name(number), self.pages.clone());
+                let directory = self.places.directory_of(&name);
+                // What is wrong with the run itself was told when it was looked at.
+                _ = scan(&directory, number, &pages, &mut |piece| {
+                    if let Piece::Entry(entry) = piece {
+                        visit(self, &name, KvsId(kvs.id), &entry);
+                    }
+                    Ok(())
+                });
+            }
+        }
+    }
+
+    /// Tells what is wrong with the value that an entry leads to.
+    fn tell_wrong(&mut self, run: &str, kvs: KvsId, entry: &Entry<'_>, place: RecordPlace) {
+        let Some(segment) = self.segments.get(&place.segment) else { return };
         let mut bytes = Vec::new();
         let (offset, what) = match segment.record(place, &mut bytes) {
-            Ok(record) if leads_there(&record, kvs, entry) => return,
+            Ok(record) if leads_there(&record, kvs, entry) => {
+                (place.offset, "it was read wrongly once, and rightly the next time".to_owned())
+            }
             Ok(_) => (place.offset, format!("{run} leads here for another key")),
             Err(error) => (error.offset(), error.reason()),
         };
@@ -349,7 +500,9 @@ impl Checker<'_> {
             Ok(())
         })?;
         self.report.log_records = found.records;
-        if let Some((file, offset, what)) = found.damage {
+        if found.is_short && !self.report.missing.is_empty() {
+            self.report.unchecked.log_behind = Some(found.last.0);
+        } else if let Some((file, offset, what)) = found.damage {
             let lost = format!(
                 "the store cannot be opened; {} writes before that can be read, and {} behind it",
                 found.records, found.behind
@@ -393,4 +546,68 @@ pub(crate) fn shown(key: &[u8]) -> String {
     let short = &key[..key.len().min(KEY_SHOWN_BYTES)];
     let dots = if short.len() < key.len() { "..." } else { "" };
     format!("\"{}\"{dots}", short.escape_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use entresol_base::world::{World, WorldOptions};
+    use entresol_media::disk::{Disk, DiskOptions};
+
+    use super::*;
+    use crate::{Kvdb, KvdbOptions, KvsOptions};
+
+    /// With room for a few values only each of them is looked at all the same: so many as there
+    /// are, and whichever is damaged is named with its key.
+    #[test]
+    fn values_are_looked_at_a_few_at_a_time() {
+        let world = World::new(WorldOptions::seeded(1));
+        let within = world.clone();
+        let ran = world.run(move || {
+            let disk = Disk::new(&within, DiskOptions::default()).expect("a disk");
+            let clock = Arc::new(within.clone());
+            let options = KvdbOptions {
+                segment_bytes: KvdbOptions::SEGMENT_BYTES_MIN,
+                generation_bytes: 2 * KvdbOptions::SEGMENT_BYTES_MIN,
+                memory_bytes: 2 << 20,
+                ..KvdbOptions::default()
+            };
+            let store = Kvdb::create(disk.root(), options, clock).expect("made");
+            let options = KvsOptions { inline_bytes: 10, ..KvsOptions::default() };
+            let kvs = ["one", "two"].map(|name| store.create_kvs(name, options).expect("new"));
+            for number in 0..40_u8 {
+                let value = vec![number + 100; 300];
+                kvs[usize::from(number % 2)].put(&[b'k', number], &value).expect("room");
+                if number % 16 == 15 {
+                    store.inner().freeze_all(&mut || true).expect("room");
+                }
+            }
+            store.compact().expect("room");
+            store.close().expect("closes");
+            let checked = |leads_max| {
+                let mut last = CheckProgress::default();
+                let report = check_with(&disk.root(), leads_max, &mut |it| last = it);
+                assert_eq!(last.files_done, last.files);
+                report.expect("a store")
+            };
+            let all = checked(values::LEADS_MAX);
+            assert!(all.is_whole() && all.values == 40, "{all:?}");
+            for leads_max in [1, 3, 20, 40] {
+                assert_eq!(checked(leads_max), all);
+            }
+            for (name, bytes) in disk.contents() {
+                for number in 0..40_u8 {
+                    let value = vec![number + 100; 300];
+                    let found = bytes.windows(300).position(|part| part == value);
+                    let Some(at) = found.filter(|_| name.ends_with(".segment")) else { continue };
+                    disk.flip(&name, at as u64 + 150, 2).expect("there");
+                    let report = checked(3);
+                    disk.flip(&name, at as u64 + 150, 2).expect("there");
+                    let [finding] = &report.findings[..] else { panic!("{report:?}") };
+                    let key = shown(&[b'k', number]);
+                    assert!(finding.file == name && finding.lost.contains(&key), "{finding}");
+                }
+            }
+        });
+        ran.expect("the world comes to its end");
+    }
 }

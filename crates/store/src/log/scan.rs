@@ -21,6 +21,8 @@ pub(crate) struct LogScan {
     /// Segments that were looked at, and their bytes.
     pub(crate) files: u64,
     pub(crate) bytes: u64,
+    /// Whether it ends before a write that was durable, and nothing else is wrong with it.
+    pub(crate) is_short: bool,
     /// What is damaged: the file, where, and what.
     pub(crate) damage: Option<(String, u64, String)>,
 }
@@ -53,8 +55,9 @@ pub(crate) fn scan(
             behind.push((number, from));
         }
     }
-    let LogScan { last, damage, .. } = &mut scan.found;
+    let LogScan { last, damage, is_short, .. } = &mut scan.found;
     if last.0 < manifest.log.durable && damage.is_none() {
+        *is_short = true;
         let (file, offset, why) = scan.end.take().unwrap_or_else(|| {
             (segment::file_name(SegmentNumber(manifest.log.first_segment)), 0, "it is missing")
         });

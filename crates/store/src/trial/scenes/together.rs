@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use entresol_base::thread::{self, JoinHandle};
 use entresol_base::world::Preemption;
@@ -131,15 +132,23 @@ fn put_and_set(kvs: &Kvs, links: &Mutex<Links>) -> Result<Sequence, StoreError> 
 /// they list them, remove the prefix and put what they have listed under another one. No key may be
 /// lost, whatever is frozen meanwhile.
 pub(super) fn prefix_removers() -> Told {
-    const EACH: u32 = 25;
+    const EACH: u32 = 60;
+    const YIELDS_MAX: u64 = 100;
     in_world(Preemption::OneIn(3), |world, disk| {
         let (store, kvs) = create(world, disk)?;
         let store = Arc::new(store);
-        let is_over = Arc::new(AtomicBool::new(false));
+        let (is_over, moves) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let putters = (0..2_u32).map(|thread| {
-            let (store, kvs) = (store.clone(), kvs.clone());
+            let (store, kvs, moves) = (store.clone(), kvs.clone(), moves.clone());
+            let mut rng = world.rng(&format!("putter {thread}"));
             thread::spawn("putter", move || -> Told {
                 for number in 0..EACH {
+                    // Whoever is disturbed all the time moves nothing.
+                    let before = moves.load(Relaxed);
+                    while moves.load(Relaxed) == before {
+                        thread::yield_now();
+                    }
+                    (0..rng.below(YIELDS_MAX)).for_each(|_| thread::yield_now());
                     let name = [b"new-".to_vec(), key(1000 * thread + number)].concat();
                     kvs.put(&name, b"value").map_err(text)?;
                     if number % 8 == 7 {
@@ -153,10 +162,12 @@ pub(super) fn prefix_removers() -> Told {
         let putters: Vec<_> = putters.collect();
         let movers = (0..2).map(|_| {
             let (store, kvs, is_over) = (store.clone(), kvs.clone(), is_over.clone());
+            let moves = moves.clone();
             thread::spawn("mover", move || -> Told {
                 while !is_over.load(Relaxed) {
                     match move_all(&store, &kvs) {
-                        Ok(()) | Err(StoreError::Conflict) => {}
+                        Ok(()) => _ = moves.fetch_add(1, Relaxed),
+                        Err(StoreError::Conflict) => {}
                         Err(error) => return Err(error.to_string()),
                     }
                 }
@@ -181,7 +192,10 @@ pub(super) fn prefix_removers() -> Told {
 
 /// Puts all keys of one prefix under another, in one transaction.
 fn move_all(store: &Kvdb, kvs: &Kvs) -> Result<(), StoreError> {
-    let mut transaction = store.transaction(TransactionOptions::default())?;
+    // Who waits by yielding lets the world's time pass quickly.
+    let age_max = Duration::from_secs(1 << 40);
+    let options = TransactionOptions { age_max, ..TransactionOptions::default() };
+    let mut transaction = store.transaction(options)?;
     let of_new = CursorOptions { prefix: b"new-".to_vec(), ..CursorOptions::default() };
     let mut cursor = transaction.cursor(kvs, of_new)?;
     let mut names = Vec::new();
