@@ -17,6 +17,9 @@ use serde::Serialize;
 use crate::entry::SegmentNumber;
 use crate::policy::MediaClass;
 use crate::view::View;
+use kept::Kept;
+
+pub(crate) mod kept;
 
 /// The most that a counter counts.
 const COUNT_MAX: u8 = 15;
@@ -45,6 +48,10 @@ pub struct HeatStatistics {
     pub kept_bytes: u64,
     /// The most that they may take.
     pub kept_bytes_max: u64,
+    /// Whether it goes on with what was kept when the store was closed.
+    pub is_restored: bool,
+    /// Why what was kept is not used, if there was something.
+    pub ignored: Option<String>,
 }
 
 /// Counts reads.
@@ -60,10 +67,12 @@ pub(crate) struct Heat {
     hot: Mutex<BTreeMap<SegmentNumber, HotBytes>>,
     /// Bytes of hot values that were read since somebody was told to look.
     read_bytes: AtomicU64,
-    /// Segments that hot values were gathered in since the store was opened.
+    /// Segments that hot values were gathered in.
     kept: Mutex<BTreeSet<SegmentNumber>>,
     /// Bytes that may still be gathered on each class.
     budget: [AtomicI64; MediaClass::ALL.len()],
+    /// What became of what the last process kept.
+    from_before: Mutex<Kept>,
 }
 
 impl Heat {
@@ -80,6 +89,7 @@ impl Heat {
             read_bytes: AtomicU64::new(0),
             kept: Mutex::default(),
             budget: Default::default(),
+            from_before: Mutex::default(),
         }
     }
 
@@ -230,6 +240,11 @@ impl Heat {
             budget.fetch_add(bytes, Relaxed);
         }
         has
+    }
+
+    /// What became of what the last process kept.
+    pub(crate) fn kept_before(&self) -> Kept {
+        self.from_before.lock().clone()
     }
 
     /// The least reads of what is hot.

@@ -15,6 +15,7 @@ use crate::entries::Entries;
 use crate::entry::{KvsId, SegmentNumber, Sequence};
 use crate::failure::Failure;
 use crate::heat::Heat;
+use crate::heat::kept::Stamp;
 use crate::images::Images;
 use crate::log::Log;
 use crate::log::segment::{self, Segment};
@@ -284,6 +285,15 @@ impl Inner {
             next.log.durable = last.0;
         }
         self.save(manifest, next)
+    }
+
+    /// Keeps for the next process which values are read often. That it cannot be is no loss but of
+    /// time, and told by that process.
+    pub(crate) fn keep_heat(&self) {
+        if self.log.is_some() {
+            let stamp = Stamp { store: self.manifest.lock().store, last: self.published() };
+            _ = self.heat.keep_for_later(&**self.places.home(), stamp);
+        }
     }
 
     /// Removes frozen segments that no run needs any more.

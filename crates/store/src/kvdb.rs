@@ -415,6 +415,9 @@ impl Kvdb {
             }
         }
         let done = self.inner.make_all_durable();
+        if done.is_ok() {
+            self.inner.keep_heat();
+        }
         // Handles that are still there hold no files.
         if let Some(log) = &self.inner.log {
             log.end();

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
 use crate::entry::{KvsId, RunNumber, SegmentNumber};
+use crate::heat;
 use crate::log::segment;
 use crate::places::{LABEL, Place, absolute};
 use crate::policy::{MediaClass, Policy};
@@ -208,7 +209,7 @@ impl Manifest {
             (_, Some(RunNumber(number))) => self.kvs.iter().any(|kvs| kvs.runs.contains(&number)),
             (None, None) => match image::number_of(name) {
                 Some(number) => number.0 >= self.log.first_segment,
-                None => name == FILE || name == LABEL,
+                None => [FILE, LABEL, heat::kept::FILE].contains(&name),
             },
         }
     }

@@ -16,6 +16,7 @@ use crate::entries::Entries;
 use crate::entry::{KvsId, RunNumber, SegmentNumber, Sequence};
 use crate::failure::Failure;
 use crate::heat::Heat;
+use crate::heat::kept::Stamp;
 use crate::images::Images;
 use crate::inner::{Inner, KvsBits, Unreadable};
 use crate::log::recover::{Recovered, Start, recover};
@@ -90,6 +91,7 @@ impl Opening {
                 )?)
             }
         };
+        let heat = heat_of(&*home, &manifest, last, options.memory_bytes);
         let inner = Inner {
             places,
             options,
@@ -108,7 +110,7 @@ impl Opening {
             full: KvsBits::new(),
             work,
             background: Background::default(),
-            heat: Heat::new(options.memory_bytes),
+            heat,
             overwritten: Mutex::default(),
             failure,
             counters: Counters::default(),
@@ -118,6 +120,13 @@ impl Opening {
         };
         Ok((inner, lock))
     }
+}
+
+/// Heat as it was kept when the store was closed.
+fn heat_of(home: &dyn Directory, manifest: &Manifest, last: Sequence, memory_bytes: u64) -> Heat {
+    let stamp = Stamp { store: manifest.store, last };
+    let is_there = |number: SegmentNumber| manifest.segments.contains(&number.0);
+    Heat::restored(memory_bytes, home, stamp, &is_there)
 }
 
 /// Where the log of a store begins that is not frozen.

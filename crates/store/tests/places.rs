@@ -394,6 +394,78 @@ fn what_the_log_has_put_where_it_ages_does_not_come_back_first() {
     expect(&users, 0..8_000, 1);
 }
 
+/// What is hot is known again when the store is opened again, and stays where it is. What tells of
+/// it may be lost, of another time or damaged in any way: nothing else is lost by that, and it is
+/// said.
+#[test]
+fn what_is_read_often_is_known_again_when_the_store_is_opened_again() {
+    let scratch = Scratch::new();
+    let options = KvdbOptions { hot_share: 0.25, memory_bytes: 16 << 20, ..options() };
+    let store = scratch.create_with(Some(32 << 20), options);
+    let users = kvs(&store, "users", policy("staging-max-capacity"));
+    put(&users, 0..10_000, 1);
+    store.compact().expect("compacts");
+    let live = |store: &Kvdb| of_class(store, MediaClass::Staging).space.value_live_bytes;
+    assert_eq!(live(&store), 0, "all have aged");
+    let heat = |store: &Kvdb| {
+        let told = || store.statistics().expect("open").heat;
+        wait_until("a look at heat", || told().is_some());
+        told().expect("there is a choice")
+    };
+    assert!(!heat(&store).is_restored && heat(&store).ignored.is_none());
+    wait_until("warming", || {
+        (0..10_000).step_by(5).for_each(|number| expect(&users, number..number + 1, 1));
+        live(&store) > 1_800 * 1_000
+    });
+    let kept_bytes = heat(&store).kept_bytes;
+    assert!(kept_bytes > 0);
+    store.close().expect("closes");
+    let path = scratch.0.path().join("staging");
+    let summary = std::fs::read(path.join("HEAT")).expect("is kept");
+    // It is kept by who does not look at heat himself, or only reads, too.
+    let clock = Arc::new(SystemClock::new());
+    drop(Kvdb::open_read_only(scratch.directory("staging"), options, clock).expect("opens"));
+    let reopened = || Kvdb::open_at(&path, options).expect("opens");
+    reopened().close().expect("closes");
+    let store = reopened();
+    assert!(heat(&store).is_restored && heat(&store).kept_bytes == kept_bytes);
+    store.compact().expect("compacts");
+    assert!(live(&store) > 1_500 * 1_000, "{} bytes stay", live(&store));
+    expect(&store.kvs("users").expect("there"), 0..10_000, 1);
+    store.close().expect("closes");
+    assert!(check_at(&path, &mut |_| {}).expect("checks").remarks.is_empty());
+    // Damage of all kinds, and a summary of another time.
+    let bytes = std::fs::read(path.join("HEAT")).expect("is kept");
+    let damaged = |at: usize| {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        damaged
+    };
+    for at in [0, 9, 13, 17, 30, 60, 171, 175, 180, bytes.len() - 1] {
+        std::fs::write(path.join("HEAT"), damaged(at)).expect("is written");
+        let remarks = check_at(&path, &mut |_| {}).expect("checks").remarks;
+        assert!(remarks.len() == 1 && remarks[0].starts_with("HEAT cannot be used"), "{remarks:?}");
+        let store = reopened();
+        let told = heat(&store);
+        assert!(!told.is_restored && told.ignored.is_some(), "byte {at}: {told:?}");
+        expect(&store.kvs("users").expect("there"), 0..10, 1);
+    }
+    let store = reopened();
+    store.kvs("users").expect("there").put(&key(0), &value(0, 1)).expect("is put");
+    store.close().expect("closes");
+    std::fs::write(path.join("HEAT"), &summary).expect("is written");
+    let store = reopened();
+    assert!(heat(&store).ignored.is_some_and(|what| what.contains("was not closed since")));
+    // Without it what was hot sinks, and is there.
+    store.close().expect("closes");
+    std::fs::remove_file(path.join("HEAT")).expect("is removed");
+    let store = reopened();
+    assert!(!heat(&store).is_restored && heat(&store).ignored.is_none());
+    store.compact().expect("compacts");
+    assert!(live(&store) < 700 * 1_000, "{} bytes stay", live(&store));
+    expect(&store.kvs("users").expect("there"), 0..10_000, 1);
+}
+
 #[test]
 fn values_that_are_read_often_come_back_and_the_others_stay() {
     let scratch = Scratch::new();

@@ -3,6 +3,7 @@
 use super::{Ageing, MISPLACED_BYTES_MIN, Move, Moves, Which, merge_of, on_class};
 use crate::entry::{KvsId, RecordPlace, SegmentNumber};
 use crate::heat::HeatStatistics;
+use crate::heat::kept::Kept;
 use crate::inner::{Inner, live_of};
 use crate::places::{Cause, What};
 use crate::policy::{Classes, MediaClass, Policy};
@@ -41,7 +42,13 @@ impl Inner {
         let (kept_bytes, kept_bytes_max) =
             all.fold((0, 0), |(kept, most), one| (kept + one.0, most + one.1));
         let reads_least = self.heat.reads_least();
-        self.heat.is_on().then_some(HeatStatistics { reads_least, kept_bytes, kept_bytes_max })
+        let (is_restored, ignored) = match self.heat.kept_before() {
+            Kept::Nothing => (false, None),
+            Kept::Used => (true, None),
+            Kept::Ignored(what) => (false, Some(what)),
+        };
+        let told = HeatStatistics { reads_least, kept_bytes, kept_bytes_max, is_restored, ignored };
+        self.heat.is_on().then_some(told)
     }
 
     /// Counts the read of a value that lies frozen, if it matters.

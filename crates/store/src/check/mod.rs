@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::StoreError;
 use crate::entry::{Entry, KvsId, RecordPlace, RunNumber, SegmentNumber, Value};
+use crate::heat;
 use crate::log::record::Record;
 use crate::log::scan as log_scan;
 use crate::log::segment::{self, Segment};
@@ -202,6 +203,10 @@ fn check_with(
     checker.values(&manifest, leads);
     checker.log(&manifest)?;
     checker.strangers(&manifest)?;
+    if let Some(what) = heat::kept::what_is_wrong(&**directory) {
+        let (file, lost) = (heat::kept::FILE, "what is read often is learned anew");
+        checker.report.remarks.push(format!("{file} cannot be used: {what}; {lost}"));
+    }
     Ok(checker.report)
 }
 
