@@ -50,6 +50,9 @@ pub struct YcsbOptions {
     pub capacity: Option<Capacity>,
     /// On which classes of media keys and values lie; our store only.
     pub policy: Option<Policy>,
+    /// The share of a class of media that values may take because they are read often, 0 to 0.5;
+    /// our store only, and its own choice if none.
+    pub hot_share: Option<f64>,
     /// Workloads, in this order.
     pub workloads: Vec<Workload>,
     /// Keys that are loaded.
@@ -166,8 +169,13 @@ impl YcsbOptions {
         if self.pmem.is_some() && self.engine != Entresol::NAME {
             return refuse("only our own store knows persistent memory: give a plain directory");
         }
-        if (self.capacity.is_some() || self.policy.is_some()) && self.engine != Entresol::NAME {
+        let has_classes =
+            self.capacity.is_some() || self.policy.is_some() || self.hot_share.is_some();
+        if has_classes && self.engine != Entresol::NAME {
             return refuse("only our own store knows classes of media: give one directory");
+        }
+        if self.hot_share.is_some_and(|share| !(0.0..=0.5).contains(&share)) {
+            return refuse("the share of a class for hot values is 0 to 0.5");
         }
         if let Some(Capacity { directory, .. }) = &self.capacity
             && (directory.starts_with(&self.directory) || self.directory.starts_with(directory))

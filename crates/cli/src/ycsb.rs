@@ -92,6 +92,10 @@ pub(crate) struct Arguments {
     /// [default: fastest].
     #[arg(long, value_name = "POLICY")]
     policy: Option<Policy>,
+    /// The share of a class of media that values may take because they are read often, 0 to 0.5
+    /// [default: the store's choice, 0.1].
+    #[arg(long, value_name = "SHARE")]
+    hot_share: Option<f64>,
     /// Seed of orders and arrivals.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -111,6 +115,7 @@ impl Arguments {
                 fast_bytes_max: self.staging_bytes,
             }),
             policy: self.policy,
+            hot_share: self.hot_share,
             workloads: match self.workload.as_slice() {
                 [] => usual.collect(),
                 given => given.to_vec(),

@@ -96,6 +96,7 @@ fn options(opening: &Opening<'_>) -> KvdbOptions {
     if let Some(memory) = opening.options.memory_bytes {
         options.memory_bytes = memory.0;
     }
+    options.hot_share = opening.options.hot_share.unwrap_or(options.hot_share);
     if let Some(generation) = opening.options.generation_bytes {
         options.generation_bytes = generation.0;
         options.segment_bytes = options.segment_bytes.min(generation.0);

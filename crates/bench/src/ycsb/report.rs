@@ -42,11 +42,13 @@ impl YcsbResult {
             )
         });
         let policy = self.policy.as_ref().map(|policy| format!(", policy {policy}"));
+        let hot_share = self.hot_share.map(|share| format!(", hot share {share}"));
         format!(
-            "{} in {}{drive}{capacity}{}: {} keys of {} bytes, {values}, {} thread{}, {} loop",
+            "{} in {}{drive}{capacity}{}{}: {} keys of {} bytes, {values}, {} thread{}, {} loop",
             self.engine,
             self.directory,
             policy.unwrap_or_default(),
+            hot_share.unwrap_or_default(),
             grouped(self.keys as f64),
             self.key_bytes,
             self.threads,

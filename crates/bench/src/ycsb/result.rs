@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use entresol_base::histogram::Histogram;
-use entresol_store::{MediaClass, WrittenBytes};
+use entresol_store::{KvdbOptions, MediaClass, WrittenBytes};
 use serde::Serialize;
 
 use super::worker::Tally;
@@ -27,6 +27,9 @@ pub struct YcsbResult {
     pub capacity: Option<CapacityResult>,
     /// The policy of keys and values, if one was given.
     pub policy: Option<String>,
+    /// The share of a class that values might take because they were read often, if there were
+    /// several classes or it was given.
+    pub hot_share: Option<f64>,
     /// Keys that were loaded.
     pub keys: u64,
     /// Bytes of a key.
@@ -216,6 +219,9 @@ impl YcsbResult {
                 fast_bytes_max: capacity.fast_bytes_max.map(|bytes| bytes.0),
             }),
             policy: options.policy.map(|policy| policy.to_string()),
+            hot_share: options
+                .hot_share
+                .or_else(|| options.capacity.as_ref().map(|_| KvdbOptions::default().hot_share)),
             keys: options.keys,
             key_bytes: options.key_bytes,
             value_bytes: (!options.is_mixgraph()).then_some(options.value_bytes),

@@ -13,6 +13,7 @@ fn options(directory: &Path, workloads: &[Workload]) -> YcsbOptions {
         pmem: None,
         capacity: None,
         policy: None,
+        hot_share: None,
         workloads: workloads.to_vec(),
         keys: 3000,
         operations: 3000,
@@ -127,6 +128,7 @@ fn what_was_written_to_each_of_two_places_is_told() {
         policy: Some("staging-max-capacity".parse().expect("a policy")),
         value_bytes: 1000,
         settle: true,
+        hot_share: Some(0.25),
         ..options(scratch.path(), &[Workload::Load, Workload::C])
     };
     let result = run(&places).expect("measured");
@@ -140,7 +142,9 @@ fn what_was_written_to_each_of_two_places_is_told() {
     assert_eq!(load.directory_bytes, fast.directory_bytes + slow.directory_bytes);
     assert_eq!(reads.places[1].bytes_written, 0, "{reads:?}");
     let tables = result.tables().iter().map(ToString::to_string).collect::<Vec<_>>().join("");
-    for part in ["store (staging) and ", "policy staging-max-capacity", "each place"] {
+    assert_eq!(result.hot_share, Some(0.25));
+    let title = ["store (staging) and ", "policy staging-max-capacity, hot share 0.25:"];
+    for part in title.into_iter().chain(["each place"]) {
         assert!(tables.contains(part), "{part}: {tables}");
     }
     assert!(result.keys_read_back.is_some());
@@ -158,7 +162,9 @@ fn a_store_of_two_places_is_kept_and_used_again() {
         ..options(scratch.path(), &[Workload::Load])
     };
     let result = run(&keep).expect("loaded");
-    assert!(result.tables()[0].to_string().contains("(staging, at most 1GiB)"));
+    let title = result.tables()[0].to_string();
+    assert!(title.contains("(staging, at most 1GiB)"), "{title}");
+    assert!(title.contains("hot share 0.1:"), "the store's choice is told: {title}");
     let again = YcsbOptions {
         capacity: capacity(scratch.path(), None),
         policy: Some("capacity-only".parse().expect("a policy")),
@@ -188,6 +194,9 @@ fn what_does_not_fit_together_is_refused() {
         YcsbOptions { pmem, engine: "another", ..good.clone() },
         YcsbOptions { capacity: capacity(scratch.path(), None), engine: "another", ..good.clone() },
         YcsbOptions { policy: Some(Policy::default()), engine: "another", ..good.clone() },
+        YcsbOptions { hot_share: Some(0.1), engine: "another", ..good.clone() },
+        YcsbOptions { hot_share: Some(0.51), ..good.clone() },
+        YcsbOptions { hot_share: Some(f64::NAN), ..good.clone() },
         YcsbOptions { capacity: capacity(&good.directory, None), ..good.clone() },
         YcsbOptions { key_bytes: 7, ..good.clone() },
         YcsbOptions { threads: 0, ..good.clone() },
