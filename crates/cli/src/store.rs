@@ -244,7 +244,17 @@ fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
     let directory: Arc<dyn Directory> = Arc::new(directory.map_err(|it| told(it.into()))?);
     let clock = Arc::new(SystemClock::new());
     let options = KvdbOptions { pmem: place.pmem, ..KvdbOptions::default() };
-    Kvdb::open_read_only(directory, options, clock).map_err(told)
+    let store = Kvdb::open_read_only(directory, options, clock).map_err(told)?;
+    if let Some(last) = store.uncertain_behind() {
+        writeln!(
+            io::stderr(),
+            "entresol: the log may go on in a place that is missing: writes behind the {}th, if \
+             there are any, are not shown",
+            last.0
+        )
+        .context("standard error")?;
+    }
+    Ok(store)
 }
 
 /// Whether there is nothing at a path, or a directory with nothing in it.

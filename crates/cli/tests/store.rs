@@ -233,6 +233,10 @@ fn places_are_added_moved_found_and_retired() {
     let found = place("found", &home, &[&text("three"), "--json"]);
     assert_eq!(of_places(&found, "class")[1], (text("three"), "capacity".into()));
     assert_eq!(done(&store("get", &home, &["ada"])), "1815\n");
+    done(&place("retire", &home, &[&text("home")]));
+    assert!(done(&place("list", &home, &[])).contains("retiring"));
+    let again = place("add", &home, &["staging", &text("home"), "--most", "3GiB", "--json"]);
+    assert_eq!(of_places(&again, "bytes_max")[0], (text("home"), (3_u64 << 30).into()));
     let table = done(&place("retire", &home, &[&text("three")]));
     assert!(!table.contains(&text("three")) && table.contains("home"), "{table}");
     assert_eq!(done(&store("get", &home, &["ada"])), "1815\n");

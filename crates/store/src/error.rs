@@ -111,6 +111,20 @@ pub enum StoreError {
         /// What can be read without it.
         readable: String,
     },
+    /// A part of the log lies in a place that is missing.
+    #[error(
+        "the store's places {places} are missing, and with them the log's writes behind the \
+         {last}th, of which those up to the {durable}th were durable: what is there is older than \
+         what was written. Bring them back, name where they are now, or salvage the older state"
+    )]
+    LogMissing {
+        /// Where they were last.
+        places: String,
+        /// The last write that is there.
+        last: u64,
+        /// One that was durable.
+        durable: u64,
+    },
     /// A class of media that a policy asks for, and the store has not.
     #[error("{what}")]
     Policy {

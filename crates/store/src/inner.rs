@@ -45,6 +45,8 @@ pub(crate) struct Inner {
     /// None if the store is only read.
     pub(crate) log: Option<Log>,
     pub(crate) last_recovered: Sequence,
+    /// The same, if the log may go on in a place that is missing.
+    pub(crate) uncertain_behind: Option<Sequence>,
     /// Records of the log that were read to open it.
     pub(crate) records_read: u64,
     pub(crate) current: Arc<Current>,

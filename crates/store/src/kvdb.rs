@@ -335,6 +335,18 @@ impl Kvdb {
         self.inner.write_batch(batch)
     }
 
+    /// The last write of the log that is there, if the store was opened to be read only, places are
+    /// missing, and the log may go on in one of them: then keys may have newer values than are
+    /// found, or be gone. None: what is found is what was written last.
+    ///
+    /// That the log *does* go on there is refused when the store is opened
+    /// ([`StoreError::LogMissing`]). Nobody can say where it ends in a segment that is full, or
+    /// begins in one that is not there, and all that is known to be durable was frozen before.
+    #[must_use]
+    pub fn uncertain_behind(&self) -> Option<Sequence> {
+        self.inner.uncertain_behind
+    }
+
     /// Everything as it is now, for as long as the snapshot is held.
     ///
     /// # Errors

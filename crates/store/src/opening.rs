@@ -57,7 +57,7 @@ impl Opening {
         let places = Arc::new(places);
         let shares = Shares::of(&options);
         let recovered = recover(&places, start(&manifest, &shares), read_only)?;
-        let Recovered { generations, last, next_segment, records } = recovered;
+        let Recovered { generations, last, uncertain_behind, next_segment, records } = recovered;
         if !read_only {
             remove_strangers(&places, &manifest)?;
         }
@@ -99,6 +99,7 @@ impl Opening {
             seconds: AtomicU32::new(if left_out() { 0 } else { manifest.seconds }),
             log,
             last_recovered: last,
+            uncertain_behind,
             records_read: records,
             current,
             manifest: Mutex::new(manifest),

@@ -86,7 +86,8 @@ pub(crate) struct Held {
     pub(crate) number: u32,
     pub(crate) class: MediaClass,
     pub(crate) directory: Arc<dyn Directory>,
-    pub(crate) bytes_max: Option<u64>,
+    /// The most bytes that the store takes there; `u64::MAX` is no bound.
+    bytes_max: AtomicU64,
     /// How files are mapped, if it is persistent memory.
     pub(crate) pmem: Option<PmemMode>,
     /// Bytes of the store's files.
@@ -458,7 +459,7 @@ impl Places {
     /// What is kept of a place for deleting and merging: of one with a narrow bound no more than a
     /// quarter of it, or nothing would ever lie there.
     fn reserve_of(&self, place: &Held) -> u64 {
-        place.bytes_max.map_or(self.reserve_bytes, |most| self.reserve_bytes.min(most / 4))
+        place.bytes_max().map_or(self.reserve_bytes, |most| self.reserve_bytes.min(most / 4))
     }
 
     /// Refuses to do without a place if the others have no room for so many bytes.
@@ -572,7 +573,7 @@ impl Held {
             number,
             class,
             directory,
-            bytes_max,
+            bytes_max: AtomicU64::new(bytes_max.unwrap_or(u64::MAX)),
             pmem: pmem.filter(|_| class == MediaClass::Pmem),
             used: AtomicU64::new(0),
             is_retiring: AtomicBool::new(false),
@@ -582,8 +583,19 @@ impl Held {
     }
 
     pub(crate) fn place(&self) -> Place {
-        let Held { class, directory, bytes_max, .. } = self;
-        Place { class: *class, directory: directory.clone(), bytes_max: *bytes_max }
+        let Held { class, directory, .. } = self;
+        Place { class: *class, directory: directory.clone(), bytes_max: self.bytes_max() }
+    }
+
+    /// The most bytes that the store takes there, if there is a bound.
+    pub(crate) fn bytes_max(&self) -> Option<u64> {
+        Some(self.bytes_max.load(Relaxed)).filter(|most| *most < u64::MAX)
+    }
+
+    /// Lets new files be put there again, up to a bound.
+    pub(crate) fn take_back(&self, bytes_max: Option<u64>) {
+        self.bytes_max.store(bytes_max.unwrap_or(u64::MAX), Relaxed);
+        self.set_retiring(false);
     }
 
     /// Bytes of the store's files.
@@ -602,7 +614,7 @@ impl Held {
     /// What more it may take; none if nobody says.
     pub(crate) fn room(&self) -> Option<u64> {
         let of_system = self.directory.free_bytes().ok();
-        let of_quota = self.bytes_max.map(|most| most.saturating_sub(self.used()));
+        let of_quota = self.bytes_max().map(|most| most.saturating_sub(self.used()));
         match (of_system, of_quota) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),

@@ -45,16 +45,18 @@ impl Kvdb {
     }
 
     /// Adds an empty directory to the places of the store: what is written from now on may lie
-    /// there, and what policies want there moves.
+    /// there, and what policies want there moves. One that is being retired, or the home that was,
+    /// is used again, with this bound.
     ///
     /// # Errors
-    /// If there is something in it, it cannot be written to, or the store is only read.
+    /// If there is something in it, it cannot be written to, the store is only read, or it is a
+    /// place of another class that is being retired.
     pub fn add_place(&self, place: &Place) -> Result<(), StoreError> {
         let inner = self.inner();
         inner.log()?;
         let manifest = &mut *inner.manifest.lock();
-        if inner.place_at(place.directory.path()).is_ok() {
-            return Err(StoreError::Exists { directory: place.directory.path().to_owned() });
+        if let Ok(held) = inner.place_at(place.directory.path()) {
+            return inner.take_back(manifest, &held, place);
         }
         let mut next = Manifest::clone(manifest);
         let state = next.take_place(place);
@@ -95,6 +97,9 @@ impl Kvdb {
         while inner.has_files(&held) {
             inner.failure.check()?;
             inner.check_open()?;
+            if !held.is_retiring() {
+                return Ok(false);
+            }
             merge::merge_one(inner)?;
             inner.drop_dead_segments()?;
             if !go_on() {
@@ -104,8 +109,7 @@ impl Kvdb {
                 inner.work.pause(LOOK);
             }
         }
-        inner.forget_place(&held)?;
-        Ok(true)
+        inner.forget_place(&held)
     }
 
     /// The policy of a `Kvs`.
@@ -251,15 +255,47 @@ impl Inner {
         self.places.count(held) > 0
     }
 
-    /// Lets a place go that has no files; the home stays, for the manifest.
-    fn forget_place(&self, held: &Held) -> Result<(), StoreError> {
-        if held.number == manifest::HOME {
-            return Ok(());
+    /// Uses a place again that is being retired, or was and is the home.
+    fn take_back(
+        &self,
+        manifest: &mut Manifest,
+        held: &Held,
+        place: &Place,
+    ) -> Result<(), StoreError> {
+        let path = place.directory.path();
+        if !held.is_retiring() {
+            return Err(StoreError::Exists { directory: path.to_owned() });
         }
+        if held.class != place.class {
+            let what = format!(
+                "{} is a place of the class {}, and being retired: add it as one of this class",
+                path.display(),
+                held.class
+            );
+            return Err(StoreError::Policy { what });
+        }
+        let mut next = Manifest::clone(manifest);
+        let state = next.places.iter_mut().find(|state| state.place == held.number);
+        if let Some(state) = state {
+            (state.is_retiring, state.bytes_max) = (false, place.bytes_max);
+        }
+        self.save(manifest, next)?;
+        held.take_back(place.bytes_max);
+        self.work.tell();
+        Ok(())
+    }
+
+    /// Lets a place go that has no files; the home stays, for the manifest. Answers whether it was
+    /// let go: somebody may have added it again.
+    fn forget_place(&self, held: &Held) -> Result<bool, StoreError> {
         let manifest = &mut *self.manifest.lock();
+        if held.number == manifest::HOME || !held.is_retiring() {
+            return Ok(held.is_retiring());
+        }
         let mut next = Manifest::clone(manifest);
         next.places.retain(|state| state.place != held.number);
         self.save(manifest, next)?;
-        self.places.forget(held)
+        self.places.forget(held)?;
+        Ok(true)
     }
 }

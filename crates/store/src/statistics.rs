@@ -33,6 +33,9 @@ pub struct Statistics {
     pub media: Vec<MediumStatistics>,
     /// Places that were missing when the store was opened to be read.
     pub missing: Vec<MissingPlace>,
+    /// The last write of the log that is there, if it may go on in one of them: see
+    /// [`Kvdb::uncertain_behind`](crate::Kvdb::uncertain_behind).
+    pub uncertain_behind: Option<u64>,
     /// What is held in DRAM.
     pub memory: MemoryStatistics,
     /// The cache of runs' blocks.
@@ -369,6 +372,7 @@ impl Kvdb {
         Ok(Statistics {
             media,
             missing: inner.missing_places(),
+            uncertain_behind: inner.uncertain_behind.map(|last| last.0),
             memory,
             cache,
             entries,
@@ -463,7 +467,7 @@ impl Inner {
             free_bytes: place.room(),
         };
         let path = place.directory.path().display().to_string();
-        let (class, is_retiring, bytes_max) = (place.class, place.is_retiring(), place.bytes_max);
+        let (class, is_retiring, bytes_max) = (place.class, place.is_retiring(), place.bytes_max());
         MediumStatistics { path, class, is_retiring, bytes_max, kind, written, read, space }
     }
 }

@@ -277,6 +277,20 @@ fn places_come_and_go_while_the_store_is_open() {
     expect(&store.kvs("users").expect("there"), 0..4_000, 1);
     let last = store.retire_place(&scratch.directory("new"), &mut |_| ControlFlow::Continue(()));
     assert!(matches!(last, Err(StoreError::Policy { .. })), "it is the last: {last:?}");
+    // The home can be used again, as what it was, and within another bound.
+    let again = |class, bytes_max| store.add_place(&scratch.place(class, "staging", bytes_max));
+    let wrong = again(MediaClass::Pmem, None).expect_err("it is another class").to_string();
+    assert!(wrong.contains("add it as one of this class") && wrong.contains("staging"), "{wrong}");
+    again(MediaClass::Staging, Some(16 << 20)).expect("is added again");
+    assert!(matches!(again(MediaClass::Staging, None), Err(StoreError::Exists { .. })));
+    assert_eq!(store.places()[0].bytes_max, Some(16 << 20));
+    put(&store.kvs("users").expect("there"), 4_000..5_000, 1);
+    assert!(of_class(&store, MediaClass::Staging).space.log_bytes > 0, "the log lies there again");
+    store.close().expect("closes");
+    let store = scratch.open().expect("opens");
+    let home = &of_class(&store, MediaClass::Staging);
+    assert!(!home.is_retiring && store.places()[0].bytes_max == Some(16 << 20), "{home:?}");
+    expect(&store.kvs("users").expect("there"), 0..5_000, 1);
     drop(store);
     let report = check_at(&scratch.0.path().join("staging"), &mut |_| {}).expect("checks");
     assert!(report.is_whole(), "{:?}", report.findings);
@@ -327,6 +341,7 @@ fn without_a_place_it_says_what_can_be_read_and_reads_that() {
     let home = scratch.directory("staging");
     let clock = Arc::new(SystemClock::new());
     let store = Kvdb::open_read_only(home.clone(), options(), clock.clone()).expect("opens");
+    assert_eq!(store.uncertain_behind(), None, "the log ends before our eyes");
     expect(&store.kvs("hot").expect("whole"), 0..510, 1);
     assert!(matches!(store.kvs("cold"), Err(StoreError::KvsDamaged { .. })));
     let mixed = store.kvs("mixed").expect("has its keys");
@@ -347,6 +362,67 @@ fn without_a_place_it_says_what_can_be_read_and_reads_that() {
     store.close().expect("closes");
     let store = scratch.open().expect("finds it");
     expect(&store.kvs("mixed").expect("whole"), 0..500, 1);
+}
+
+/// Copies the files of a directory, as they would be left if the process died now.
+fn copied(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("is made");
+    for entry in std::fs::read_dir(from).expect("is listed") {
+        let entry = entry.expect("is listed");
+        std::fs::copy(entry.path(), to.join(entry.file_name())).expect("is copied");
+    }
+}
+
+/// The log lies in a place that is missing. If writes of it are known to have been durable, the
+/// store is not opened; if there may be some, it is said behind which.
+#[test]
+fn without_a_place_with_the_log_no_older_state_is_answered_without_a_word() {
+    let scratch = Scratch::new();
+    let (home, log) = (scratch.0.path().join("capacity"), scratch.0.path().join("staging"));
+    let (died, away) = (scratch.0.path().join("died"), scratch.0.path().join("away"));
+    let places = [
+        scratch.place(MediaClass::Capacity, "capacity", None),
+        scratch.place(MediaClass::Staging, "staging", None),
+    ];
+    let clock = Arc::new(SystemClock::new());
+    let store = Kvdb::create_on(&places, options(), clock.clone()).expect("is made");
+    let users = kvs(&store, "users", policy("capacity-only"));
+    put(&users, 0..500, 1);
+    store.compact().expect("compacts");
+    let frozen = store.snapshot().expect("open").sequence();
+    put(&users, 0..10, 2);
+    store.sync().expect("durable");
+    let last = store.snapshot().expect("open").sequence();
+    copied(&home, &died);
+    let files = |path: &Path| std::fs::read_dir(path).expect("is listed").count();
+    assert!(files(&log) > 1, "the log lies there");
+    drop((users, store));
+    let opened = |home: &Path| Kvdb::open_read_only(directory(home), options(), clock.clone());
+    assert!(opened(&home).expect("opens").uncertain_behind().is_none(), "nothing is missing");
+    std::fs::rename(&log, &away).expect("is moved");
+    // It was closed: what must be there is known.
+    let error = opened(&home).expect_err("the log is away");
+    let is_it = matches!(error, StoreError::LogMissing { last: at, durable, .. }
+        if (at, durable) == (frozen.0, last.0));
+    assert!(is_it, "{error}");
+    let error = error.to_string();
+    assert!(error.contains(&log.display().to_string()) && error.contains("older"), "{error}");
+    let report = check_at(&home, &mut |_| {}).expect("checks");
+    assert!(report.findings.is_empty() && report.unchecked.log_behind == Some(frozen.0));
+    // The process died: nobody knows.
+    let store = opened(&died).expect("opens");
+    assert_eq!(store.uncertain_behind(), Some(frozen));
+    assert_eq!(store.statistics().expect("open").uncertain_behind, Some(frozen.0));
+    expect(&store.kvs("users").expect("whole"), 0..500, 1);
+    drop(store);
+    let report = check_at(&died, &mut |_| {}).expect("checks");
+    assert!(report.findings.is_empty() && report.unchecked.log_behind == Some(frozen.0));
+    // With it everything is there again.
+    let away = [directory(&away)];
+    let store = Kvdb::open_on(directory(&died), &away, options(), clock.clone()).expect("opens");
+    assert!(store.uncertain_behind().is_none());
+    expect(&store.kvs("users").expect("there"), 0..10, 2);
+    expect(&store.kvs("users").expect("there"), 10..500, 1);
 }
 
 #[test]

@@ -234,7 +234,7 @@ fn unchecked(it: &Unchecked) -> String {
         false => format!(", of the Kvs {}", kvs.join(", ")),
     };
     let log = match log_behind {
-        Some(last) => format!("; writes of the log behind the {last}th, which were durable"),
+        Some(last) => format!("; writes of the log behind the {last}th, if there are any"),
         None => String::new(),
     };
     let bytes = size(*value_bytes);

@@ -65,7 +65,8 @@ pub struct Unchecked {
     pub values: u64,
     /// The bytes of these values, with their keys.
     pub value_bytes: u64,
-    /// The last write of the log that is there, if later ones that were durable are not.
+    /// The last write of the log that is there, if there are, or may be, later ones in places that
+    /// are missing.
     pub log_behind: Option<u64>,
 }
 
@@ -505,8 +506,12 @@ impl Checker<'_> {
             Ok(())
         })?;
         self.report.log_records = found.records;
-        if found.is_short && !self.report.missing.is_empty() {
+        let is_away = !self.report.missing.is_empty();
+        if is_away && (found.is_short || !found.is_over) {
             self.report.unchecked.log_behind = Some(found.last.0);
+        }
+        if is_away && found.is_short {
+            // What of it is elsewhere is not damaged.
         } else if let Some((file, offset, what)) = found.damage {
             let lost = format!(
                 "the store cannot be opened; {} writes before that can be read, and {} behind it",

@@ -8,6 +8,7 @@ use entresol_base::mutants::left_out;
 use entresol_index::Flow;
 
 use super::ahead::Ahead;
+use super::chain::Chain;
 use super::groups::End;
 use super::record::Record;
 use super::segment::{self, SEAL_BYTES, Segment};
@@ -40,6 +41,8 @@ pub(crate) struct Recovered {
     pub(crate) generations: Vec<(Arc<Generation>, Sequence)>,
     /// The last write.
     pub(crate) last: Sequence,
+    /// The same, if the log may go on in a place that is missing.
+    pub(crate) uncertain_behind: Option<Sequence>,
     /// Above the numbers of all segments that there are.
     pub(crate) next_segment: u64,
     /// Records that were read.
@@ -101,7 +104,9 @@ pub(crate) fn recover(
         ahead: Ahead::default(),
     };
     let (mut open_end, mut rest) = (None, numbers.as_slice());
+    let mut chain = Chain::from(start.segment);
     while let Some((&number, behind)) = rest.split_first() {
+        let last_before = reader.last;
         let left = if names.contains(&image::file_name(number)) { reader.left(rest) } else { None };
         let (segment, end) = match left {
             Some((left, places)) => {
@@ -109,12 +114,18 @@ pub(crate) fn recover(
                 reader.go_on_behind(left)?
             }
             None => {
-                let Some(found) = reader.read(number)? else { break };
+                let Some(found) = reader.read(number)? else {
+                    chain.ends_in(number, false);
+                    break;
+                };
                 rest = behind;
                 found
             }
         };
-        if !end.is_sealed {
+        if end.is_sealed {
+            chain.goes_on_behind(segment.number());
+        } else {
+            chain.ends_in(segment.number(), reader.last > last_before);
             if let Some(error) = segment.cut_short(end) {
                 return Err(error);
             }
@@ -122,15 +133,7 @@ pub(crate) fn recover(
             break;
         }
     }
-    if reader.last < start.durable && !left_out() {
-        let (path, offset) = match &open_end {
-            Some((segment, end)) => (segment.path(), end.offset),
-            None => (places.home().path().to_owned(), 0),
-        };
-        let what =
-            format!("the log ends with write {}, {} was durable", reader.last.0, start.durable.0);
-        return Err(StoreError::Damaged { path, offset, what });
-    }
+    check_last(places, &start, reader.last, open_end.as_ref())?;
     reader.close_generation();
     if !read_only {
         if !left_out() {
@@ -142,7 +145,32 @@ pub(crate) fn recover(
         reader.settle(open_end)?;
     }
     let Reader { closed: generations, last, records, .. } = reader;
-    Ok(Recovered { generations, last, next_segment, records })
+    let uncertain_behind = Some(last).filter(|_| !places.missing().is_empty() && !chain.is_over);
+    Ok(Recovered { generations, last, uncertain_behind, next_segment, records })
+}
+
+/// Refuses a log that ends before a write that was durable.
+fn check_last(
+    places: &Places,
+    start: &Start,
+    last: Sequence,
+    open_end: Option<&(Arc<Segment>, End)>,
+) -> Result<(), StoreError> {
+    let (last, durable) = (last.0, start.durable.0);
+    if last >= durable || left_out() {
+        return Ok(());
+    }
+    if !places.missing().is_empty() {
+        let paths = places.missing().iter().map(|missing| missing.state.path.as_str());
+        let places = paths.collect::<Vec<_>>().join(", ");
+        return Err(StoreError::LogMissing { places, last, durable });
+    }
+    let (path, offset) = match open_end {
+        Some((segment, end)) => (segment.path(), end.offset),
+        None => (places.home().path().to_owned(), 0),
+    };
+    let what = format!("the log ends with write {last}, {durable} was durable");
+    Err(StoreError::Damaged { path, offset, what })
 }
 
 /// Removes segments behind the log's end, so that none is ever taken for a part of it. That is

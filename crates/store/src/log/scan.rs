@@ -2,6 +2,7 @@
 
 use entresol_index::Flow;
 
+use super::chain::Chain;
 use super::record::{HEADER_BYTES, Header, Kind, Record};
 use super::segment::{self, FIRST_RECORD, Segment};
 use crate::StoreError;
@@ -23,6 +24,8 @@ pub(crate) struct LogScan {
     pub(crate) bytes: u64,
     /// Whether it ends before a write that was durable, and nothing else is wrong with it.
     pub(crate) is_short: bool,
+    /// Whether it is known to end where it was found to, if places are missing.
+    pub(crate) is_over: bool,
     /// What is damaged: the file, where, and what.
     pub(crate) damage: Option<(String, u64, String)>,
 }
@@ -48,13 +51,19 @@ pub(crate) fn scan(
     scan.found.last = Sequence(manifest.log.frozen);
     scan.found.files = numbers.len() as u64;
     let mut behind = Vec::new();
+    let mut chain = Chain::from(SegmentNumber(manifest.log.first_segment));
     for number in numbers {
+        let last_before = scan.found.last;
         if scan.end.is_some() {
             behind.push((number, FIRST_RECORD));
         } else if let Some(from) = scan.segment(number)? {
+            chain.ends_in(number, scan.found.last > last_before);
             behind.push((number, from));
+        } else {
+            chain.goes_on_behind(number);
         }
     }
+    scan.found.is_over = chain.is_over;
     let LogScan { last, damage, is_short, .. } = &mut scan.found;
     if last.0 < manifest.log.durable && damage.is_none() {
         *is_short = true;

@@ -21,6 +21,8 @@ pub enum Arrangement {
     Add(MediaClass, u8),
     /// One of the places but the home, by its order, is retired.
     Retire(u8),
+    /// The home is retired, or, if it was, added again.
+    Home,
 }
 
 impl fmt::Display for Arrangement {
@@ -29,6 +31,7 @@ impl fmt::Display for Arrangement {
             Arrangement::Policy(kvs, policy) => write!(f, "policy {} {policy}", NAMES[*kvs]),
             Arrangement::Add(class, name) => write!(f, "add {class} place-{name}"),
             Arrangement::Retire(number) => write!(f, "retire {number}"),
+            Arrangement::Home => write!(f, "retire the home or add it again"),
         }
     }
 }
@@ -42,7 +45,7 @@ const SECOND_BYTES: u64 = 24 * KvdbOptions::SEGMENT_BYTES_MIN;
 
 /// A change that a seed draws.
 pub(super) fn draw(rng: &mut Rng, number: u8) -> Arrangement {
-    match rng.below(4) {
+    match rng.below(5) {
         0 | 1 => {
             let kvs = rng.below(NAMES.len() as u64) as usize;
             let templates = Policy::TEMPLATES;
@@ -53,6 +56,7 @@ pub(super) fn draw(rng: &mut Rng, number: u8) -> Arrangement {
             let classes = [MediaClass::Staging, MediaClass::Capacity];
             Arrangement::Add(classes[rng.below(2) as usize], number)
         }
+        3 => Arrangement::Home,
         _ => Arrangement::Retire(rng.below(3) as u8),
     }
 }
@@ -108,6 +112,15 @@ pub(super) fn arrange(
             let directory = disk.root().subdirectory(&format!("place-{name}"))?;
             disk.root().sync()?;
             store.add_place(&Place { class, directory, bytes_max: None })
+        }
+        Arrangement::Home => {
+            let Some(home) = store.places().into_iter().next() else { return Ok(()) };
+            match store.add_place(&home) {
+                Err(StoreError::Exists { .. }) => store
+                    .retire_place(&home.directory, &mut |_| ControlFlow::Continue(()))
+                    .map(drop),
+                added => added,
+            }
         }
         Arrangement::Retire(number) => {
             let places = store.places();
