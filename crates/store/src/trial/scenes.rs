@@ -18,6 +18,7 @@ use crate::{
 };
 
 mod crashed;
+mod heat;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod pmem;
@@ -30,7 +31,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 35] = [
+pub(crate) const ALL: [(&str, Scene); 36] = [
     ("what is read is what was written last", reads_follow_writes),
     ("a failed sync is the last word", failed_sync),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
@@ -40,6 +41,7 @@ pub(crate) const ALL: [(&str, Scene); 35] = [
     ("a file that is found twice stays", twice::found_twice),
     ("a segment that was removed does not come back", twice::log_goes_on_elsewhere),
     ("a file that was removed does not come back", twice::numbers_given_again),
+    ("what is kept of heat is believed if it is right", heat::kept),
     ("damage is told", damage),
     ("a batch is seen whole", together::batches_seen_whole),
     ("a snapshot has all up to its number", together::snapshots),
