@@ -129,9 +129,8 @@ fn freeze_kvs<'a>(
         }
         std::mem::swap(&mut key, &mut before);
     }
-    writer.finish()?;
+    let run = Frozen::of(writer.finish(&inner.pages)?);
     place.directory.sync()?;
-    let run = Frozen::open(&place.directory, number, &inner.pages)?;
     let bytes = run.run.summary().file_bytes;
     inner.places.made(run::file_name(number), &place, bytes);
     place.written.freeze.fetch_add(bytes, Relaxed);

@@ -332,11 +332,10 @@ fn merge(
         let sequence = Sequence(sequence.0 + u64::from(left_out()));
         writer.push(&Entry { key: merged.key(), sequence, expiry, value })?;
     }
-    writer.finish()?;
+    let run = Frozen::of(writer.finish(&inner.pages)?);
     let moved = values.traffic();
     let segments = values.finish()?;
     place.directory.sync()?;
-    let run = Frozen::open(&place.directory, number, &inner.pages)?;
     let bytes = run.run.summary().file_bytes;
     inner.places.made(run::file_name(number), &place, bytes);
     place.written.merge.fetch_add(bytes, Relaxed);

@@ -69,10 +69,14 @@ impl Frozen {
         number: RunNumber,
         pages: &Arc<Pages>,
     ) -> Result<Frozen, StoreError> {
-        let run = Run::open(directory, number, pages)?;
+        Ok(Frozen::of(Run::open(directory, number, pages)?))
+    }
+
+    /// A run that is open.
+    pub(crate) fn of(run: Arc<Run>) -> Frozen {
         let prefixes = run.prefixes_gone().iter();
         let prefixes = prefixes.map(|gone| (gone.prefix.to_vec(), gone.sequence)).collect();
-        Ok(Frozen { run, prefixes: Arc::new(Prefixes::of(prefixes)) })
+        Frozen { run, prefixes: Arc::new(Prefixes::of(prefixes)) }
     }
 
     /// Its number.

@@ -226,6 +226,11 @@ impl BlockBuilder {
         }
     }
 
+    /// The block, once it is finished.
+    pub(super) fn finished(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The whole block, to be written at `address`. The builder must be cleared before it is used
     /// again.
     pub(super) fn finish(&mut self, address: Address) -> &[u8] {

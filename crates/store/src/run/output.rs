@@ -104,8 +104,8 @@ impl Output {
     }
 
     /// Makes durable what was appended, then the last page, which says that all of it is there:
-    /// whoever finds the last page finds the rest.
-    pub(super) fn finish(mut self, last: &[u8]) -> Result<(), StoreError> {
+    /// whoever finds the last page finds the rest. Answers the file, to be read.
+    pub(super) fn finish(mut self, last: &[u8]) -> Result<Arc<dyn BlockFile>, StoreError> {
         self.write()?;
         let end = self.offset + last.len() as u64;
         let file = self.file()?;
@@ -113,9 +113,10 @@ impl Output {
         file.sync().map_err(|cause| self.failed("sync", cause))?;
         self.append(last)?;
         self.write()?;
-        self.file()?.sync().map_err(|cause| self.failed("sync", cause))?;
+        let file = Arc::clone(self.file()?);
+        file.sync().map_err(|cause| self.failed("sync", cause))?;
         self.complete = true;
-        Ok(())
+        Ok(file)
     }
 
     fn write(&mut self) -> Result<(), StoreError> {

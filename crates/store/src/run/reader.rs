@@ -49,6 +49,27 @@ pub(super) struct FilterGroup {
     pub(super) pages: u32,
 }
 
+impl FilterGroup {
+    /// Where it lies, as the run's list has it.
+    pub(super) fn place(&self) -> [u8; 12] {
+        let mut place = [0; 12];
+        place[..8].copy_from_slice(&self.page.to_le_bytes());
+        place[8..].copy_from_slice(&self.pages.to_le_bytes());
+        place
+    }
+}
+
+/// What is known of a run that was just written.
+pub(super) struct Written {
+    pub(super) footer: Footer,
+    /// The root of its tree.
+    pub(super) root: Option<Vec<u8>>,
+    pub(super) groups: Vec<FilterGroup>,
+    pub(super) prefixes: Vec<PrefixGone>,
+    pub(super) live: Vec<SegmentBytes>,
+    pub(super) last_key: Box<[u8]>,
+}
+
 /// A version that was found.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -111,12 +132,37 @@ impl Run {
         if footer.entries > 0 && groups.is_empty() {
             return Err(reader.damaged(footer.groups.page, "the keys have no groups"));
         }
+        let written = Written { footer, root: None, groups, prefixes, live, last_key };
+        Ok(Run::with(file, pages, root, written))
+    }
+
+    /// A run that was just written.
+    pub(super) fn written(
+        file: Arc<dyn BlockFile>,
+        pages: &Arc<Pages>,
+        mut written: Written,
+    ) -> Arc<Run> {
+        let Footer { number, root: Child { page, .. }, levels, .. } = written.footer;
+        let (id, kind) = (PageId { run: number, page }, page_kind(levels));
+        let root = written.root.take();
+        // It may have been cached as it was written.
+        let root =
+            root.map(|it| pages.find(id, kind).unwrap_or_else(|| pages.insert(id, kind, &it)));
+        Run::with(file, pages, root, written)
+    }
+
+    fn with(
+        file: Arc<dyn BlockFile>,
+        pages: &Arc<Pages>,
+        root: Option<Arc<Page>>,
+        written: Written,
+    ) -> Arc<Run> {
+        let Written { footer, groups, prefixes, live, last_key, .. } = written;
         let first_key = groups.first().map(|group| group.first.clone()).unwrap_or_default();
         let summary = RunSummary::new(&footer, first_key, last_key, live);
         let held = held_bytes(&groups, &prefixes, &summary);
         let (charge, pages) = (pages.charge(held), Arc::clone(pages));
-        let run = Run { file, pages, footer, root, groups, prefixes, summary, _charge: charge };
-        Ok(Arc::new(run))
+        Arc::new(Run { file, pages, footer, root, groups, prefixes, summary, _charge: charge })
     }
 
     /// What is known of the run without reading its entries.

@@ -87,7 +87,7 @@ fn write(
     for (place, value) in model {
         writer.push(&entry(place, value))?;
     }
-    writer.finish()
+    Ok(writer.finish(&pages())?.summary().clone())
 }
 
 /// All entries of a run, from front to back.
@@ -152,9 +152,21 @@ fn what_a_run_says_of_itself_is_so() {
     for (prefix, sequence) in [("b", 900), ("a", 700), ("b", 5000), ("b", 900)] {
         writer.push_prefix_gone(prefix.as_bytes(), Sequence(sequence)).expect("few");
     }
-    let summary = writer.finish().expect("writes");
+    let is_as_written = |run: &Arc<Run>| {
+        assert_eq!(all_of(run).expect("reads"), model);
+        for (key, sequence) in model.keys() {
+            let found = get(run, key, sequence.0).expect("reads");
+            assert_eq!(found, expected(&model, key, sequence.0));
+        }
+    };
+    let written = writer.finish(&pages()).expect("writes");
+    is_as_written(&written);
+    let (summary, prefixes) = (written.summary().clone(), written.prefixes_gone().to_vec());
+    // Who has written it keeps others out.
+    drop(written);
     let run = Run::open(&root, NUMBER, &pages()).expect("whole");
-    assert_eq!(*run.summary(), summary);
+    is_as_written(&run);
+    assert_eq!((run.summary(), run.prefixes_gone()), (&summary, &prefixes[..]));
     let values = || model.values().map(|(_, kept)| kept);
     let of = |wanted: fn(&Kept) -> bool| values().filter(|kept| wanted(kept)).count() as u64;
     assert_eq!(summary.entries, model.len() as u64);
@@ -196,7 +208,7 @@ fn a_run_of_nothing_is_a_run() {
     let root = disk().root();
     let mut writer = RunWriter::create(&root, NUMBER, KVS, RunOptions::default()).expect("makes");
     writer.push_prefix_gone(b"all", Sequence(9)).expect("few");
-    writer.finish().expect("writes");
+    writer.finish(&pages()).expect("writes");
     let run = Run::open(&root, NUMBER, &pages()).expect("whole");
     assert_eq!((run.summary().entries, run.summary().sequence_least.0), (0, 9));
     assert!(get(&run, b"all", u64::MAX).expect("reads").is_none());
@@ -235,7 +247,7 @@ fn mistakes_of_the_caller_are_refused() {
         let error = writer.push(&wrong).expect_err("refused");
         assert!(matches!(error, StoreError::Internal { .. }), "{error}");
         writer.push(&entry(b"later", 7)).expect_err("nothing goes after an error");
-        writer.finish().expect_err("nor is that a run");
+        writer.finish(&pages()).expect_err("nor is that a run");
         assert!(root.list().expect("lists").is_empty(), "what was not finished is removed");
     }
     for options in [
@@ -261,7 +273,7 @@ fn more_prefixes_than_readers_can_hold_are_refused() {
     }
     let error = writer.push_prefix_gone(b"one more", Sequence(1)).expect_err("too many");
     assert!(matches!(error, StoreError::TooManyPrefixes { .. }), "{error}");
-    writer.finish().expect("the others are kept");
+    writer.finish(&pages()).expect("the others are kept");
     let run = Run::open(&root, NUMBER, &pages()).expect("whole");
     assert_eq!(run.prefixes_gone().len(), PREFIXES_GONE_MAX);
 }

@@ -18,10 +18,10 @@ use super::ends::{Footer, header};
 use super::filter;
 use super::list::{self, ListEntry};
 use super::output::Output;
+use super::reader::{FilterGroup, Run, Written};
 use super::{
     BLOCK_BYTES_MAX, FILTER_BITS_MAX, GROUP_KEYS, INLINE_BYTES_MAX, KEY_BYTES_MAX,
-    PREFIXES_GONE_BYTES_MAX, PREFIXES_GONE_MAX, PrefixGone, RunOptions, RunSummary, SegmentBytes,
-    file_name,
+    PREFIXES_GONE_BYTES_MAX, PREFIXES_GONE_MAX, PrefixGone, RunOptions, SegmentBytes, file_name,
 };
 
 /// A run that is being written. If it is dropped before [`RunWriter::finish`] has returned, its
@@ -41,7 +41,7 @@ pub(crate) struct RunWriter {
     /// The sequence that was added last, less the base.
     last_delta: u64,
     group: Group,
-    groups: Vec<GroupPlace>,
+    groups: Vec<FilterGroup>,
     prefixes: Vec<PrefixGone>,
     prefixes_bytes: usize,
     live: BTreeMap<u64, u64>,
@@ -61,13 +61,6 @@ struct Group {
     /// Not above the first of them, and above all before.
     first: Box<[u8]>,
     hashes: Vec<u64>,
-}
-
-#[derive(Debug)]
-struct GroupPlace {
-    first: Box<[u8]>,
-    keys: u64,
-    place: [u8; 12],
 }
 
 impl RunWriter {
@@ -169,14 +162,17 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Writes what is left and makes all of the file durable. That the directory knows the file is
-    /// the caller's to make durable, once for all that he makes.
+    /// Writes what is left, makes all of the file durable, and opens the run, of which nothing has
+    /// to be read for that. That the directory knows the file is the caller's to make durable, once
+    /// for all that he makes.
     ///
     /// # Errors
     /// If the disk fails: the file is removed then.
-    pub(crate) fn finish(mut self) -> Result<RunSummary, StoreError> {
+    pub(crate) fn finish(mut self, pages: &Arc<Pages>) -> Result<Arc<Run>, StoreError> {
         self.check_alive()?;
         let last_key = self.finish_tree()?;
+        let top = self.index.last().map_or(&self.data, |level| &level.block);
+        let root = (self.footer.root.pages > 0).then(|| top.finished().to_vec());
         self.close_group()?;
         self.footer.groups = self.write_groups()?;
         self.prefixes.sort_unstable();
@@ -187,14 +183,10 @@ impl RunWriter {
             self.footer.least = self.footer.greatest;
         }
         self.footer.pages = self.output.address().page + 1;
-        let first_key = match self.groups.first_mut() {
-            Some(group) => std::mem::take(&mut group.first),
-            None => Box::default(),
-        };
-        let live = self.live.iter().map(SegmentBytes::of).collect();
-        let summary = RunSummary::new(&self.footer, first_key, last_key, live);
-        self.output.finish(&self.footer.encode())?;
-        Ok(summary)
+        let file = self.output.finish(&self.footer.encode())?;
+        let RunWriter { footer, groups, prefixes, live, .. } = self;
+        let live = live.iter().map(SegmentBytes::of).collect();
+        Ok(Run::written(file, pages, Written { footer, root, groups, prefixes, live, last_key }))
     }
 
     fn check_alive(&self) -> Result<(), StoreError> {
@@ -331,7 +323,7 @@ impl RunWriter {
             return Ok(Box::default());
         }
         let (key, delta): (Box<[u8]>, _) = (self.data.last_key().into(), self.last_delta);
-        let mut top = self.write_data()?;
+        let mut top = write_block(&mut self.output, &mut self.data, PageKind::Data)?;
         let mut level = 0;
         while level < self.index.len() {
             self.add_child(level, &key, delta, top)?;
@@ -363,21 +355,19 @@ impl RunWriter {
             self.output.append(&bytes)?;
             self.footer.probes = filter::probes_for(bits);
         }
-        let mut place = [0; 12];
-        place[..8].copy_from_slice(&first_page.to_le_bytes());
-        place[8..].copy_from_slice(&pages.to_le_bytes());
         let first = std::mem::take(&mut self.group.first);
         let keys = self.group.hashes.len() as u64;
-        self.groups.push(GroupPlace { first, keys, place });
+        self.groups.push(FilterGroup { first, keys, page: first_page, pages });
         self.group.hashes.clear();
         Ok(())
     }
 
     fn write_groups(&mut self) -> Result<super::ends::ListPlace, StoreError> {
-        let entries = self.groups.iter().map(|group| ListEntry {
+        let places: Vec<[u8; 12]> = self.groups.iter().map(FilterGroup::place).collect();
+        let entries = self.groups.iter().zip(&places).map(|(group, place)| ListEntry {
             key: &group.first,
             delta: group.keys,
-            value: Value::Inline(&group.place),
+            value: Value::Inline(place),
         });
         list::write(&mut self.output, BlockKind::Groups, self.options.block_bytes, entries)
     }

@@ -12,7 +12,7 @@ fn small() -> (Disk, Model) {
         writer.push(&entry(place, value)).expect("writes");
     }
     writer.push_prefix_gone(b"gone", Sequence(950)).expect("few");
-    writer.finish().expect("writes");
+    writer.finish(&pages()).expect("writes");
     (disk, model)
 }
 

@@ -16,7 +16,7 @@ fn large(root: &Arc<dyn Directory>) -> RunSummary {
         let value = Value::Inline(&value);
         writer.push(&Entry { key: &key, sequence, expiry, value }).expect("writes");
     }
-    writer.finish().expect("writes")
+    writer.finish(&pages()).expect("writes").summary().clone()
 }
 
 #[test]
