@@ -130,7 +130,7 @@ fn freeze_kvs<'a>(
         std::mem::swap(&mut key, &mut before);
     }
     let run = Frozen::of(writer.finish(&inner.pages)?);
-    place.directory.sync()?;
+    place.sync_names()?;
     let bytes = run.run.summary().file_bytes;
     inner.places.made(run::file_name(number), &place, bytes);
     place.written.freeze.fetch_add(bytes, Relaxed);

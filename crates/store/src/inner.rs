@@ -259,10 +259,11 @@ impl Inner {
     /// # Errors
     /// If the disk fails; then nothing is written any more, since either may be there.
     pub(crate) fn save(&self, held: &mut Manifest, mut next: Manifest) -> Result<(), StoreError> {
+        self.failure.check()?;
         if !left_out() {
             next.seconds = self.seconds.load(Relaxed).max(next.seconds);
         }
-        match next.save(&**self.places.home()) {
+        match self.places.save(&next) {
             Ok(bytes) => {
                 self.counters.manifest.fetch_add(bytes, Relaxed);
                 if !left_out() {

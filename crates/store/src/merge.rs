@@ -335,7 +335,7 @@ fn merge(
     let run = Frozen::of(writer.finish(&inner.pages)?);
     let moved = values.traffic();
     let segments = values.finish()?;
-    place.directory.sync()?;
+    place.sync_names()?;
     let bytes = run.run.summary().file_bytes;
     inner.places.made(run::file_name(number), &place, bytes);
     place.written.merge.fetch_add(bytes, Relaxed);

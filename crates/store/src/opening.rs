@@ -21,7 +21,7 @@ use crate::images::Images;
 use crate::inner::{Inner, KvsBits, Unreadable};
 use crate::log::recover::{Recovered, Start, recover};
 use crate::log::segment::{self, Segment};
-use crate::log::{Beginning, Log, LogOptions};
+use crate::log::{Beginning, Log, LogOptions, Rotated};
 use crate::manifest::{LogState, Manifest};
 use crate::memory::Shares;
 use crate::options::KvdbOptions;
@@ -56,6 +56,9 @@ impl Opening {
         let places = Places::open(&home, &given, &manifest, Access::of(&options, read_only))?;
         let places = Arc::new(places);
         let shares = Shares::of(&options);
+        if !read_only {
+            save_again(&places, &manifest)?;
+        }
         let recovered = recover(&places, start(&manifest, &shares), read_only)?;
         let Recovered { generations, last, uncertain_behind, next_segment, records } = recovered;
         if !read_only {
@@ -65,21 +68,12 @@ impl Opening {
         let (runs, segments, unreadable) = open_frozen(&places, &manifest, &pages, read_only)?;
         let young = Arc::new(Generation::new(shares.generation.bytes, Sequence(last.0 + 1)));
         let closed = generations.into_iter().rev().collect();
-        let view = View { young: young.clone(), closed, runs, segments };
-        let current = Arc::new(Current::new(view));
+        let current = Arc::new(Current::new(View { young: young.clone(), closed, runs, segments }));
         let (work, failure) = (Arc::new(Work::default()), Arc::new(Failure::default()));
         let log = match read_only {
             true => None,
             false => {
-                let (views, tell) = (current.clone(), work.clone());
-                let rotated = Box::new(move |closed: &Arc<_>, young: &Arc<_>, last| {
-                    views.change(|view| {
-                        view.closed.insert(0, (Arc::clone(closed), last));
-                        view.young = Arc::clone(young);
-                        tell.set_waiting(view.closed.len());
-                    });
-                    tell.tell();
-                });
+                let rotated = rotated(current.clone(), work.clone());
                 let Shares { segment_bytes, generation, .. } = shares;
                 Some(Log::begin(
                     places.clone(),
@@ -123,11 +117,30 @@ impl Opening {
     }
 }
 
+/// Shows readers a generation that is closed, and the next one, and tells who freezes.
+fn rotated(views: Arc<Current>, work: Arc<Work>) -> Rotated {
+    Box::new(move |closed, young, last| {
+        views.change(|view| {
+            view.closed.insert(0, (Arc::clone(closed), last));
+            view.young = Arc::clone(young);
+            work.set_waiting(view.closed.len());
+        });
+        work.tell();
+    })
+}
+
 /// Heat as it was kept when the store was closed.
 fn heat_of(home: &dyn Directory, manifest: &Manifest, last: Sequence, memory_bytes: u64) -> Heat {
     let stamp = Stamp { store: manifest.store, last };
     let is_there = |number: SegmentNumber| manifest.segments.contains(&number.0);
     Heat::restored(memory_bytes, home, stamp, &is_there)
+}
+
+/// Puts the manifest that was read in its own place once more. The sync behind which a process had
+/// put it there may have failed: then a power cut may bring back the one before, and what only that
+/// names is about to be removed.
+fn save_again(places: &Places, manifest: &Manifest) -> Result<(), StoreError> {
+    if left_out() { Ok(()) } else { places.save(manifest).map(drop) }
 }
 
 /// Where the log of a store begins that is not frozen.

@@ -7,6 +7,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
+use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -24,7 +26,7 @@ use crate::log::segment;
 use crate::manifest::{self, KvsState, Manifest, PlaceState};
 use crate::policy::{Classes, MediaClass};
 use crate::young::image;
-use crate::{KvdbOptions, StoreError, run};
+use crate::{KvdbOptions, StoreError, run, shift};
 
 /// Says in each place but the home whose it is.
 pub(crate) const LABEL: &str = "PLACE";
@@ -95,6 +97,9 @@ pub(crate) struct Held {
     /// Nothing new is put there.
     is_retiring: AtomicBool,
     pub(crate) written: PlaceCounters,
+    /// What the first sync of its names said that failed. After that nobody knows which of those
+    /// are durable that were new then, whoever had made them, and no later sync would tell.
+    names_failed: Mutex<Option<String>>,
     /// Keeps others out of all places but the home, whose lock the store has.
     lock: Mutex<Option<DirectoryLock>>,
 }
@@ -271,14 +276,20 @@ impl Places {
         if copies.is_empty() {
             return Ok(());
         }
-        // The other ones may have got their names shortly before the process died.
+        let is_ours =
+            |name: &str| segment::number_of(name).is_some() || run::number_of(name).is_some();
+        let ours: Vec<_> = copies.iter().filter(|(_, name)| is_ours(name)).collect();
+        // The other ones may have got their names shortly before the process died, or by a sync
+        // that failed, after which none is sure that is not given again.
+        for (_, name) in ours.iter().filter(|_| !left_out()) {
+            let (directory, unsure) = (self.directory_of(name), shift::on_its_way(name));
+            directory.rename(name, &unsure)?;
+            directory.rename(&unsure, name)?;
+        }
         if !left_out() {
             self.sync()?;
         }
-        let is_ours =
-            |name: &str| segment::number_of(name).is_some() || run::number_of(name).is_some();
-        let mut ours = copies.iter().filter(|(_, name)| is_ours(name));
-        ours.try_for_each(|(place, name)| Ok(place.directory.remove(name)?))
+        ours.iter().try_for_each(|(place, name)| Ok(place.directory.remove(name)?))
     }
 
     /// The directory that has the manifest.
@@ -375,7 +386,17 @@ impl Places {
     /// # Errors
     /// If a disk fails.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
-        self.all().iter().try_for_each(|place| Ok(place.directory.sync()?))
+        self.all().iter().try_for_each(|place| place.sync_names())
+    }
+
+    /// Puts a manifest in the place of the one before, durably; answers its bytes.
+    ///
+    /// # Errors
+    /// If the disk fails: then either may be there, and no name in the home is made durable.
+    pub(crate) fn save(&self, manifest: &Manifest) -> Result<u64, StoreError> {
+        let home = self.all.read().first().cloned();
+        let save = || manifest.save(&*self.home);
+        home.map_or_else(save, |home| home.settle_names(save))
     }
 
     /// The place for a file that freezing or merging writes: of the first of some classes that has
@@ -578,6 +599,7 @@ impl Held {
             used: AtomicU64::new(0),
             is_retiring: AtomicBool::new(false),
             written: PlaceCounters::default(),
+            names_failed: Mutex::default(),
             lock: Mutex::new(lock),
         }
     }
@@ -605,6 +627,38 @@ impl Held {
 
     pub(crate) fn is_retiring(&self) -> bool {
         self.is_retiring.load(Relaxed)
+    }
+
+    /// Makes all names durable that were made, changed or removed in it.
+    ///
+    /// # Errors
+    /// If the disk fails, or has failed at that since the store was opened.
+    #[track_caller]
+    pub(crate) fn sync_names(&self) -> Result<(), StoreError> {
+        let caller = Location::caller();
+        self.settle_names(|| Ok(self.directory.sync_at(caller)?))
+    }
+
+    /// Whether that has failed since the store was opened.
+    pub(crate) fn has_failed_to_sync_names(&self) -> bool {
+        self.names_failed.lock().is_some()
+    }
+
+    /// Does what ends with a sync of the names; nobody else's comes in between, so that whoever
+    /// comes next knows whether it failed.
+    fn settle_names<T>(
+        &self,
+        settle: impl FnOnce() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut failed = self.names_failed.lock();
+        if let Some(what) = &*failed
+            && !left_out()
+        {
+            let cause = io::Error::other(format!("an earlier sync of its names failed: {what}"));
+            let path = self.directory.path().to_owned();
+            return Err(FileError::Io { doing: "sync", path, cause }.into());
+        }
+        settle().inspect_err(|error| *failed = Some(error.to_string()))
     }
 
     pub(crate) fn set_retiring(&self, is_retiring: bool) {

@@ -41,6 +41,11 @@ pub(crate) struct Shift {
     pub(crate) cause: Cause,
 }
 
+/// The name of a file while it is on its way.
+pub(crate) fn on_its_way(name: &str) -> String {
+    format!("{ON_ITS_WAY}{name}")
+}
+
 /// Whether a name is that of a file on its way.
 pub(crate) fn is_on_its_way(name: &str) -> bool {
     name.starts_with(ON_ITS_WAY)
@@ -144,7 +149,7 @@ fn shift_one(
     };
     let bytes = found.source().bytes();
     let Some(to) = shift.target(inner, bytes) else { return Ok(true) };
-    let unfinished = format!("{ON_ITS_WAY}{name}");
+    let unfinished = on_its_way(&name);
     let mut bill = Bill::new(inner, |inner| inner.background.is_awaited());
     let mut traffic = Traffic::default();
     let mut go_on = |piece| {
@@ -163,7 +168,7 @@ fn shift_one(
     inner.counters.merge_read.fetch_add(bytes, Relaxed);
     to.directory.rename(&unfinished, &name)?;
     if !left_out() {
-        to.directory.sync()?;
+        to.sync_names()?;
     }
     let moved = found.open_in(inner, &to)?;
     if install(inner, shift.file, moved, &to, bytes) {

@@ -76,6 +76,8 @@ pub(crate) struct Log {
     making: Mutex<()>,
     /// Segments for when the newest is full, made ahead; used in their order.
     spares: Mutex<VecDeque<Segment>>,
+    /// Where a segment was removed that could not be made, which no sync has made durable yet.
+    removed: Mutex<Vec<Arc<Held>>>,
     /// How many segments were asked for since spares were made.
     wanted: AtomicU64,
     failure: Arc<Failure>,
@@ -215,6 +217,7 @@ impl Log {
             next_segment: AtomicU64::new(next_segment + 1),
             making: Mutex::new(()),
             spares: Mutex::default(),
+            removed: Mutex::default(),
             wanted: AtomicU64::new(0),
             failure,
             rotated,
@@ -471,16 +474,25 @@ impl Log {
         Ok(Next { segment: self.make_segment(&place, bytes)?, is_late: true, is_of_reserve })
     }
 
+    /// Makes a segment. The caller holds `making`.
     fn make_segment(&self, place: &Arc<Held>, bytes: u64) -> Result<Segment, StoreError> {
+        // The sync of the new name settles those in its own place.
+        let removed = std::mem::take(&mut *self.removed.lock());
+        let mut elsewhere = removed.iter().filter(|other| !Arc::ptr_eq(other, place));
+        let settled = elsewhere.try_for_each(|other| other.sync_names());
+        settled.inspect_err(|error| self.failure.set(error))?;
         let number = self.take_number();
         let made = make(&self.places, place, self.store, number, bytes);
         if let Err(error) = &made {
-            // It may be there all the same, if only its name could not be made durable.
+            // It may be there all the same, and what is written behind an empty segment is not
+            // found again.
             let name = segment::file_name(number);
             let forgotten = self.places.remove(&name);
-            if forgotten.is_err() || place.directory.remove(&name).is_err() {
+            let removed = forgotten.and_then(|()| Ok(place.directory.remove(&name)?));
+            if removed.is_err() || place.has_failed_to_sync_names() {
                 self.failure.set(error);
             }
+            self.removed.lock().push(place.clone());
         }
         made
     }
@@ -494,7 +506,7 @@ impl Log {
             let place = self.places.find(&name);
             self.places.remove(&name)?;
             // The next one may get its name in another place, whose sync says nothing of this.
-            place.map_or(Ok(()), |place| Ok(place.directory.sync()?))
+            place.map_or(Ok(()), |place| place.sync_names())
         });
         removed.try_for_each(|done| done).inspect_err(|error| self.failure.set(error))
     }
@@ -612,8 +624,9 @@ impl Log {
         let _ = self.remove_spares();
     }
 
-    /// Older segments come first: what is found up to the first gap is what is kept. What lies
-    /// behind the position may still be written to, and is left to the next sync.
+    /// Older segments come first: what is found up to the first gap is what is kept, and each says
+    /// that those before it are durable. What lies behind the position may still be written to, and
+    /// is left to the next sync.
     fn sync_to(&self, position: Position) -> Result<(), StoreError> {
         loop {
             let (segment, from) = match self.head.lock().as_ref().map(|head| head.unsynced.front())
@@ -624,7 +637,14 @@ impl Log {
             let is_last = segment.number() == position.segment;
             let to = if is_last { position.end } else { segment.len() };
             if to > from {
-                segment.persist(from, to - from)?;
+                let begin = match from {
+                    FIRST_RECORD => {
+                        segment.mark_durable_before()?;
+                        0
+                    }
+                    _ => from,
+                };
+                segment.persist(begin, to - begin)?;
             }
             if let Some(head) = self.head.lock().as_mut() {
                 head.synced(to, is_last);
@@ -646,7 +666,7 @@ fn make(
 ) -> Result<Segment, StoreError> {
     let segment = Segment::create(&*place.directory, store, number, bytes, place.pmem)?;
     places.made(segment::file_name(number), place, segment.len());
-    place.directory.sync()?;
+    place.sync_names()?;
     segment.expect_writes(FIRST_RECORD, 2 * READY_BYTES - FIRST_RECORD);
     Ok(segment)
 }

@@ -10,7 +10,7 @@ use entresol_index::Flow;
 use super::ahead::Ahead;
 use super::chain::Chain;
 use super::groups::End;
-use super::record::Record;
+use super::record::{Draft, Record};
 use super::segment::{self, SEAL_BYTES, Segment};
 use crate::StoreError;
 use crate::entry::{RecordPlace, SegmentNumber, Sequence};
@@ -59,6 +59,11 @@ struct Reader<'a> {
     last: Sequence,
     /// Ranges of segments with records of which it is not known whether they are durable.
     unsure: Vec<(Arc<Segment>, Range<u64>)>,
+    /// Of this segment and those behind it what is read may be known to the system only, which
+    /// takes it for written though a sync of it failed. None if nothing is to be written.
+    unsynced: Option<SegmentNumber>,
+    /// A group that is written again.
+    again: Vec<u8>,
     /// The first segments of generations whose images are used.
     images: Vec<SegmentNumber>,
     records: u64,
@@ -91,18 +96,10 @@ pub(crate) fn recover(
     numbers.sort_unstable();
     let next_segment = numbers.last().map_or(start.segment.0, |last| last.0 + 1);
     numbers.retain(|number| *number >= start.segment);
-    let mut reader = Reader {
-        places,
-        start,
-        generation: Arc::new(Generation::new(start.generation.bytes, Sequence(start.frozen.0 + 1))),
-        generation_used: 0,
-        closed: Vec::new(),
-        last: start.frozen,
-        unsure: Vec::new(),
-        images: Vec::new(),
-        records: 0,
-        ahead: Ahead::default(),
-    };
+    let mut reader = Reader::new(places, start);
+    if !read_only {
+        reader.unsynced = Some(reader.first_unsynced(&numbers));
+    }
     let (mut open_end, mut rest) = (None, numbers.as_slice());
     let mut chain = Chain::from(start.segment);
     while let Some((&number, behind)) = rest.split_first() {
@@ -188,7 +185,25 @@ fn behind(segment: &Segment, end: End) -> u64 {
     segment.len().min(end.offset + SEAL_BYTES)
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(places: &'a Places, start: Start) -> Reader<'a> {
+        let (bytes, first) = (start.generation.bytes, Sequence(start.frozen.0 + 1));
+        Reader {
+            places,
+            start,
+            generation: Arc::new(Generation::new(bytes, first)),
+            generation_used: 0,
+            closed: Vec::new(),
+            last: start.frozen,
+            unsure: Vec::new(),
+            unsynced: None,
+            again: Vec::new(),
+            images: Vec::new(),
+            records: 0,
+            ahead: Ahead::default(),
+        }
+    }
+
     /// Opens a segment; none if it never became one.
     fn open(&self, number: SegmentNumber) -> Result<Option<Segment>, StoreError> {
         let name = segment::file_name(number);
@@ -217,8 +232,9 @@ impl Reader<'_> {
             }
         };
         self.generation_used += segment.len();
-        let end = segment.scan(&mut |group| self.enter(place, group))?;
+        let end = segment.scan(&mut |group| self.enter((&segment, place), group))?;
         self.ahead.finish(&self.generation)?;
+        self.seal_again(&segment, end)?;
         self.unsure.push((segment.clone(), 0..behind(&segment, end)));
         Ok(Some((segment, end)))
     }
@@ -265,8 +281,9 @@ impl Reader<'_> {
         let Some(segment) = segments.last().cloned() else {
             return Err(StoreError::NoSegment { number: 0 });
         };
-        let found = segment.scan_from(end, &mut |group| self.enter(place, group))?;
+        let found = segment.scan_from(end, &mut |group| self.enter((&segment, place), group))?;
         self.ahead.finish(&self.generation)?;
+        self.seal_again(&segment, found)?;
         // What is before the watermark was durable before it was entered.
         self.unsure.push((segment.clone(), end..behind(&segment, found)));
         Ok((segment, found))
@@ -276,7 +293,7 @@ impl Reader<'_> {
     /// earlier use of the place.
     fn enter(
         &mut self,
-        segment: u32,
+        (segment, place): (&Segment, u32),
         group: &[(RecordPlace, Record<'_>)],
     ) -> Result<Flow, StoreError> {
         let numbers = group.iter().zip(self.last.0 + 1..);
@@ -286,11 +303,55 @@ impl Reader<'_> {
             return Ok(Flow::Stop);
         }
         for record in group {
-            self.ahead.enter(&self.generation, segment, record)?;
+            self.ahead.enter(&self.generation, place, record)?;
             self.last = record.1.header.sequence;
             self.records += 1;
         }
+        if self.last > self.start.durable && self.is_unsynced(segment) && !left_out() {
+            self.write_again(segment, group)?;
+        }
         Ok(Flow::On)
+    }
+
+    /// The newest segment that says that all before it are durable, else the first.
+    fn first_unsynced(&self, numbers: &[SegmentNumber]) -> SegmentNumber {
+        let is_durable_before = |number: &&SegmentNumber| {
+            let directory = self.places.directory_of(&segment::file_name(**number));
+            Segment::is_durable_before(&*directory, self.start.store, **number)
+        };
+        numbers.iter().rev().find(is_durable_before).copied().unwrap_or(self.start.segment)
+    }
+
+    /// Whether what is read of a segment has to be written again before a sync makes it durable. On
+    /// persistent memory none fails.
+    fn is_unsynced(&self, segment: &Segment) -> bool {
+        let is_behind = self.unsynced.is_some_and(|first| segment.number() >= first);
+        is_behind && !segment.is_persistent_memory()
+    }
+
+    /// Writes a group once more, as it was read.
+    fn write_again(
+        &mut self,
+        segment: &Segment,
+        group: &[(RecordPlace, Record<'_>)],
+    ) -> Result<(), StoreError> {
+        let Some((first, _)) = group.first() else { return Ok(()) };
+        self.again.clear();
+        for (number, (place, record)) in group.iter().enumerate() {
+            let Record { header, key, expiry, value } = *record;
+            let draft = Draft { kind: header.kind, kvs: header.kvs, expiry, key, value };
+            let (address, sequence) = (segment.address(place.offset), header.sequence);
+            draft.encode(address, sequence, number + 1 < group.len(), &mut self.again);
+        }
+        segment.write(first.offset, &self.again)
+    }
+
+    /// The same with a seal.
+    fn seal_again(&self, segment: &Segment, end: End) -> Result<(), StoreError> {
+        if end.is_sealed && self.is_unsynced(segment) && !left_out() {
+            segment.seal(end.offset, Sequence(self.last.0 + 1))?;
+        }
+        Ok(())
     }
 
     /// Makes durable what was found, and seals the segment in which the log ends.

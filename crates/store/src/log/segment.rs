@@ -6,6 +6,7 @@
 //! 12  u32  format version, 1
 //! 16  u64  the store's identity
 //! 24  u64  the segment's number
+//! 32  u64  that all segments before it are durable: the CRC-32C, and in front of it 1
 //! 4096     the first record
 //! ```
 //!
@@ -38,6 +39,8 @@ pub(crate) const SUFFIX: &str = ".segment";
 const VERSION: u32 = 1;
 /// The bytes of the header behind the magic number.
 const HEAD_BYTES: usize = 24;
+/// Where it says that all before it is durable.
+const MARK_AT: u64 = (MAGIC.len() + HEAD_BYTES) as u64;
 
 /// A segment of records.
 #[derive(Debug)]
@@ -173,6 +176,33 @@ impl Segment {
         let segment = Segment::open_unchecked(directory, 0, number).ok()?;
         let head = segment.head().ok()??;
         (head.number == number.0).then_some(head.store)
+    }
+
+    /// Says in it that all segments before it are durable. Whoever reads that has it from the disk,
+    /// or from a process that had synced them: it is true however it got there.
+    ///
+    /// # Errors
+    /// If nothing can be written to it any more.
+    pub(crate) fn mark_durable_before(&self) -> Result<(), StoreError> {
+        self.write(MARK_AT, &self.mark().to_le_bytes())
+    }
+
+    /// Whether a segment says that all before it are durable.
+    pub(crate) fn is_durable_before(
+        directory: &dyn Directory,
+        store: u64,
+        number: SegmentNumber,
+    ) -> bool {
+        let Ok(segment) = Segment::open_unchecked(directory, store, number) else { return false };
+        let mut bytes = Vec::with_capacity(8);
+        let read = segment.read(MARK_AT, 8, &mut bytes);
+        read.is_ok() && u64_at(&bytes, 0) == Some(segment.mark())
+    }
+
+    /// One word, which is never torn.
+    fn mark(&self) -> u64 {
+        let address = [self.store, self.number.0].map(u64::to_le_bytes);
+        1 << 32 | u64::from(checksum::crc32c(address.as_flattened()))
     }
 
     /// The header, if its checksum is right.

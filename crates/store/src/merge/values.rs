@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use entresol_media::Directory;
-
 use crate::StoreError;
 use crate::ageing::Move;
 use crate::background::Traffic;
@@ -25,7 +23,7 @@ pub(crate) struct ValueWriter<'a> {
     /// The segments that are written to, one for each choice of classes; hot values lie apart.
     open: Vec<Open>,
     /// The places of all segments, by number.
-    places: BTreeMap<u32, Arc<dyn Directory>>,
+    places: BTreeMap<u32, Arc<Held>>,
     /// Segments of hot values.
     hot: Vec<SegmentNumber>,
     traffic: Traffic,
@@ -99,7 +97,7 @@ impl<'a> ValueWriter<'a> {
         let (place, segment) = self.inner.make_value_segment(to, len)?;
         let segment = Arc::new(segment);
         self.segments.push(segment.clone());
-        self.places.insert(place.number, place.directory.clone());
+        self.places.insert(place.number, place.clone());
         if is_hot {
             self.hot.push(segment.number());
         }
@@ -125,7 +123,7 @@ impl<'a> ValueWriter<'a> {
     pub(crate) fn finish(mut self) -> Result<Vec<Arc<Segment>>, StoreError> {
         self.segments.iter().try_for_each(|segment| segment.persist(0, segment.len()))?;
         // Not those of other places, which may be slow.
-        self.places.values().try_for_each(|directory| directory.sync())?;
+        self.places.values().try_for_each(|place| place.sync_names())?;
         self.hot.drain(..).for_each(|number| self.inner.heat.keep(number));
         Ok(std::mem::take(&mut self.segments))
     }

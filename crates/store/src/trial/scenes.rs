@@ -8,9 +8,7 @@ use std::time::Duration;
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_base::{Clock, Nanos, Seconds};
-use entresol_media::disk::{
-    Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
-};
+use entresol_media::disk::{Disk, DiskOptions};
 
 use super::{options, options_on};
 use crate::{
@@ -18,6 +16,7 @@ use crate::{
 };
 
 mod crashed;
+mod failed;
 mod heat;
 #[cfg(feature = "mutants")]
 mod mutants;
@@ -31,9 +30,12 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 36] = [
+pub(crate) const ALL: [(&str, Scene); 39] = [
     ("what is read is what was written last", reads_follow_writes),
-    ("a failed sync is the last word", failed_sync),
+    ("a failed sync is the last word", failed::last_word),
+    ("a failed sync of names is the last word", failed::last_word_on_names),
+    ("what a failed sync left is made durable", failed::left_to_the_next),
+    ("a segment says that those before it are durable", failed::durable_before),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
     ("time that is set back brings nothing back", time_set_back),
     ("a conflict is found behind merges", conflicts_behind_merges),
@@ -256,25 +258,6 @@ fn conflicts_behind_merges() -> Told {
         is_found(&|| kvs.put(b"key", b"by another"))?;
         is_found(&|| kvs.delete(b"key"))?;
         is_found(&|| kvs.delete_prefix(b"ke"))
-    })
-}
-
-/// After a sync that failed nothing is acknowledged.
-fn failed_sync() -> Told {
-    in_world(Preemption::Never, |world, disk| {
-        let (store, kvs) = create(world, disk)?;
-        kvs.put(b"key", b"value").map_err(text)?;
-        disk.inject(FaultPlan::one(Fault {
-            calls: Calls::of(&[Call::Sync]),
-            nth: 1,
-            repeat: Repeat::Once,
-            effect: Effect::Fail(Failure::Io),
-        }));
-        require(store.sync().is_err(), "a sync that failed says that all is well")?;
-        let after = kvs.put(b"key", b"after");
-        require(after.is_err(), "a write is acknowledged after a sync that failed")?;
-        require(store.sync().is_err(), "a sync is acknowledged after one that failed")?;
-        require(kvs.get(b"key").is_ok(), "what is there can be read no more")
     })
 }
 

@@ -56,12 +56,27 @@ pub(super) fn found_twice() -> Told {
         store.sync().map_err(text)?;
         require(left_by_a_cut(world, disk)? == all(&kvs)?, "a power cut takes both")
     })?;
+    // Before it died a sync of the names had failed.
+    in_world(Preemption::Never, |world, disk| {
+        let expected = left_twice(world, disk)?;
+        disk.inject(FaultPlan::one(Fault {
+            calls: Calls::of(&[Call::DirectorySync]),
+            nth: 1,
+            repeat: Repeat::Once,
+            effect: Effect::Fail(Failure::Io),
+        }));
+        let capacity = disk.root().subdirectory("capacity").map_err(text)?;
+        require(capacity.sync().is_err(), "it does not fail")?;
+        let (_store, _kvs) = open(world, disk).map_err(text)?;
+        require(left_by_a_cut(world, disk)? == expected, "a power cut takes both")
+    })?;
     // The power fails when one directory of the two is durable.
     in_world(Preemption::Never, |world, disk| {
         let expected = left_twice(world, disk)?;
         disk.inject(FaultPlan::one(Fault {
             calls: Calls::of(&[Call::DirectorySync]),
-            nth: 2,
+            // Behind the manifest's.
+            nth: 3,
             repeat: Repeat::EverAfter,
             effect: Effect::Fail(Failure::Io),
         }));

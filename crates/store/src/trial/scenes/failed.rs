@@ -1,0 +1,159 @@
+//! Scenes in which a sync fails, after which the system may take what it covered for written though
+//! the disk does not have it: only what is written again is sure.
+
+use entresol_base::world::{Preemption, World};
+use entresol_media::disk::{
+    Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
+};
+
+use super::crashed::is_kept;
+use super::{Pairs, Told, all, create, in_world, key, open, require, text};
+use crate::log::record::HEADER_BYTES;
+use crate::log::segment::{self, Segment};
+use crate::{Kvdb, Kvs, KvsOptions, StoreError};
+
+/// So many random cuts are tried at each.
+const CUTS: u32 = 8;
+
+/// One call to make something durable fails.
+fn fail_once(calls: &[Call], nth: u64) -> FaultPlan {
+    let (calls, repeat) = (Calls::of(calls), Repeat::Once);
+    FaultPlan::one(Fault { calls, nth, repeat, effect: Effect::Fail(Failure::Io) })
+}
+
+/// After a sync that failed nothing is acknowledged.
+pub(super) fn last_word() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        kvs.put(b"key", b"value").map_err(text)?;
+        disk.inject(fail_once(&[Call::Sync], 1));
+        require(store.sync().is_err(), "a sync that failed says that all is well")?;
+        let after = kvs.put(b"key", b"after");
+        require(after.is_err(), "a write is acknowledged after a sync that failed")?;
+        require(store.sync().is_err(), "a sync is acknowledged after one that failed")?;
+        let made = store.create_kvs("two", KvsOptions::default());
+        require(made.is_err(), "a manifest is saved after a sync that failed")?;
+        require(kvs.get(b"key").is_ok(), "what is there can be read no more")
+    })
+}
+
+/// A sync of names that failed may have lost any that were new then, such as those of runs that
+/// others are writing: they must not be told that a later one makes them durable.
+pub(super) fn last_word_on_names() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        kvs.put(b"key", b"value").map_err(text)?;
+        let place = store.inner().places.all().remove(0);
+        disk.inject(fail_once(&[Call::DirectorySync], 1));
+        let log = store.inner().log().map_err(text)?;
+        require(log.make_spares().is_err(), "a segment is made whose name is not durable")?;
+        require(place.sync_names().is_err(), "names are durable after a sync that failed")?;
+        let after = kvs.put(b"key", b"after");
+        require(after.is_err(), "a write is acknowledged where no segment can be made")
+    })
+}
+
+/// A sync fails, and the process ends. The next one on the same machine finds all that was written,
+/// of which the disk may lack what that sync covered. Once it has opened the store, a power cut
+/// must not undo what it has found.
+pub(super) fn left_to_the_next() -> Told {
+    in_world(Preemption::Never, |world, _| {
+        for nth in 1.. {
+            let disk = Disk::new(world, DiskOptions::default()).map_err(text)?;
+            let failed = |what: String| format!("the {nth}. sync fails: {what}");
+            if !left_by_a_sync(world, &disk, nth).map_err(failed)? {
+                return require(nth > 20, format!("there are but {nth} syncs"));
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Answers whether there was such a sync.
+fn left_by_a_sync(world: &World, disk: &Disk, nth: u64) -> Result<bool, String> {
+    let (store, kvs) = create(world, disk)?;
+    disk.inject(fail_once(&[Call::Sync, Call::DirectorySync], nth));
+    let mut done = Pairs::new();
+    let told = script(&store, &kvs, &mut done);
+    let closed = store.close();
+    let was_struck = disk.struck_count() > 0;
+    require(was_struck || told.is_ok() && closed.is_ok(), format!("{told:?}, {closed:?}"))?;
+    disk.inject(FaultPlan::default());
+    let (store, kvs) = open(world, disk)?;
+    let found = all(&kvs)?;
+    let is_there = |pair: &(Vec<u8>, Vec<u8>)| found.contains(pair);
+    // What was refused may have been written.
+    require(done.iter().all(is_there), "the next process misses what was acknowledged")?;
+    is_left_by_any_cut(world, disk, &found)?;
+    kvs.put(&key(99), b"of the next process").map_err(text)?;
+    store.sync().map_err(text)?;
+    is_left_by_any_cut(world, disk, &all(&kvs)?)?;
+    store.close().map_err(text)?;
+    Ok(was_struck)
+}
+
+/// More is written than a segment has room for, with nothing synced and synced, and frozen; what
+/// was acknowledged is in `done`.
+fn script(store: &Kvdb, kvs: &Kvs, done: &mut Pairs) -> Result<(), StoreError> {
+    let mut put = |round: u8, number: u32, bytes: usize| {
+        let pair = (key(number), vec![round; bytes]);
+        kvs.put(&pair.0, &pair.1)?;
+        done.retain(|(before, _)| *before != pair.0);
+        done.push(pair);
+        Ok::<(), StoreError>(())
+    };
+    for number in 0..12 {
+        put(1, number, 200 * number as usize)?;
+    }
+    store.sync()?;
+    store.compact()?;
+    for number in 0..20 {
+        // Records end with a page, so that nothing but a seal lies in the next one.
+        put(2, number, 4096 - HEADER_BYTES - key(number).len())?;
+    }
+    store.sync()?;
+    put(3, 0, 5)?;
+    store.sync()?;
+    store.compact()?;
+    put(4, 30, 100)?;
+    store.sync()
+}
+
+/// Whether any power cut leaves all of this, whatever it takes of what is not durable.
+fn is_left_by_any_cut(world: &World, disk: &Disk, expected: &Pairs) -> Told {
+    is_kept(world, disk, expected)?;
+    let mut rng = world.rng("cuts");
+    for _ in 0..CUTS {
+        let (_store, kvs) = open(world, &disk.random_image(&mut rng))?;
+        require(all(&kvs)? == *expected, "a power cut undoes what was found")?;
+    }
+    Ok(())
+}
+
+/// What is written again at an opening ends where a segment says that all before it are durable:
+/// the newest says so when it is synced for the first time.
+pub(super) fn durable_before() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        for number in 0..20 {
+            kvs.put(&key(number), &[1; 2500]).map_err(text)?;
+        }
+        let identity = store.inner().manifest.lock().store;
+        let say_so = |left: Disk| -> Result<Vec<bool>, String> {
+            let home = left.root();
+            let names = home.list().map_err(text)?.into_iter().map(|entry| entry.name);
+            let numbers = names.filter_map(|name| segment::number_of(&name));
+            Ok(numbers.map(|it| Segment::is_durable_before(&*home, identity, it)).collect())
+        };
+        let before = say_so(disk.image(&disk.units()))?;
+        require(before.len() > 3, "there are few segments")?;
+        require(!before.contains(&true), "one says that others are durable that are not")?;
+        store.sync().map_err(text)?;
+        // It is durable with the first records.
+        for left in [disk.image(&disk.units()), disk.image(&vec![0; disk.units().len()])] {
+            let after = say_so(left)?.into_iter().filter(|it| *it).count();
+            require(after > 3, format!("of {} segments {after} say so", before.len()))?;
+        }
+        Ok(())
+    })
+}
