@@ -246,7 +246,7 @@ pub(super) fn batches_seen_whole() -> Told {
 /// A thread puts, and another puts and looks at what would be left if the process died then: what
 /// was acknowledged must be found, whatever the first one is in the midst of.
 pub(super) fn acknowledged_in_order() -> Told {
-    in_world(Preemption::OneIn(2), |world, disk| {
+    in_world(Preemption::OneIn(6), |world, disk| {
         let (_store, kvs) = create(world, disk)?;
         let (is_looked_at, is_over) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let writer = {
