@@ -98,13 +98,14 @@ fn freeze_kvs<'a>(
     for (prefix, sequence) in prefixes.iter().flat_map(|prefixes| prefixes.all()) {
         writer.push_prefix_gone(&prefix, sequence)?;
     }
+    let bytes = generation.segments().iter().map(|segment| segment.len()).sum();
     let numbers: Vec<_> = generation.segments().iter().map(|it| it.number()).collect();
     let mut values = Values {
         generation,
         inline_bytes,
         view: inner.current.get(),
         moves: inner.moves_by_policy(&policy, false, numbers.iter()),
-        writer: ValueWriter::new(inner, kvs),
+        writer: ValueWriter::new(inner, kvs, bytes),
         bytes: Vec::new(),
     };
     let mut bill = Bill::new(inner, is_urgent);

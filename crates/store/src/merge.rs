@@ -295,7 +295,8 @@ fn merge(
     let parts = old.iter().map(|it| (Source::merged_run(&it.run), Some(it.prefixes.clone())));
     let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);
     merged.seek(None)?;
-    let mut values = ValueWriter::new(inner, plan.kvs);
+    let moved_bytes = live_in(old, |number| plan.moved.contains_key(&number));
+    let mut values = ValueWriter::new(inner, plan.kvs, moved_bytes);
     let mut bill = Bill::new(inner, is_urgent);
     let keys: u64 = old.iter().map(|run| run.run.summary().keys).sum();
     let mut taken = 0;

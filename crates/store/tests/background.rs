@@ -11,8 +11,8 @@ use common::in_world;
 use entresol_base::thread;
 use entresol_base::world::World;
 use entresol_media::account::{BURST_NS, Limit};
-use entresol_media::disk::Disk;
-use entresol_media::{Account, CostTable};
+use entresol_media::disk::{Disk, DiskOptions};
+use entresol_media::{Account, CostTable, ModelName};
 use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions};
 
 const KEYS: u32 = 20_000;
@@ -87,5 +87,30 @@ fn a_store_is_closed_while_its_background_work_is_stopped() {
         let (store, kvs, _account) = store(&world, &disk, 1000, Limit::Stopped);
         fill(&kvs, Duration::from_micros(100));
         store.close().expect("durable");
+    });
+}
+
+#[test]
+fn a_small_store_is_merged_once_and_then_left_alone() {
+    in_world(|world, _| {
+        // On it merging takes time.
+        let model = Some(ModelName::NandP3700);
+        let options = DiskOptions { model, ..DiskOptions::default() };
+        let disk = Disk::new(&world, options).expect("a drive");
+        let clock = Arc::new(world.clone());
+        let store = Kvdb::create(disk.root(), KvdbOptions::default(), clock).expect("a store");
+        let options = KvsOptions { inline_bytes: 10, ..KvsOptions::default() };
+        let all = ["one", "two"].map(|name| store.create_kvs(name, options).expect("a Kvs"));
+        for number in 0..40_u32 {
+            for kvs in &all {
+                kvs.put(&number.to_be_bytes(), &[1; 300]).expect("room");
+            }
+        }
+        store.compact().expect("merges");
+        let written = || store.statistics().expect("open").media[0].written.sum();
+        thread::sleep(Duration::from_secs(1));
+        let after = written();
+        thread::sleep(Duration::from_secs(1));
+        assert_eq!(written(), after, "nobody has written anything, and everything is merged");
     });
 }

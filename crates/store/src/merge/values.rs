@@ -19,6 +19,8 @@ use crate::view::View;
 pub(crate) struct ValueWriter<'a> {
     inner: &'a Inner,
     kvs: KvsId,
+    /// No more bytes of records are going to come.
+    left: u64,
     segments: Vec<Arc<Segment>>,
     /// The segments that are written to, one for each choice of classes; hot values lie apart.
     open: Vec<Open>,
@@ -40,10 +42,12 @@ struct Open {
 }
 
 impl<'a> ValueWriter<'a> {
-    pub(crate) fn new(inner: &'a Inner, kvs: KvsId) -> ValueWriter<'a> {
+    /// Of records that have at most so many bytes.
+    pub(crate) fn new(inner: &'a Inner, kvs: KvsId, bytes_max: u64) -> ValueWriter<'a> {
         ValueWriter {
             inner,
             kvs,
+            left: bytes_max,
             segments: Vec::new(),
             open: Vec::new(),
             places: BTreeMap::new(),
@@ -74,6 +78,7 @@ impl<'a> ValueWriter<'a> {
         draft.encode(segment.address(offset), header.sequence, false, &mut self.written);
         segment.write(offset, &self.written)?;
         open.used += bytes;
+        self.left = self.left.saturating_sub(bytes);
         open.place.written.moved[cause as usize].fetch_add(bytes, Relaxed);
         let to = RecordPlace { segment: segment.number(), offset, bytes: place.bytes };
         self.traffic.wrote(open.place.class, bytes);
@@ -92,8 +97,9 @@ impl<'a> ValueWriter<'a> {
         {
             return Ok(at);
         }
-        let needed = (FIRST_RECORD + bytes).next_multiple_of(4096);
-        let len = needed.max(self.inner.options.segment_bytes);
+        // What stays empty of it would count as dead, and be worth a merge of its own.
+        let len = (FIRST_RECORD + self.left).min(self.inner.options.segment_bytes);
+        let len = len.max(FIRST_RECORD + bytes).next_multiple_of(4096);
         let (place, segment) = self.inner.make_value_segment(to, len)?;
         let segment = Arc::new(segment);
         self.segments.push(segment.clone());
