@@ -11,13 +11,14 @@ use entresol_base::thread;
 use crate::StoreError;
 use crate::ageing::Moves;
 use crate::background::Bill;
-use crate::entry::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
+use crate::entry::{Entry, Expiry, KvsId, RunNumber, SegmentNumber, Sequence, Value};
 use crate::inner::Inner;
 use crate::log::record::OVERHEAD;
 use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
 use crate::merge::values::ValueWriter;
-use crate::places::What;
+use crate::places::{Held, What};
+use crate::prefixes::{self, Gone};
 use crate::run::{self, RunOptions, RunWriter};
 use crate::view::{Frozen, View};
 use crate::young::{Found, Generation, image};
@@ -48,7 +49,7 @@ pub(crate) fn freeze(
     });
     if let Err(error) = done {
         // It is tried again: what was written meanwhile must not take the room.
-        let runs = made.runs.values().map(|run| run::file_name(run.number()));
+        let runs = made.runs.values().flatten().map(|run| run::file_name(run.number()));
         inner.remove(&runs.collect::<Vec<_>>())?;
         return Err(error);
     }
@@ -60,28 +61,32 @@ pub(crate) fn freeze(
     install(inner, generation, Written { runs, moved }, last, durable)
 }
 
+/// The runs of each `Kvs`, the newest first: one, and others if it cannot say all prefixes that are
+/// gone.
+type Runs = BTreeMap<KvsId, Vec<Frozen>>;
+
 /// What was written so far.
 #[derive(Default)]
 struct Made<'a> {
-    runs: BTreeMap<KvsId, Frozen>,
+    runs: Runs,
     values: Vec<ValueWriter<'a>>,
 }
 
-/// What was written of a generation: a run for each `Kvs`, and values that may not stay where the
+/// What was written of a generation: runs of each `Kvs`, and values that may not stay where the
 /// log has put them.
 struct Written {
-    runs: BTreeMap<KvsId, Frozen>,
+    runs: Runs,
     moved: Vec<Arc<Segment>>,
 }
 
-/// Writes the run of a `Kvs`, and the values that may not stay where they are; none if there is no
+/// Writes the runs of a `Kvs`, and the values that may not stay where they are; none if there is no
 /// such `Kvs` any more.
 fn freeze_kvs<'a>(
     inner: &'a Inner,
     generation: &Generation,
     kvs: KvsId,
     last: Sequence,
-    runs: &mut BTreeMap<KvsId, Frozen>,
+    runs: &mut Runs,
 ) -> Result<Option<ValueWriter<'a>>, StoreError> {
     let (number, inline_bytes, policy) = {
         let manifest = &mut *inner.manifest.lock();
@@ -92,12 +97,10 @@ fn freeze_kvs<'a>(
         }
     };
     let place = inner.places.choose_of_reserve(What::Keys, inner.had(policy.young_keys), 0);
-    let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
-    writer.cache_in(&inner.pages);
     let prefixes = generation.prefixes(kvs);
-    for (prefix, sequence) in prefixes.iter().flat_map(|prefixes| prefixes.all()) {
-        writer.push_prefix_gone(&prefix, sequence)?;
-    }
+    let gone = prefixes.as_ref().map(|prefixes| prefixes.all()).unwrap_or_default();
+    let mut gone = prefixes::for_runs(gone).into_iter();
+    let mut writer = begin_run(inner, &place, (number, kvs), gone.next().unwrap_or_default())?;
     let bytes = generation.segments().iter().map(|segment| segment.len()).sum();
     let numbers: Vec<_> = generation.segments().iter().map(|it| it.number()).collect();
     let mut values = Values {
@@ -130,16 +133,48 @@ fn freeze_kvs<'a>(
         }
         std::mem::swap(&mut key, &mut before);
     }
-    let run = Frozen::of(writer.finish(&inner.pages)?);
+    let made = runs.entry(kvs).or_default();
+    let mut bytes = end_run(inner, &place, writer, made)?;
+    for gone in gone {
+        let number = inner.manifest.lock().take_run();
+        let writer = begin_run(inner, &place, (number, kvs), gone)?;
+        bytes += end_run(inner, &place, writer, made)?;
+    }
     place.sync_names()?;
-    let bytes = run.run.summary().file_bytes;
-    inner.places.made(run::file_name(number), &place, bytes);
-    place.written.freeze.fetch_add(bytes, Relaxed);
     let mut traffic = values.writer.traffic();
     traffic.wrote(place.class, bytes);
     bill.settle(&traffic);
-    runs.insert(kvs, run);
     Ok(Some(values.writer))
+}
+
+/// Begins a run that says that prefixes are gone.
+fn begin_run(
+    inner: &Inner,
+    place: &Held,
+    (number, kvs): (RunNumber, KvsId),
+    gone: Vec<Gone>,
+) -> Result<RunWriter, StoreError> {
+    let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
+    writer.cache_in(&inner.pages);
+    for (prefix, sequence) in gone {
+        writer.push_prefix_gone(&prefix, sequence)?;
+    }
+    Ok(writer)
+}
+
+/// Ends a run, and adds it to those that were made; answers its bytes.
+fn end_run(
+    inner: &Inner,
+    place: &Arc<Held>,
+    writer: RunWriter,
+    made: &mut Vec<Frozen>,
+) -> Result<u64, StoreError> {
+    let run = Frozen::of(writer.finish(&inner.pages)?);
+    let bytes = run.run.summary().file_bytes;
+    inner.places.made(run::file_name(run.number()), place, bytes);
+    place.written.freeze.fetch_add(bytes, Relaxed);
+    made.push(run);
+    Ok(bytes)
 }
 
 /// Whether freezing may wait for nobody: writers soon have to wait for it, or somebody does.
@@ -199,6 +234,7 @@ fn install(
     let view = inner.current.get();
     let live: BTreeSet<SegmentNumber> = runs
         .values()
+        .flatten()
         .flat_map(|run| run.run.summary().live.iter().map(|live| live.segment))
         .collect();
     let segments: Vec<_> = generation.segments().iter().cloned().collect();
@@ -206,12 +242,12 @@ fn install(
         segments.into_iter().partition(|segment| live.contains(&segment.number()));
     let mut next = Manifest::clone(manifest);
     let mut strays = Vec::new();
-    for (&kvs, run) in &runs {
-        let number = run.number();
+    for (&kvs, runs) in &runs {
+        let numbers = runs.iter().map(Frozen::number);
         match next.kvs_mut(kvs) {
-            Some(state) => state.runs.insert(0, number.0),
+            Some(state) => drop(state.runs.splice(..0, numbers.map(|number| number.0))),
             // It was dropped meanwhile.
-            None => strays.push(run::file_name(number)),
+            None => strays.extend(numbers.map(run::file_name)),
         }
     }
     if !left_out() {
@@ -233,10 +269,10 @@ fn install(
     inner.current.change(|view| {
         view.closed.retain(|(closed, _)| !Arc::ptr_eq(closed, generation));
         inner.work.set_waiting(view.closed.len());
-        for (kvs, run) in runs {
+        for (kvs, runs) in runs {
             if manifest.kvs_mut(kvs).is_some() {
                 let of_kvs = view.runs.entry(kvs).or_default();
-                Arc::make_mut(of_kvs).insert(0, run);
+                drop(Arc::make_mut(of_kvs).splice(..0, runs));
             }
         }
         let all = Arc::make_mut(&mut view.segments);

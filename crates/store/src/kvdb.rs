@@ -364,7 +364,9 @@ impl Kvdb {
         self.inner.sync()
     }
 
-    /// Freezes all data and merges everything that can be merged. Writers may go on meanwhile.
+    /// Freezes all data and merges everything that can be merged. Writers may go on meanwhile. As
+    /// long as a transaction may have to notice more removed prefixes than one run can say, the
+    /// runs of their [`Kvs`] are left as they are.
     ///
     /// # Errors
     /// If the disk fails or has no room.

@@ -25,6 +25,7 @@ use crate::kvdb::CompactProgress;
 use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
 use crate::places::{self, What};
+use crate::prefixes::{self, Gone};
 use crate::run::{self, RunOptions, RunWriter};
 use crate::shift::{Shift, shift_all};
 use crate::view::{Frozen, Held, Version, View};
@@ -105,7 +106,11 @@ pub(crate) fn merge_all(
             let bytes_done = bytes_done + (of_plan as f64 * share) as u64;
             progress(CompactProgress { bytes_done: bytes_done.min(bytes), bytes }).is_continue()
         };
-        if plan.is_worth_it(inner, &view) && !merge(inner, &view, &plan, &mut go_on)? {
+        let plan = Some(plan).filter(|plan| plan.is_worth_it(inner, &view));
+        let plan = plan.and_then(|plan| plan.fitting(inner, &view));
+        if let Some(plan) = plan
+            && !merge(inner, &view, &plan, &mut go_on)?
+        {
             return Ok(false);
         }
         bytes_done += of_plan;
@@ -122,7 +127,8 @@ fn age_all(
 ) -> Result<bool, StoreError> {
     loop {
         let view = inner.current.get();
-        let Some(ageing) = inner.misplaced_now(&view) else { break };
+        let task = inner.misplaced_now(&view).map(Task::from);
+        let Some(task) = task.and_then(|task| task.fitting(inner, &view)) else { break };
         let mut go_on = |bytes: u64| {
             so_far = CompactProgress {
                 bytes_done: so_far.bytes_done + bytes,
@@ -130,7 +136,7 @@ fn age_all(
             };
             progress(so_far).is_continue()
         };
-        let is_done = match ageing.into() {
+        let is_done = match task {
             Task::Merge(plan) => merge(inner, &view, &plan, &mut |_| go_on(0))?,
             Task::Shift(shifts) => shift_all(inner, &shifts, &mut go_on)?,
         };
@@ -158,7 +164,34 @@ fn moves_of_all(inner: &Inner, view: &View, kvs: KvsId) -> Moves {
     moves
 }
 
+impl Task {
+    /// The same with a plan that fits.
+    fn fitting(self, inner: &Inner, view: &View) -> Option<Task> {
+        match self {
+            Task::Merge(plan) => plan.fitting(inner, view).map(Task::Merge),
+            Task::Shift(shifts) => Some(Task::Shift(shifts)),
+        }
+    }
+}
+
 impl Plan {
+    /// The plan if one run can say the prefixes that it keeps, else that to merge all runs, which
+    /// keeps none; none as long as a transaction may ask for them.
+    fn fitting(self, inner: &Inner, view: &View) -> Option<Plan> {
+        let all = view.runs.get(&self.kvs)?;
+        let fits = |runs: &Range<usize>| {
+            let has_oldest = runs.end == all.len();
+            let old = &all[runs.clone()];
+            has_oldest && !may_be_asked_for(inner, old) || prefixes_for_runs(old).len() == 1
+        };
+        if fits(&self.runs) {
+            return Some(self);
+        }
+        let mut whole = plan_of_all(inner, view, self.kvs);
+        whole.moved.extend(self.moved);
+        fits(&whole.runs).then_some(whole)
+    }
+
     /// Whether merging all runs would change anything.
     fn is_worth_it(&self, inner: &Inner, view: &View) -> bool {
         let leads_there = || leads_to(view, self.kvs, &self.moved);
@@ -209,14 +242,18 @@ fn task(inner: &Inner, view: &View) -> Option<Task> {
     let mut sizes = all.clone().map(|(kvs, runs)| {
         (*kvs, runs.iter().map(|run| run.run.summary().file_bytes).collect::<Vec<_>>())
     });
-    let by_size = sizes.find_map(|(kvs, sizes)| Some((kvs, window(&sizes, amplification)?)));
-    if let Some((kvs, runs)) = by_size {
-        let is_all = runs.len() == view.runs.get(&kvs).map_or(0, |runs| runs.len());
+    let by_size = sizes.find_map(|(kvs, sizes)| {
+        let runs = window(&sizes, amplification)?;
+        let is_all = runs.len() == sizes.len();
         let moved = if is_all { moves_of_all(inner, view, kvs) } else { Moves::new() };
-        return Some(Task::Merge(Plan { kvs, runs, moved }));
+        Plan { kvs, runs, moved }.fitting(inner, view)
+    });
+    if let Some(plan) = by_size {
+        return Some(Task::Merge(plan));
     }
-    if let Some(ageing) = inner.ageing(view) {
-        return Some(ageing.into());
+    let ageing = inner.ageing(view).map(Task::from);
+    if let Some(task) = ageing.and_then(|task| task.fitting(inner, view)) {
+        return Some(task);
     }
     if !is_over_bound(view, amplification) {
         return None;
@@ -224,7 +261,8 @@ fn task(inner: &Inner, view: &View) -> Option<Task> {
     let dead = mostly_dead(view);
     let bytes_in = |runs: &[Frozen]| live_in(runs, |number| dead.contains(&number));
     let most = all.max_by_key(|(_, runs)| bytes_in(runs))?;
-    (bytes_in(most.1) > 0).then(|| Task::Merge(plan_of_all(inner, view, *most.0)))
+    let plan = (bytes_in(most.1) > 0).then(|| plan_of_all(inner, view, *most.0));
+    plan.and_then(|plan| plan.fitting(inner, view)).map(Task::Merge)
 }
 
 /// Whether more is dead in the segments than space amplification allows.
@@ -379,10 +417,15 @@ fn begin_run(
 ) -> Result<RunWriter, StoreError> {
     let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
     writer.cache_in(&inner.pages);
-    for (prefix, sequence) in prefixes_of.iter().flat_map(|run| run.prefixes.all()) {
+    for (prefix, sequence) in prefixes_for_runs(prefixes_of).into_iter().flatten() {
         writer.push_prefix_gone(&prefix, sequence)?;
     }
     Ok(writer)
+}
+
+/// The prefixes that are gone by runs, in as many parts as it takes runs to say them.
+fn prefixes_for_runs(runs: &[Frozen]) -> Vec<Vec<Gone>> {
+    prefixes::for_runs(runs.iter().flat_map(|run| run.prefixes.all()).collect())
 }
 
 /// Whether a transaction may have to notice what is in runs. Those that begin later see all of it.

@@ -1,22 +1,27 @@
 //! Prefixes all of whose keys are gone.
 
+use std::cmp::Reverse;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use entresol_base::sync::RwLock;
 
 use crate::entry::Sequence;
+use crate::run::{PREFIXES_GONE_BYTES_MAX, PREFIXES_GONE_MAX};
+
+/// A prefix, and the write that removed its keys.
+pub(crate) type Gone = (Vec<u8>, Sequence);
 
 /// Prefixes, each with the write that removed its keys.
 #[derive(Debug, Default)]
 pub(crate) struct Prefixes {
-    all: RwLock<Vec<(Vec<u8>, Sequence)>>,
+    all: RwLock<Vec<Gone>>,
     /// Whether there are any: mostly there are none, and each read of a key asks.
     any: AtomicBool,
 }
 
 impl Prefixes {
     /// Prefixes that are known already.
-    pub(crate) fn of(all: Vec<(Vec<u8>, Sequence)>) -> Prefixes {
+    pub(crate) fn of(all: Vec<Gone>) -> Prefixes {
         Prefixes { any: AtomicBool::new(!all.is_empty()), all: RwLock::new(all) }
     }
 
@@ -32,7 +37,7 @@ impl Prefixes {
     }
 
     /// All of them.
-    pub(crate) fn all(&self) -> Vec<(Vec<u8>, Sequence)> {
+    pub(crate) fn all(&self) -> Vec<Gone> {
         self.all.read().clone()
     }
 
@@ -52,5 +57,84 @@ impl Prefixes {
         let overlaps = |other: &[u8]| other.starts_with(prefix) || prefix.starts_with(other);
         self.any()
             && self.all.read().iter().any(|(other, sequence)| *sequence > since && overlaps(other))
+    }
+}
+
+/// What a prefix takes of what one run can say: with a sum that is not above
+/// [`PREFIXES_GONE_BYTES_MAX`] there are neither too many nor too many bytes in them.
+pub(crate) fn weight(prefix: &[u8]) -> u64 {
+    prefix.len().max(PREFIXES_GONE_BYTES_MAX / PREFIXES_GONE_MAX) as u64
+}
+
+/// Prefixes as runs can say them: one part for each run, the newest first, and none but the first
+/// without a prefix. One that is gone again later, by itself or with a shorter one, is left out.
+pub(crate) fn for_runs(all: Vec<Gone>) -> Vec<Vec<Gone>> {
+    let mut all = newest(all);
+    all.sort_unstable_by_key(|(_, sequence)| Reverse(*sequence));
+    let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for (prefix, sequence) in all {
+        if part.len() >= PREFIXES_GONE_MAX || bytes + prefix.len() > PREFIXES_GONE_BYTES_MAX {
+            parts.push(std::mem::take(&mut part));
+            bytes = 0;
+        }
+        bytes += prefix.len();
+        part.push((prefix, sequence));
+    }
+    parts.push(part);
+    parts
+}
+
+/// Those that are not gone again later.
+fn newest(mut all: Vec<Gone>) -> Vec<Gone> {
+    all.sort_unstable_by(|one, other| one.0.cmp(&other.0).then(other.1.cmp(&one.1)));
+    let mut kept: Vec<Gone> = Vec::new();
+    // Those kept of which the next may be a continuation, each of the one before, and newer than
+    // that one.
+    let mut within: Vec<usize> = Vec::new();
+    for (prefix, sequence) in all {
+        while within.last().is_some_and(|last| !prefix.starts_with(&kept[*last].0)) {
+            within.pop();
+        }
+        if within.last().is_none_or(|last| kept[*last].1 < sequence) {
+            within.push(kept.len());
+            kept.push((prefix, sequence));
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gone(prefix: &str, sequence: u64) -> Gone {
+        (prefix.as_bytes().to_vec(), Sequence(sequence))
+    }
+
+    #[test]
+    fn a_prefix_that_is_gone_again_is_left_out() {
+        let all = [("b", 9), ("ab", 3), ("a", 4), ("abc", 5), ("ab", 6), ("abc", 7), ("ac", 2)];
+        let all = all.map(|(prefix, sequence)| gone(prefix, sequence)).to_vec();
+        let expected = vec![gone("b", 9), gone("abc", 7), gone("ab", 6), gone("a", 4)];
+        assert_eq!(for_runs(all), [expected]);
+        assert_eq!(for_runs(Vec::new()), [Vec::new()], "a run may have none");
+    }
+
+    #[test]
+    fn more_than_one_run_can_say_are_divided_the_newest_first() {
+        let many = PREFIXES_GONE_MAX as u64 + 5;
+        let numbered = |bytes: usize, number: u64| {
+            let mut prefix = vec![0; bytes];
+            prefix[..8].copy_from_slice(&number.to_be_bytes());
+            (prefix, Sequence(number))
+        };
+        let parts = for_runs((0..many).map(|number| numbered(8, number)).collect());
+        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [PREFIXES_GONE_MAX, 5]);
+        let sequences: Vec<_> =
+            parts.concat().into_iter().map(|(_, sequence)| sequence.0).collect();
+        assert!(sequences.iter().copied().eq((0..many).rev()));
+        let long = (0..33).map(|number| numbered(64 << 10, number));
+        let parts = for_runs(long.collect());
+        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [16, 16, 1]);
     }
 }

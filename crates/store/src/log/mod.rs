@@ -82,7 +82,8 @@ pub(crate) struct Log {
     wanted: AtomicU64,
     failure: Arc<Failure>,
     rotated: Rotated,
-    /// Whether the index of the generation that is written to has grown to its limit.
+    /// Whether the index of the generation that is written to, or the prefixes that are gone by it,
+    /// have grown to their limit.
     is_index_full: AtomicBool,
     /// By how many writes the image of that generation was behind when it was looked at last.
     image_lag: AtomicU64,
@@ -314,7 +315,9 @@ impl Log {
         self.keep_promise(last)?;
         let Reserved { generation, first, .. } = &reserved;
         generation.written(last)?;
-        if first.0 / WRITES_BETWEEN_COUNTS != (last.0 + 1) / WRITES_BETWEEN_COUNTS {
+        let is_time = first.0 / WRITES_BETWEEN_COUNTS != (last.0 + 1) / WRITES_BETWEEN_COUNTS;
+        // Few prefixes are many, and nobody else writes while one is removed.
+        if is_time || drafts.iter().any(|draft| draft.kind == Kind::PrefixGone) {
             self.look_at_indexes(generation, last);
         }
         Ok(last)

@@ -109,7 +109,7 @@ impl Generation {
             let mut prefix = Vec::new();
             let begin = offset + HEADER_BYTES as u64;
             segment.read(begin, header.key_bytes as usize, &mut prefix)?;
-            self.prefixes_of(header.kvs).add(&prefix, header.sequence);
+            self.add_prefix(header.kvs, &prefix, header.sequence);
         }
         let _ = self.left.set(left);
         Ok(())
