@@ -202,7 +202,11 @@ impl Kvdb {
         Kvdb::open_with(directory, Vec::new(), options, clock, true)
     }
 
-    fn open_with(
+    /// Opens the store in a directory, with places wherever they lie; to be read only, if wanted.
+    ///
+    /// # Errors
+    /// As [`open`](Kvdb::open).
+    pub(crate) fn open_with(
         home: Arc<dyn Directory>,
         given: Vec<Arc<dyn Directory>>,
         options: KvdbOptions,

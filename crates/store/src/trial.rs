@@ -7,10 +7,16 @@
 //! interval. If only the process dies, or the store lies on persistent memory, it must have
 //! everything that was acknowledged.
 //!
+//! In some each class of media is a drive of its own, of which one is slow or fails for a while, or
+//! for ever, or is missing when the store is opened. What was refused then may have been written or
+//! not; once a store has said that it writes nothing any more, nothing is acknowledged, until it is
+//! opened again by another process, or after a power cut.
+//!
 //! In some histories several threads write, each keys of its own, of which all this must hold.
 //!
 //! The store that a history leaves can also be damaged: [`Trial::run_damaged`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +25,22 @@ use entresol_base::rng::Rng;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_media::PmemMode;
 use entresol_media::crash::{ExploreOptions, Explorer, Nested, Power, Report};
-use entresol_media::disk::{Disk, DiskOptions, SectorSize};
+use entresol_media::disk::Disk;
 
 use crate::{Batch, Kvdb, KvdbOptions, StoreError};
-use carry_out::{Scene, Shared, carry_out, draw_key};
+use after::Shared;
+use carry_out::{Scene, carry_out, draw_key};
+use drives::Drives;
 
 pub use arrange::Arrangement;
+pub use drives::{Failing, Trouble};
 pub use expected::{State, apply, difference};
 
+mod after;
 mod arrange;
 mod carry_out;
 mod damage;
+mod drives;
 mod expected;
 pub mod load;
 #[cfg(test)]
@@ -60,6 +71,8 @@ pub enum Op {
     Reopen,
     /// Changes where data lie.
     Arrange(Arrangement),
+    /// One of the drives, by its order, gets into trouble, or out of it.
+    Trouble(u8, Trouble),
 }
 
 /// A change of one `Kvs`.
@@ -124,6 +137,7 @@ impl fmt::Display for Op {
             Op::Sleep(time) => write!(f, "sleep {time} ms"),
             Op::Reopen => write!(f, "reopen"),
             Op::Arrange(arrangement) => arrangement.fmt(f),
+            Op::Trouble(drive, trouble) => write!(f, "drive {drive}: {trouble}"),
         }
     }
 }
@@ -143,6 +157,34 @@ pub struct Trial {
     pub pmem: bool,
     /// Whether it has several places, of which the fastest are soon full.
     pub classes: bool,
+    /// Whether each of the places is on a drive of its own, of which some get into trouble; without
+    /// several places none do.
+    pub troubles: bool,
+}
+
+/// What was met in histories, and how often: what drives in trouble led to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Met(pub BTreeMap<&'static str, u64>);
+
+impl Met {
+    /// Adds what was met elsewhere.
+    pub fn add(&mut self, other: &Met) {
+        for (what, times) in &other.0 {
+            *self.0.entry(what).or_default() += times;
+        }
+    }
+
+    /// How often something was met.
+    #[must_use]
+    pub fn times(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Met {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(what, times)| writeln!(f, "{times:>10}  {what}"))
+    }
 }
 
 impl Trial {
@@ -152,7 +194,8 @@ impl Trial {
         let writers = if (seed / 3).is_multiple_of(2) { 1 } else { 3 };
         let pmem = seed % 4 == 3;
         let classes = seed % 5 < 2;
-        Trial { seed, writers, nested_one_in: 16, images_max: 8, pmem, classes }
+        let (nested_one_in, images_max, troubles) = (16, 8, false);
+        Trial { seed, writers, nested_one_in, images_max, pmem, classes, troubles }
     }
 
     /// A history.
@@ -167,6 +210,14 @@ impl Trial {
     /// # Errors
     /// If it cannot be carried out; what a crash must not leave is in the report.
     pub fn run(&self, ops: &[Op]) -> Result<Report, String> {
+        self.run_and_count(ops).map(|(report, _)| report)
+    }
+
+    /// The same, and answers what was met.
+    ///
+    /// # Errors
+    /// As [`run`](Trial::run).
+    pub fn run_and_count(&self, ops: &[Op]) -> Result<(Report, Met), String> {
         let preemption = match self.seed % 3 {
             0 => Preemption::Never,
             1 => Preemption::OneIn(10),
@@ -179,28 +230,21 @@ impl Trial {
         ran.unwrap_or_else(|failure| Err(failure.to_string()))
     }
 
-    fn run_within(&self, world: &World, ops: &[Op]) -> Result<Report, String> {
+    fn run_within(&self, world: &World, ops: &[Op]) -> Result<(Report, Met), String> {
         let power = Power::new();
-        let sector = match self.seed.is_multiple_of(2) {
-            _ if self.pmem => SectorSize::Line,
-            true => SectorSize::Small,
-            false => SectorSize::Large,
-        };
-        let options = DiskOptions { sector, power: power.clone(), ..DiskOptions::default() };
-        let disk = Disk::new(world, options).map_err(|error| error.to_string())?;
-        let shared = Arc::new(Shared::new(world, self.writers, self.classes));
+        let drives = Drives::new(world, self, &power).map_err(|error| error.to_string())?;
+        let shared = Arc::new(Shared::new(world, self.writers, drives.layout));
         let nested = Nested { one_in: self.nested_one_in, images_max: 4, depth_max: 2 };
         let Trial { seed, images_max, .. } = *self;
         let explore = ExploreOptions { seed, exhaustive_max: images_max, images_max, nested };
         let explorer = Explorer::new(shared.clone(), explore);
-        explorer.watch(&power);
-        let scene = Arc::new(Scene { disk, shared, explorer });
+        let scene = Arc::new(Scene::new(drives, power, shared, explorer));
         let wrong = carry_out(ops, &scene).map_err(|error| error.to_string());
-        let report = scene.explorer.finish(&power);
+        let report = scene.explorer.finish(&scene.machine().1);
         if report.failure.is_none() {
             wrong?;
         }
-        Ok(report)
+        Ok((report, scene.shared.met()))
     }
 
     fn op(&self, rng: &mut Rng, number: u8) -> Op {
@@ -213,6 +257,9 @@ impl Trial {
             1 if rng.one_in(4) => Op::Compact,
             2 if rng.one_in(3) => Op::Reopen,
             2 if self.classes => Op::Arrange(arrange::draw(rng, number)),
+            3..=5 if self.troubles && self.classes && !rng.one_in(3) => {
+                Op::Trouble(rng.below(6) as u8, Trouble::draw(rng))
+            }
             3..=5 => Op::Sleep([1, 40, 101][rng.below(3) as usize]),
             6..=7 => {
                 let changes = 1 + rng.below(5);
@@ -239,6 +286,13 @@ fn change(rng: &mut Rng, writer: u8, number: u8) -> Change {
             Change { kvs, key, to: To::Value(vec![number; bytes + rng.below(9) as usize]) }
         }
     }
+}
+
+/// A key of a writer.
+fn key(writer: u8, number: u64) -> Vec<u8> {
+    let mut key = format!("key{number:02}").into_bytes();
+    key[0] = writer;
+    key
 }
 
 /// How a store is opened that lies on a disk.

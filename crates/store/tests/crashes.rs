@@ -1,22 +1,24 @@
 //! What is found after crashes and damage, in seeded histories.
 
-use entresol_store::trial::Trial;
+use entresol_store::trial::{Met, Trial};
 
-/// Tries histories until so many images were looked at.
-fn look_at(images_wanted: u64, how: impl Fn(Trial) -> Trial) {
-    let mut images = 0;
+/// Tries histories until so many images were looked at; answers what was met.
+fn look_at(images_wanted: u64, how: impl Fn(Trial) -> Trial) -> Met {
+    let (mut images, mut all) = (0, Met::default());
     for seed in 0.. {
         let trial = how(Trial::of(seed));
-        let report = trial.run(&trial.history(30));
-        let report = report.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        let ran = trial.run_and_count(&trial.history(30));
+        let (report, met) = ran.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        all.add(&met);
         if let Some(failure) = &report.failure {
             panic!("seed {seed}: {failure}");
         }
         images += report.images;
         if images >= images_wanted {
-            return;
+            return all;
         }
     }
+    all
 }
 
 #[test]
@@ -35,13 +37,66 @@ fn on_persistent_memory_a_crash_leaves_all_that_was_acknowledged() {
 /// places come and go meanwhile.
 #[test]
 fn with_several_classes_a_crash_leaves_a_beginning_of_what_was_written() {
-    look_at(6_000, |trial| Trial { pmem: false, classes: true, ..trial });
+    look_at(6_000, |trial| Trial { pmem: false, classes: true, troubles: false, ..trial });
 }
 
 /// The same with persistent memory, staging and capacity.
 #[test]
 fn with_three_classes_a_crash_leaves_all_that_was_acknowledged() {
-    look_at(6_000, |trial| Trial { pmem: true, classes: true, ..trial });
+    look_at(6_000, |trial| Trial { pmem: true, classes: true, troubles: false, ..trial });
+}
+
+/// What drives in trouble are to lead to.
+const TROUBLE: [&str; 19] = [
+    "slow",
+    "every call fails",
+    "writes fail",
+    "syncs fail",
+    "reads fail",
+    "over",
+    "a call was struck",
+    "a write is refused",
+    "a sync is refused",
+    "a compaction fails",
+    "a store writes nothing any more",
+    "a process dies with a drive in trouble",
+    "power is cut with a drive in trouble",
+    "a store is opened with a drive in trouble",
+    "an opening fails with a drive in trouble",
+    "a store that has failed is opened by the next process",
+    "a store that has failed is opened after a power cut",
+    "an opening is refused for a missing drive",
+    "a key is read without a drive",
+];
+
+/// Tries so many histories, of which few images are looked at: trouble is drawn anew in each.
+fn in_trouble(seeds: std::ops::Range<u64>, pmem: bool) {
+    let mut all = Met::default();
+    for seed in seeds {
+        let of = Trial { images_max: 2, pmem, classes: true, troubles: true, ..Trial::of(seed) };
+        let ran = of.run_and_count(&of.history(40));
+        let (report, met) = ran.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        if let Some(failure) = &report.failure {
+            panic!("seed {seed}: {failure}");
+        }
+        all.add(&met);
+    }
+    for what in TROUBLE {
+        assert!(all.times(what) > 0, "{what} was not met:\n{all}");
+    }
+}
+
+/// Each class is a drive of its own, and one of them is slow, or fails, for a while or for ever, or
+/// is missing when the store is opened.
+#[test]
+fn with_a_drive_in_trouble_a_crash_leaves_a_beginning_of_what_was_written() {
+    in_trouble(0..60, false);
+}
+
+/// The same with persistent memory, staging and capacity.
+#[test]
+fn with_three_drives_and_one_in_trouble_a_crash_leaves_all_that_was_acknowledged() {
+    in_trouble(0..60, true);
 }
 
 /// Carries out histories, closes the store, and damages what they leave.

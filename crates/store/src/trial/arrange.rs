@@ -9,6 +9,7 @@ use entresol_base::rng::Rng;
 use entresol_media::Directory;
 use entresol_media::disk::Disk;
 
+use super::drives::Drives;
 use super::{NAMES, options_on};
 use crate::{Kvdb, KvdbOptions, MediaClass, Place, Policy, StoreError};
 
@@ -78,12 +79,15 @@ pub(super) fn home(disk: &Disk) -> Result<Arc<dyn Directory>, StoreError> {
 ///
 /// # Errors
 /// If they cannot be made.
-pub(super) fn places(disk: &Disk) -> Result<Vec<Place>, StoreError> {
+pub(super) fn places(drives: &Drives) -> Result<Vec<Place>, StoreError> {
     let place = |class, name: &str, bytes_max| -> Result<Place, StoreError> {
-        Ok(Place { class, directory: disk.root().subdirectory(name)?, bytes_max })
+        let root = drives.of(class).root();
+        let directory = root.subdirectory(name)?;
+        root.sync()?;
+        Ok(Place { class, directory, bytes_max })
     };
     let (staging, capacity) = (MediaClass::Staging, MediaClass::Capacity);
-    let places = match disk.is_persistent_memory() {
+    Ok(match drives.home().is_persistent_memory() {
         true => vec![
             place(MediaClass::Pmem, "home", Some(FASTEST_BYTES))?,
             place(staging, "staging", Some(SECOND_BYTES))?,
@@ -92,9 +96,7 @@ pub(super) fn places(disk: &Disk) -> Result<Vec<Place>, StoreError> {
         false => {
             vec![place(staging, "home", Some(FASTEST_BYTES))?, place(capacity, "capacity", None)?]
         }
-    };
-    disk.root().sync()?;
-    Ok(places)
+    })
 }
 
 /// Makes a change. One that the store refuses for what it has is none.
@@ -103,16 +105,12 @@ pub(super) fn places(disk: &Disk) -> Result<Vec<Place>, StoreError> {
 /// If it fails otherwise.
 pub(super) fn arrange(
     store: &Kvdb,
-    disk: &Disk,
+    drives: &Drives,
     arrangement: Arrangement,
 ) -> Result<(), StoreError> {
     let done = match arrangement {
         Arrangement::Policy(kvs, policy) => store.set_policy(NAMES[kvs], policy),
-        Arrangement::Add(class, name) => {
-            let directory = disk.root().subdirectory(&format!("place-{name}"))?;
-            disk.root().sync()?;
-            store.add_place(&Place { class, directory, bytes_max: None })
-        }
+        Arrangement::Add(class, name) => store.add_place(&drives.make_place(class, name)?),
         Arrangement::Home => {
             let Some(home) = store.places().into_iter().next() else { return Ok(()) };
             match store.add_place(&home) {

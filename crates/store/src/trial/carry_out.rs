@@ -1,165 +1,19 @@
-//! How a history is carried out, and how what it leaves is read.
+//! How a history is carried out.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use entresol_base::clock::Picos;
 use entresol_base::rng::Rng;
 use entresol_base::thread;
-use entresol_base::world::World;
-use entresol_media::crash::{Crash, Explorer, Subject};
+use entresol_media::crash::{Explorer, Power};
 use entresol_media::disk::Disk;
 
-use super::arrange::{self, arrange};
-use super::expected::{Expected, State};
-use super::{Change, FIRST_WRITER, INLINE_BYTES, KEYS, NAMES, Op, To, options_on, write};
-use crate::{CursorOptions, Kvdb, Kvs, KvsOptions, StoreError, Transaction, TransactionOptions};
-
-type Pair = (Vec<u8>, Vec<u8>);
-
-/// What writers and crashes share.
-pub(super) struct Shared {
-    world: World,
-    expected: Mutex<All>,
-    /// How many images were looked at.
-    looked: AtomicU64,
-    /// Whether the store has several places.
-    classes: bool,
-}
-
-/// What must be found after a crash.
-#[derive(Debug, Clone)]
-struct All {
-    /// Whether the store had been made.
-    is_made: bool,
-    /// Of each writer, whose keys begin with this.
-    writers: BTreeMap<u8, Expected>,
-}
-
-/// A store that is opened after so many crashes is opened once more.
-const AGAIN_ONE_IN: u64 = 4;
-
-impl Shared {
-    pub(super) fn new(world: &World, writers: u8, classes: bool) -> Shared {
-        let writers = (0..writers.max(1)).map(|it| (FIRST_WRITER + it, Expected::default()));
-        let expected = Mutex::new(All { is_made: false, writers: writers.collect() });
-        Shared { world: world.clone(), expected, looked: AtomicU64::new(0), classes }
-    }
-
-    /// Never held where the turn may be handed on.
-    fn expected(&self) -> MutexGuard<'_, All> {
-        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What was acknowledged before this must be there after a crash now.
-    fn old(&self, disk: &Disk) -> Picos {
-        let (now, options) = (self.world.now(), options_on(disk));
-        let interval = options.durability_interval.as_nanos() as u64 * 1000;
-        match options.pmem {
-            Some(_) => Picos(now.0 + 1),
-            None => Picos(now.0.saturating_sub(interval)),
-        }
-    }
-
-    fn of<T>(&self, writer: u8, use_it: impl FnOnce(&mut Expected) -> T) -> T {
-        use_it(self.expected().writers.entry(writer).or_default())
-    }
-}
-
-impl All {
-    fn counts(&self) -> Vec<usize> {
-        self.writers.values().map(Expected::count).collect()
-    }
-
-    fn settle(&mut self, counts: &[usize]) {
-        self.writers.values_mut().zip(counts).for_each(|(writer, count)| writer.settle(*count));
-    }
-
-    /// Holds what each writer's keys have against something.
-    fn each(
-        &self,
-        found: &State,
-        check: impl Fn(&Expected, &State) -> Result<(), String>,
-    ) -> Result<(), String> {
-        self.writers.iter().try_for_each(|(writer, expected)| {
-            let own = found.iter().filter(|((_, key), _)| key.first() == Some(writer));
-            let own = own.map(|(key, value)| (key.clone(), value.clone())).collect();
-            check(expected, &own)
-        })
-    }
-
-    /// Holds what a crash now has left against what was acknowledged before `old`.
-    fn check(&self, found: &State, old: Picos) -> Result<(), String> {
-        self.each(found, |expected, own| expected.check(own, old))
-    }
-}
-
-/// All that is in a store, read in three ways that must agree.
-fn contents(store: &Kvdb, writers: &[u8]) -> Result<State, String> {
-    let mut state = State::new();
-    for (number, name) in NAMES.into_iter().enumerate() {
-        let kvs = match store.kvs(name) {
-            Ok(kvs) => kvs,
-            Err(StoreError::NoKvs { .. }) => continue,
-            Err(error) => return Err(error.to_string()),
-        };
-        let forward = walk(&kvs, false)?;
-        let mut backward = walk(&kvs, true)?;
-        backward.reverse();
-        if forward != backward {
-            return Err(format!("{name}: up and down show different keys"));
-        }
-        let keys = writers.iter().flat_map(|writer| (0..KEYS).map(|number| key(*writer, number)));
-        for key in keys {
-            let got = kvs.get(&key).map_err(|error| error.to_string())?;
-            let shown = forward.iter().find(|(shown, _)| *shown == key).map(|(_, value)| value);
-            if got.as_ref() != shown {
-                let key = String::from_utf8_lossy(&key);
-                return Err(format!("{name}: {key} is found otherwise than it is shown"));
-            }
-        }
-        state.extend(forward.into_iter().map(|(key, value)| ((number, key), value)));
-    }
-    Ok(state)
-}
-
-/// A key of a writer.
-pub(super) fn key(writer: u8, number: u64) -> Vec<u8> {
-    let mut key = format!("key{number:02}").into_bytes();
-    key[0] = writer;
-    key
-}
-
-fn walk(kvs: &Kvs, backward: bool) -> Result<Vec<Pair>, String> {
-    let options = CursorOptions { backward, ..CursorOptions::default() };
-    let mut cursor = kvs.cursor(options).map_err(|error| error.to_string())?;
-    let mut all = Vec::new();
-    while let Some((key, value)) = cursor.next().map_err(|error| error.to_string())? {
-        all.push((key.to_vec(), value.to_vec()));
-    }
-    Ok(all)
-}
-
-fn clock() -> Result<Arc<World>, StoreError> {
-    let none = || StoreError::Options { what: "stores are tried in worlds".to_owned() };
-    World::current().map(Arc::new).ok_or_else(none)
-}
-
-fn open(disk: &Disk, classes: bool) -> Result<Kvdb, StoreError> {
-    match classes {
-        true => Kvdb::open(arrange::home(disk)?, arrange::options(disk), clock()?),
-        false => Kvdb::open(disk.root(), options_on(disk), clock()?),
-    }
-}
-
-fn create(disk: &Disk, classes: bool) -> Result<Kvdb, StoreError> {
-    match classes {
-        true => Kvdb::create_on(&arrange::places(disk)?, arrange::options(disk), clock()?),
-        false => Kvdb::create(disk.root(), options_on(disk), clock()?),
-    }
-}
+use super::after::{Shared, Troubles, clock};
+use super::arrange::arrange;
+use super::drives::{Drives, Trouble};
+use super::{Change, FIRST_WRITER, INLINE_BYTES, KEYS, NAMES, Op, To, key, options_on, write};
+use crate::{CursorOptions, Kvdb, KvsOptions, StoreError, Transaction, TransactionOptions};
 
 fn make_kvs(store: &Kvdb) -> Result<(), StoreError> {
     let options = KvsOptions { inline_bytes: INLINE_BYTES, ..KvsOptions::default() };
@@ -168,80 +22,80 @@ fn make_kvs(store: &Kvdb) -> Result<(), StoreError> {
 
 /// A store for histories, with its `Kvs`.
 pub(super) fn make(disk: &Disk) -> Result<Kvdb, StoreError> {
-    let store = create(disk, false)?;
+    let store = Kvdb::create(disk.root(), options_on(disk), clock()?)?;
     make_kvs(&store)?;
     Ok(store)
 }
 
-/// A store after a crash: where it lies, and what it has.
-pub(super) struct Opened {
-    disk: Disk,
-    store: Kvdb,
-    state: State,
-}
-
-impl Subject for Shared {
-    type Opened = Option<Opened>;
-
-    fn recover(&self, crash: &Crash<'_>) -> Result<Self::Opened, String> {
-        let disk = crash.images.first().and_then(|image| image.downcast_ref::<Disk>());
-        let disk = disk.ok_or("the medium is no disk")?.clone();
-        let (is_made, writers) = {
-            let expected = self.expected();
-            (expected.is_made, expected.writers.keys().copied().collect::<Vec<u8>>())
-        };
-        match open(&disk, self.classes) {
-            Ok(store) => {
-                let state = contents(&store, &writers)?;
-                Ok(Some(Opened { disk, store, state }))
-            }
-            Err(StoreError::NoStore { .. }) if !is_made => Ok(None),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-
-    fn check(&self, opened: Self::Opened, _crash: &Crash<'_>) -> Result<(), String> {
-        let Some(Opened { disk, store, mut state }) = opened else { return Ok(()) };
-        let expected = self.expected().clone();
-        expected.check(&state, self.old(&disk))?;
-        // It must be usable.
-        let new = (0, b"after".to_vec());
-        if let Ok(kvs) = store.kvs(NAMES[new.0]) {
-            let value = b"the crash".to_vec();
-            kvs.put(&new.1, &value).map_err(|error| error.to_string())?;
-            if kvs.get(&new.1).map_err(|error| error.to_string())?.as_ref() != Some(&value) {
-                return Err("what was put after the crash is not there".to_owned());
-            }
-            state.insert(new, value);
-        }
-        store.close().map_err(|error| error.to_string())?;
-        if !self.looked.fetch_add(1, Relaxed).is_multiple_of(AGAIN_ONE_IN) {
-            return Ok(());
-        }
-        let store =
-            open(&disk, self.classes).map_err(|error| format!("opened once more: {error}"))?;
-        let writers: Vec<u8> = expected.writers.keys().copied().collect();
-        match contents(&store, &writers)? == state {
-            true => store.close().map_err(|error| error.to_string()),
-            false => Err("opened once more it holds something else".to_owned()),
-        }
-    }
-}
-
 /// Where a history is carried out.
 pub(super) struct Scene {
-    pub(super) disk: Disk,
+    /// The drives, and what they hang on: others after a power cut that is part of the history.
+    machine: Mutex<(Drives, Power)>,
     pub(super) shared: Arc<Shared>,
     pub(super) explorer: Explorer<Shared>,
+}
+
+impl Scene {
+    pub(super) fn new(
+        drives: Drives,
+        power: Power,
+        shared: Arc<Shared>,
+        explorer: Explorer<Shared>,
+    ) -> Scene {
+        explorer.watch(&power);
+        Scene { machine: Mutex::new((drives, power)), shared, explorer }
+    }
+
+    /// The drives, and what they hang on.
+    pub(super) fn machine(&self) -> (Drives, Power) {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Goes on where a power cut leaves it.
+    fn cut(&self, rng: &mut Rng) -> Result<(), StoreError> {
+        let (drives, power) = self.machine();
+        let next = Power::new();
+        let left = drives.after_a_cut(&self.shared.world, &next, rng);
+        let left = left.map_err(|error| StoreError::Internal { what: error.to_string() })?;
+        power.clear();
+        self.explorer.watch(&next);
+        *self.machine.lock().unwrap_or_else(PoisonError::into_inner) = (left, next);
+        Ok(())
+    }
+}
+
+/// Whether an error is one that a drive in trouble may lead to.
+fn is_of_trouble(error: &StoreError) -> bool {
+    match error {
+        StoreError::File(_) => !error.is_damage(),
+        StoreError::Io { .. } | StoreError::Failed { .. } => true,
+        _ => error.is_no_room(),
+    }
+}
+
+/// Lets errors pass that trouble may lead to; says whether there was one.
+fn pass(done: Result<(), StoreError>, troubles: &Troubles) -> Result<bool, StoreError> {
+    match done {
+        Ok(()) => Ok(false),
+        Err(error) if troubles.may_fail && is_of_trouble(&error) => Ok(true),
+        // What a drive in trouble keeps from moving leaves no room for what comes.
+        Err(error) if troubles.changes > 0 && error.is_no_room() => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+fn wrong(what: &str) -> StoreError {
+    StoreError::Internal { what: what.to_owned() }
 }
 
 /// Carries a history out: each writer does what is his, in its order, on a thread of his own;
 /// between them the seed decides. A reopening waits for all.
 pub(super) fn carry_out(ops: &[Op], scene: &Arc<Scene>) -> Result<(), StoreError> {
-    let Scene { disk, shared, explorer } = &**scene;
-    let mut store = create(disk, shared.classes)?;
-    shared.expected().is_made = true;
+    let Scene { shared, explorer, .. } = &**scene;
+    let mut store = scene.machine().0.create(clock()?)?;
+    shared.note_made();
     make_kvs(&store)?;
+    let mut rng = shared.world.rng("reopening");
     let stretches: Vec<&[Op]> = ops.split(|op| *op == Op::Reopen).collect();
     let last = stretches.len() - 1;
     for (number, stretch) in stretches.into_iter().enumerate() {
@@ -249,15 +103,71 @@ pub(super) fn carry_out(ops: &[Op], scene: &Arc<Scene>) -> Result<(), StoreError
         if explorer.has_failed() {
             return Ok(());
         }
-        let counts = shared.expected().counts();
-        store.close()?;
-        shared.expected().settle(&counts);
+        let (counts, before) = (shared.expected().counts(), shared.troubles());
+        let done = store.close();
+        if done.is_ok() && before.has_failed {
+            return Err(wrong("a store that has failed is closed as if all were durable"));
+        }
+        // Others are done: whatever has failed has done so before.
+        let is_failed = pass(done, &shared.troubles())?;
+        if !is_failed {
+            shared.note_synced(&counts);
+        }
         if number == last {
             break;
         }
-        store = open(disk, shared.classes)?;
+        store = reopen(scene, is_failed, &mut rng)?;
     }
     Ok(())
+}
+
+/// Opens the store once it is closed. If that has failed, it is the next process that does so, or
+/// the machine that is started again; a drive may be in trouble still, or no more.
+fn reopen(scene: &Scene, is_failed: bool, rng: &mut Rng) -> Result<Kvdb, StoreError> {
+    let (shared, troubles) = (&scene.shared, scene.shared.troubles());
+    let drives = scene.machine().0;
+    if !troubles.are_on() && !is_failed {
+        let store = drives.open(clock()?)?;
+        shared.note_opened();
+        return Ok(store);
+    }
+    if troubles.are_on() && rng.one_in(2) {
+        let opened = drives.open(clock()?);
+        match opened {
+            Ok(store) => {
+                shared.meet("a store is opened with a drive in trouble", 1);
+                let counts = shared.expected().counts();
+                shared.note_synced(&counts);
+                shared.note_opened();
+                return Ok(store);
+            }
+            Err(StoreError::PlaceMissing { .. } | StoreError::NoStore { .. })
+                if troubles.may_fail =>
+            {
+                shared.meet("an opening fails with a drive in trouble", 1);
+            }
+            Err(error) => {
+                pass(Err(error), &troubles)?;
+                shared.meet("an opening fails with a drive in trouble", 1);
+            }
+        }
+    }
+    for number in 0..drives.all.len() {
+        shared.trouble(number, Trouble::Over);
+    }
+    drives.heal();
+    let is_cut = is_failed && rng.one_in(2);
+    if is_cut {
+        scene.cut(rng)?;
+        shared.meet("a store that has failed is opened after a power cut", 1);
+    } else if is_failed {
+        shared.meet("a store that has failed is opened by the next process", 1);
+    }
+    let drives = scene.machine().0;
+    let store = drives.open(clock()?)?;
+    shared.take_found(&store, is_cut.then(|| drives.home()))?;
+    shared.note_opened();
+    Ok(store)
 }
 
 fn carry_out_stretch(ops: &[Op], store: Kvdb, scene: &Arc<Scene>) -> Result<Kvdb, StoreError> {
@@ -283,50 +193,127 @@ fn carry_out_stretch(ops: &[Op], store: Kvdb, scene: &Arc<Scene>) -> Result<Kvdb
 }
 
 fn carry_out_lane(writer: u8, ops: &[Op], store: &Kvdb, scene: &Scene) -> Result<(), StoreError> {
-    let Scene { disk, shared, explorer } = scene;
+    let Scene { shared, explorer, .. } = scene;
+    let (drives, _) = scene.machine();
     let mut deaths = shared.world.rng(&format!("deaths of {writer}"));
+    let mut reads = shared.world.rng(&format!("reads of {writer}"));
     for op in ops {
         match op {
-            Op::Transact(changes, false) => drop(begun(store, changes)?),
+            Op::Transact(changes, false) => {
+                let begun = begun(store, changes).map(drop);
+                pass(begun, &shared.troubles())?;
+            }
             Op::Write(changes) | Op::Transact(changes, _) => {
-                shared.of(writer, |expected| expected.begin(changes));
-                match op {
-                    Op::Transact(..) => drop(begun(store, changes)?.commit()?),
-                    _ => write(store, changes)?,
-                }
-                let now = shared.world.now();
-                shared.of(writer, |expected| expected.acknowledge(now));
+                change(writer, op, changes, store, shared)?;
             }
-            Op::Sync => {
-                let counts = shared.expected().counts();
-                store.sync()?;
-                shared.expected().settle(&counts);
+            Op::Sync => sync(store, shared)?,
+            Op::Compact => {
+                let done = store.compact();
+                let is_refused = pass(done, &shared.troubles())?;
+                shared.meet("a compaction fails", u64::from(is_refused));
             }
-            Op::Compact => store.compact()?,
             Op::Sleep(time) => thread::sleep(Duration::from_millis(*time)),
             Op::Reopen => {}
-            Op::Arrange(arrangement) => arrange(store, disk, *arrangement)?,
+            Op::Arrange(arrangement) => {
+                let done = arrange(store, &drives, *arrangement);
+                let is_refused = pass(done, &shared.troubles())?;
+                shared.meet("a change of places or policies fails", u64::from(is_refused));
+            }
+            Op::Trouble(drive, trouble) => {
+                shared.meet("a call was struck", drives.struck());
+                let drive = drives.trouble(*drive, *trouble);
+                shared.trouble(drive, *trouble);
+                shared.meet(trouble.name(), 1);
+            }
         }
         if explorer.has_failed() {
             return Ok(());
         }
+        read(writer, store, shared, &mut reads)?;
         if deaths.one_in(8) {
-            died(disk, shared)?;
+            shared.died(&drives)?;
         }
     }
+    shared.meet("a call was struck", drives.struck());
     Ok(())
 }
 
-/// Only the process dies: the disk has all that was written to it.
-fn died(disk: &Disk, shared: &Shared) -> Result<(), StoreError> {
-    let image = disk.image(&disk.units());
-    // Others go on while the image is looked at.
-    let expected = shared.expected().clone();
-    let writers: Vec<u8> = expected.writers.keys().copied().collect();
-    let store = open(&image, shared.classes)?;
-    let found = contents(&store, &writers)
-        .and_then(|found| expected.each(&found, |expected, own| expected.check_all(own)));
-    found.map_err(|what| StoreError::Internal { what })
+/// Makes changes, and notes what was said.
+fn change(
+    writer: u8,
+    op: &Op,
+    changes: &[Change],
+    store: &Kvdb,
+    shared: &Shared,
+) -> Result<(), StoreError> {
+    for Change { kvs, key, to } in changes {
+        if let To::Value(value) = to {
+            shared.note_value(*kvs, key, value);
+        }
+    }
+    let known = shared.troubles();
+    shared.of(writer, |expected| expected.begin(changes));
+    let done = match op {
+        Op::Transact(..) => begun(store, changes).and_then(|it| it.commit().map(drop)),
+        _ => write(store, changes),
+    };
+    let now = shared.world.now();
+    match &done {
+        // What changes nothing needs no write.
+        Ok(()) if known.has_failed && !changes.is_empty() => {
+            return Err(wrong("a write is acknowledged by a store that writes nothing any more"));
+        }
+        Ok(()) => shared.of(writer, |expected| expected.acknowledge(now)),
+        Err(StoreError::Failed { .. }) if known.has_failed => {
+            shared.of(writer, |expected| expected.refuse());
+        }
+        Err(_) => shared.of(writer, |expected| expected.doubt(now)),
+    }
+    if matches!(done, Err(StoreError::Failed { .. })) {
+        shared.note_failed();
+    }
+    let is_refused = pass(done, &shared.troubles())?;
+    shared.meet("a write is refused", u64::from(is_refused));
+    Ok(())
+}
+
+fn sync(store: &Kvdb, shared: &Shared) -> Result<(), StoreError> {
+    let (counts, known) = (shared.expected().counts(), shared.troubles());
+    let done = store.sync();
+    if done.is_ok() && known.has_failed {
+        return Err(wrong("a sync is acknowledged by a store that writes nothing any more"));
+    }
+    if done.is_err() {
+        shared.note_failed();
+    } else {
+        shared.note_synced(&counts);
+    }
+    let is_refused = pass(done, &shared.troubles())?;
+    shared.meet("a sync is refused", u64::from(is_refused));
+    Ok(())
+}
+
+/// Reads a key of one's own: what is answered is what was written, and if no drive is in trouble,
+/// it is answered.
+fn read(writer: u8, store: &Kvdb, shared: &Shared, rng: &mut Rng) -> Result<(), StoreError> {
+    let before = shared.troubles();
+    let (number, key) = (rng.below(NAMES.len() as u64) as usize, draw_key(rng, writer));
+    let found = store.kvs(NAMES[number]).and_then(|kvs| kvs.get(&key));
+    match found {
+        Ok(value) => match shared.of(writer, |it| it.may_answer(number, &key, value.as_ref())) {
+            true => Ok(()),
+            false => Err(wrong("a read answers something else than was written")),
+        },
+        Err(error) => {
+            let now = shared.troubles();
+            if now.changes == before.changes && !now.are_on() {
+                return Err(error);
+            }
+            let is_refused = pass(Err(error), &now)?;
+            shared.meet("a read fails", u64::from(is_refused));
+            Ok(())
+        }
+    }
 }
 
 /// A transaction that has made changes.

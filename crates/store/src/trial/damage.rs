@@ -172,8 +172,8 @@ fn carry_out(world: &World, ops: &[Op]) -> Result<Before, StoreError> {
             Op::Sync => store.sync()?,
             Op::Compact => store.compact()?,
             Op::Sleep(time) => thread::sleep(Duration::from_millis(*time)),
-            // It has one place.
-            Op::Arrange(_) => {}
+            // It has one place, on a drive that is well.
+            Op::Arrange(_) | Op::Trouble(..) => {}
             Op::Reopen => {
                 store.close()?;
                 store = open(world, &disk, false)?;

@@ -1,6 +1,6 @@
 //! What a store is to hold, as far as a crash lets it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use entresol_base::clock::Picos;
 
@@ -10,13 +10,30 @@ use super::{Change, NAMES, To};
 pub type State = BTreeMap<(usize, Vec<u8>), Vec<u8>>;
 
 /// What must be found after a crash of what one writer wrote.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Expected {
-    /// The state that a crash may leave at least.
-    floor: State,
-    /// What was acknowledged since then, and when.
-    acknowledged: Vec<(Picos, Vec<Change>)>,
+    /// The states of which a crash may leave one at least: several, if something was refused of
+    /// which nobody knows whether it was written.
+    floor: BTreeSet<State>,
+    /// What was written since then.
+    written: Vec<Written>,
     in_flight: Option<Vec<Change>>,
+}
+
+/// A write that has ended.
+#[derive(Debug, Clone)]
+struct Written {
+    at: Picos,
+    changes: Vec<Change>,
+    /// Whether it was acknowledged; else it may have been written or not.
+    is_sure: bool,
+}
+
+impl Default for Expected {
+    fn default() -> Expected {
+        let floor = BTreeSet::from([State::new()]);
+        Expected { floor, written: Vec::new(), in_flight: None }
+    }
 }
 
 /// Makes changes to what a store is to hold.
@@ -36,6 +53,16 @@ pub fn apply(state: &mut State, changes: &[Change]) {
     }
 }
 
+/// What becomes of states by a write.
+fn applied(states: BTreeSet<State>, changes: &[Change], is_sure: bool) -> BTreeSet<State> {
+    let mut next = if is_sure { BTreeSet::new() } else { states.clone() };
+    for mut state in states {
+        apply(&mut state, changes);
+        next.insert(state);
+    }
+    next
+}
+
 impl Expected {
     /// Says that changes are being made.
     pub(super) fn begin(&mut self, changes: &[Change]) {
@@ -43,58 +70,96 @@ impl Expected {
     }
 
     /// Says that they were acknowledged.
-    pub(super) fn acknowledge(&mut self, now: Picos) {
+    pub(super) fn acknowledge(&mut self, at: Picos) {
+        self.end(at, true);
+    }
+
+    /// Says that they were refused, and may have been made all the same.
+    pub(super) fn doubt(&mut self, at: Picos) {
+        self.end(at, false);
+    }
+
+    /// Says that they were refused before anything was done.
+    pub(super) fn refuse(&mut self) {
+        self.in_flight = None;
+    }
+
+    fn end(&mut self, at: Picos, is_sure: bool) {
         let changes = self.in_flight.take();
-        self.acknowledged.extend(changes.map(|changes| (now, changes)));
+        self.written.extend(changes.map(|changes| Written { at, changes, is_sure }));
     }
 
-    /// How many were acknowledged that a crash may still undo.
+    /// How many were written that a crash may still undo.
     pub(super) fn count(&self) -> usize {
-        self.acknowledged.len()
+        self.written.len()
     }
 
-    /// Takes what was acknowledged first into what a crash leaves at least.
+    /// Takes what was written first into what a crash leaves at least.
     pub(super) fn settle(&mut self, count: usize) {
-        for (_, changes) in self.acknowledged.drain(..count) {
-            apply(&mut self.floor, &changes);
+        for Written { changes, is_sure, .. } in self.written.drain(..count) {
+            self.floor = applied(std::mem::take(&mut self.floor), &changes, is_sure);
         }
+    }
+
+    /// Says what was found, and is kept from now on.
+    pub(super) fn found(&mut self, found: State) {
+        self.floor = BTreeSet::from([found]);
+        self.written.clear();
     }
 
     /// Whether a crash may leave a state; what is older than `old` must be there.
     pub(super) fn check(&self, found: &State, old: Picos) -> Result<(), String> {
-        let is_old = |at: Picos| at.0 < old.0;
-        let old = self.acknowledged.iter().take_while(|(at, _)| is_old(*at)).count();
-        let mut state = self.floor.clone();
-        let acknowledged = self.acknowledged.iter().map(|(_, changes)| changes);
-        for (number, changes) in acknowledged.chain(&self.in_flight).enumerate() {
-            if number >= old && state == *found {
+        let old = self.written.iter().take_while(|written| written.at.0 < old.0).count();
+        let mut states = self.floor.clone();
+        let written = self.written.iter().map(|it| (it.changes.as_slice(), it.is_sure));
+        let in_flight = self.in_flight.iter().map(|changes| (changes.as_slice(), true));
+        for (number, (changes, is_sure)) in written.chain(in_flight).enumerate() {
+            if number >= old && states.contains(found) {
                 return Ok(());
             }
-            apply(&mut state, changes);
+            states = applied(states, changes, is_sure);
         }
-        if state == *found {
+        if states.contains(found) {
             return Ok(());
         }
         Err(format!(
             "what is found is no state that there was: {}; {} writes since the last sync",
-            difference(found, &state),
-            self.acknowledged.len()
+            difference_of(found, &states),
+            self.written.len()
         ))
+    }
+
+    /// All states that programs may see.
+    fn seen(&self) -> BTreeSet<State> {
+        let mut states = self.floor.clone();
+        for Written { changes, is_sure, .. } in &self.written {
+            states = applied(states, changes, *is_sure);
+        }
+        states
     }
 
     /// Whether it is what was acknowledged, or that and what was in flight.
     pub(super) fn check_all(&self, found: &State) -> Result<(), String> {
-        let mut state = self.floor.clone();
-        self.acknowledged.iter().for_each(|(_, changes)| apply(&mut state, changes));
-        let before = state == *found;
+        let mut states = self.seen();
         if let Some(changes) = &self.in_flight {
-            apply(&mut state, changes);
+            states = applied(states, changes, false);
         }
-        match before || state == *found {
+        match states.contains(found) {
             true => Ok(()),
-            false => Err(format!("the process died: {}", difference(found, &state))),
+            false => Err(format!("the process died: {}", difference_of(found, &states))),
         }
     }
+
+    /// Whether a read may answer this value, or that there is none.
+    pub(super) fn may_answer(&self, kvs: usize, key: &[u8], value: Option<&Vec<u8>>) -> bool {
+        let key = (kvs, key.to_vec());
+        self.seen().iter().any(|state| state.get(&key) == value)
+    }
+}
+
+/// The same, of the last of several states.
+fn difference_of(found: &State, states: &BTreeSet<State>) -> String {
+    states.last().map(|state| difference(found, state)).unwrap_or_default()
 }
 
 /// Names some keys that are otherwise than they should be.

@@ -199,7 +199,15 @@ pub(super) fn several_in(trial: Trial) -> Told {
 pub(super) fn trial() -> Trial {
     let pmem = false;
     let images_max = IMAGES_MAX;
-    Trial { seed: 0, writers: 1, nested_one_in: 0, images_max, pmem, classes: false }
+    Trial {
+        seed: 0,
+        writers: 1,
+        nested_one_in: 0,
+        images_max,
+        pmem,
+        classes: false,
+        troubles: false,
+    }
 }
 
 fn crashes(trial: Trial, ops: &[Op]) -> Told {
@@ -207,7 +215,7 @@ fn crashes(trial: Trial, ops: &[Op]) -> Told {
 }
 
 fn change(kvs: usize, number: u8, filled_with: u8, bytes: usize) -> Change {
-    let key = super::super::carry_out::key(super::super::FIRST_WRITER, number.into());
+    let key = super::super::key(super::super::FIRST_WRITER, number.into());
     Change { kvs, key, to: To::Value(vec![filled_with; bytes]) }
 }
 

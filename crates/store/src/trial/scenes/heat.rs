@@ -7,6 +7,7 @@ use entresol_base::thread;
 use entresol_base::world::Preemption;
 
 use super::super::arrange;
+use super::super::drives::Drives;
 use super::{Told, in_world, require, text};
 use crate::Kvdb;
 use crate::heat::kept::{FILE, Kept};
@@ -15,7 +16,7 @@ use crate::heat::kept::{FILE, Kept};
 pub(super) fn kept() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let clock = Arc::new(world.clone());
-        let places = arrange::places(disk).map_err(text)?;
+        let places = arrange::places(&Drives::one(disk)).map_err(text)?;
         let store = Kvdb::create_on(&places, arrange::options(disk), clock.clone());
         let closed = |store: Kvdb| {
             // Before that nobody has looked whether there is a choice of classes.

@@ -9,13 +9,15 @@ use entresol_media::disk::{Call, Calls, Disk, Effect, Failure, Fault, FaultPlan,
 use entresol_media::{BlockOptions, Directory};
 
 use super::super::arrange::{self, FASTEST_BYTES};
+use super::super::drives::Drives;
 use super::{Pairs, Told, all, in_world, key, require, text};
 use crate::entry::RunNumber;
 use crate::{Kvdb, Kvs, KvsOptions, StoreError, run};
 
 fn create(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), StoreError> {
     let clock = Arc::new(world.clone());
-    let store = Kvdb::create_on(&arrange::places(disk)?, arrange::options(disk), clock)?;
+    let store =
+        Kvdb::create_on(&arrange::places(&Drives::one(disk))?, arrange::options(disk), clock)?;
     let kvs = store.create_kvs("data", KvsOptions::default())?;
     Ok((store, kvs))
 }

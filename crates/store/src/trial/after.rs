@@ -1,0 +1,402 @@
+//! What a history leaves after a crash, or a process that died, and how it is held against what was
+//! written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use entresol_base::clock::Picos;
+use entresol_base::world::World;
+use entresol_media::crash::{Crash, Subject};
+use entresol_media::disk::Disk;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::drives::{Drives, Layout, Trouble};
+use super::expected::{Expected, State};
+use super::{FIRST_WRITER, KEYS, Met, NAMES, key, options_on};
+use crate::{CursorOptions, Kvdb, Kvs, StoreError};
+
+type Pair = (Vec<u8>, Vec<u8>);
+/// Values of keys, by the number of the `Kvs` and the key.
+type Ever = BTreeMap<(usize, Vec<u8>), BTreeSet<Vec<u8>>>;
+
+/// A store that is opened after so many crashes is opened once more.
+const AGAIN_ONE_IN: u64 = 4;
+/// One that is left by so many crashes is opened without one of its drives first.
+const MISSING_ONE_IN: u64 = 5;
+
+/// What writers and crashes share.
+pub(super) struct Shared {
+    pub(super) world: World,
+    expected: Mutex<All>,
+    /// How many images were looked at.
+    looked: AtomicU64,
+    layout: Layout,
+    troubles: Mutex<Troubles>,
+    /// All values that a key ever had.
+    ever: Mutex<Ever>,
+    met: Mutex<Met>,
+}
+
+/// What must be found after a crash.
+#[derive(Debug, Clone)]
+pub(super) struct All {
+    /// Whether the store had been made.
+    is_made: bool,
+    /// Of each writer, whose keys begin with this.
+    writers: BTreeMap<u8, Expected>,
+}
+
+/// The trouble that drives are in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Troubles {
+    /// Of each drive that is in trouble.
+    pub(super) now: BTreeMap<usize, Trouble>,
+    /// How often anything has changed.
+    pub(super) changes: u64,
+    /// Whether calls have failed, or may have, since the store was opened.
+    pub(super) may_fail: bool,
+    /// Whether the store has said that nothing is written any more.
+    pub(super) has_failed: bool,
+    /// Since when nothing is promised that is not synced by a call: a drive that is slow or fails
+    /// cannot keep the durability interval.
+    lax_since: Option<Picos>,
+}
+
+impl Troubles {
+    /// Whether any drive is in trouble.
+    pub(super) fn are_on(&self) -> bool {
+        !self.now.is_empty()
+    }
+
+    /// A drive gets into trouble, or out of it.
+    fn note(&mut self, drive: usize, trouble: Trouble, now: Picos) {
+        self.changes += 1;
+        match trouble {
+            Trouble::Over => drop(self.now.remove(&drive)),
+            _ => {
+                self.now.insert(drive, trouble);
+                self.may_fail |= matches!(trouble, Trouble::Fails(..));
+                self.lax_since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// All that was written is durable.
+    fn synced(&mut self) {
+        if self.now.is_empty() {
+            self.lax_since = None;
+        }
+    }
+
+    /// A store is opened anew.
+    fn opened(&mut self) {
+        self.may_fail = self.now.values().any(|trouble| matches!(trouble, Trouble::Fails(..)));
+        self.has_failed = false;
+        self.synced();
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Never held where the turn may be handed on.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(super) fn new(world: &World, writers: u8, layout: Layout) -> Shared {
+        let writers = (0..writers.max(1)).map(|it| (FIRST_WRITER + it, Expected::default()));
+        let expected = Mutex::new(All { is_made: false, writers: writers.collect() });
+        Shared {
+            world: world.clone(),
+            expected,
+            looked: AtomicU64::new(0),
+            layout,
+            troubles: Mutex::default(),
+            ever: Mutex::default(),
+            met: Mutex::default(),
+        }
+    }
+
+    pub(super) fn expected(&self) -> MutexGuard<'_, All> {
+        locked(&self.expected)
+    }
+
+    /// What was met so far.
+    pub(super) fn met(&self) -> Met {
+        locked(&self.met).clone()
+    }
+
+    /// Counts something that is rare.
+    pub(super) fn meet(&self, what: &'static str, times: u64) {
+        if times > 0 {
+            *locked(&self.met).0.entry(what).or_default() += times;
+        }
+    }
+
+    /// What was acknowledged before this must be there after a crash now.
+    fn old(&self, disk: &Disk) -> Picos {
+        let (now, options) = (self.world.now(), options_on(disk));
+        let interval = options.durability_interval.as_nanos() as u64 * 1000;
+        let since = locked(&self.troubles).lax_since.unwrap_or(now);
+        match options.pmem {
+            Some(_) => Picos(now.0 + 1),
+            None => Picos(since.0.saturating_sub(interval)),
+        }
+    }
+
+    pub(super) fn of<T>(&self, writer: u8, use_it: impl FnOnce(&mut Expected) -> T) -> T {
+        use_it(self.expected().writers.entry(writer).or_default())
+    }
+
+    /// Says that a key may have a value some day.
+    pub(super) fn note_value(&self, kvs: usize, key: &[u8], value: &[u8]) {
+        let mut ever = locked(&self.ever);
+        ever.entry((kvs, key.to_vec())).or_default().insert(value.to_vec());
+    }
+
+    pub(super) fn troubles(&self) -> Troubles {
+        locked(&self.troubles).clone()
+    }
+
+    pub(super) fn trouble(&self, drive: usize, trouble: Trouble) {
+        locked(&self.troubles).note(drive, trouble, self.world.now());
+    }
+
+    /// The store has said that it writes nothing any more.
+    pub(super) fn note_failed(&self) {
+        let mut troubles = locked(&self.troubles);
+        let is_first = !std::mem::replace(&mut troubles.has_failed, true);
+        drop(troubles);
+        self.meet("a store writes nothing any more", u64::from(is_first));
+    }
+
+    /// All that was written so far is durable.
+    pub(super) fn note_synced(&self, counts: &[usize]) {
+        self.expected().settle(counts);
+        locked(&self.troubles).synced();
+    }
+
+    pub(super) fn note_opened(&self) {
+        locked(&self.troubles).opened();
+    }
+
+    pub(super) fn note_made(&self) {
+        self.expected().is_made = true;
+    }
+
+    /// Whether what a store answers is what was written: all of it, or what a power cut may leave.
+    /// It is what there is from now on.
+    pub(super) fn take_found(&self, store: &Kvdb, cut: Option<&Disk>) -> Result<(), StoreError> {
+        let expected = self.expected().clone();
+        let writers: Vec<u8> = expected.writers.keys().copied().collect();
+        let wrong = |what| StoreError::Internal { what };
+        let found = contents(store, &writers).map_err(wrong)?;
+        match cut {
+            Some(disk) => expected.check(&found, self.old(disk)),
+            None => expected.each(&found, |expected, own| expected.check_all(own)),
+        }
+        .map_err(wrong)?;
+        self.expected().found(&found);
+        Ok(())
+    }
+
+    /// Only the process dies: the drives have all that was written to them.
+    pub(super) fn died(&self, drives: &Drives) -> Result<(), StoreError> {
+        let image = drives.of_the_dead();
+        // Others go on while the image is looked at.
+        let expected = self.expected().clone();
+        let in_trouble = self.troubles().are_on() || self.troubles().has_failed;
+        self.meet("a process dies with a drive in trouble", u64::from(in_trouble));
+        let writers: Vec<u8> = expected.writers.keys().copied().collect();
+        let store = image.open(clock()?)?;
+        let found = contents(&store, &writers)
+            .and_then(|found| expected.each(&found, |expected, own| expected.check_all(own)));
+        found.map_err(|what| StoreError::Internal { what })
+    }
+
+    /// A store of which one drive is missing is refused, can be read as far as it is there, and is
+    /// not harmed by that.
+    fn look_without(&self, drives: &Drives, missing: usize, is_made: bool) -> Result<(), String> {
+        match drives.open_without(missing, false, clock().map_err(text)?) {
+            Err(StoreError::PlaceMissing { .. }) => {}
+            Err(StoreError::NoStore { .. }) if !is_made => return Ok(()),
+            // None of its places lies there any more.
+            Ok(store) => return store.close().map_err(text),
+            Err(error) => return Err(format!("without a drive: {error}")),
+        }
+        self.meet("an opening is refused for a missing drive", 1);
+        let store = match drives.open_without(missing, true, clock().map_err(text)?) {
+            Ok(store) => store,
+            Err(error @ (StoreError::PlaceMissing { .. } | StoreError::NoStore { .. })) => {
+                return Err(format!("to be read without a drive: {error}"));
+            }
+            Err(_) => {
+                self.meet("nothing can be read without a drive", 1);
+                return Ok(());
+            }
+        };
+        let (mut whole, mut lost) = (0, 0);
+        for ((number, key), values) in &locked(&self.ever).clone() {
+            match store.kvs(NAMES[*number]).and_then(|kvs| kvs.get(key)) {
+                Ok(Some(value)) if !values.contains(&value) => {
+                    let key = String::from_utf8_lossy(key);
+                    return Err(format!("without a drive {key} has a value that it never had"));
+                }
+                Ok(found) => whole += u64::from(found.is_some()),
+                Err(_) => lost += 1,
+            }
+        }
+        self.meet("a key is read without a drive", whole);
+        self.meet("a key cannot be read without a drive", lost);
+        store.close().map_err(text)
+    }
+}
+
+impl All {
+    pub(super) fn counts(&self) -> Vec<usize> {
+        self.writers.values().map(Expected::count).collect()
+    }
+
+    fn settle(&mut self, counts: &[usize]) {
+        self.writers.values_mut().zip(counts).for_each(|(writer, count)| writer.settle(*count));
+    }
+
+    /// Holds what each writer's keys have against something.
+    fn each(
+        &self,
+        found: &State,
+        check: impl Fn(&Expected, &State) -> Result<(), String>,
+    ) -> Result<(), String> {
+        self.writers
+            .iter()
+            .try_for_each(|(writer, expected)| check(expected, &own_of(found, *writer)))
+    }
+
+    /// Holds what a crash now has left against what was acknowledged before `old`.
+    fn check(&self, found: &State, old: Picos) -> Result<(), String> {
+        self.each(found, |expected, own| expected.check(own, old))
+    }
+
+    fn found(&mut self, found: &State) {
+        for (writer, expected) in &mut self.writers {
+            expected.found(own_of(found, *writer));
+        }
+    }
+}
+
+fn own_of(found: &State, writer: u8) -> State {
+    let own = found.iter().filter(|((_, key), _)| key.first() == Some(&writer));
+    own.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn text(error: StoreError) -> String {
+    error.to_string()
+}
+
+/// The world that this runs in.
+pub(super) fn clock() -> Result<Arc<World>, StoreError> {
+    let none = || StoreError::Options { what: "stores are tried in worlds".to_owned() };
+    World::current().map(Arc::new).ok_or_else(none)
+}
+
+/// All that is in a store, read in three ways that must agree.
+fn contents(store: &Kvdb, writers: &[u8]) -> Result<State, String> {
+    let mut state = State::new();
+    for (number, name) in NAMES.into_iter().enumerate() {
+        let kvs = match store.kvs(name) {
+            Ok(kvs) => kvs,
+            Err(StoreError::NoKvs { .. }) => continue,
+            Err(error) => return Err(error.to_string()),
+        };
+        let forward = walk(&kvs, false)?;
+        let mut backward = walk(&kvs, true)?;
+        backward.reverse();
+        if forward != backward {
+            return Err(format!("{name}: up and down show different keys"));
+        }
+        let keys = writers.iter().flat_map(|writer| (0..KEYS).map(|number| key(*writer, number)));
+        for key in keys {
+            let got = kvs.get(&key).map_err(text)?;
+            let shown = forward.iter().find(|(shown, _)| *shown == key).map(|(_, value)| value);
+            if got.as_ref() != shown {
+                let key = String::from_utf8_lossy(&key);
+                return Err(format!("{name}: {key} is found otherwise than it is shown"));
+            }
+        }
+        state.extend(forward.into_iter().map(|(key, value)| ((number, key), value)));
+    }
+    Ok(state)
+}
+
+fn walk(kvs: &Kvs, backward: bool) -> Result<Vec<Pair>, String> {
+    let options = CursorOptions { backward, ..CursorOptions::default() };
+    let mut cursor = kvs.cursor(options).map_err(text)?;
+    let mut all = Vec::new();
+    while let Some((key, value)) = cursor.next().map_err(text)? {
+        all.push((key.to_vec(), value.to_vec()));
+    }
+    Ok(all)
+}
+
+/// A store after a crash: where it lies, and what it has.
+pub(super) struct Opened {
+    drives: Drives,
+    store: Kvdb,
+    state: State,
+}
+
+impl Subject for Shared {
+    type Opened = Option<Opened>;
+
+    fn recover(&self, crash: &Crash<'_>) -> Result<Self::Opened, String> {
+        let drives = Drives::left_by(self.layout, crash)?;
+        let (is_made, writers) = {
+            let expected = self.expected();
+            (expected.is_made, expected.writers.keys().copied().collect::<Vec<u8>>())
+        };
+        let looked = self.looked.load(Relaxed);
+        if self.layout == Layout::Apart && looked.is_multiple_of(MISSING_ONE_IN) {
+            let others = drives.all.len() as u64 - 1;
+            let missing = 1 + (looked / MISSING_ONE_IN) % others;
+            self.look_without(&drives, missing as usize, is_made)?;
+        }
+        match drives.open(clock().map_err(text)?) {
+            Ok(store) => {
+                let state = contents(&store, &writers)?;
+                Ok(Some(Opened { drives, store, state }))
+            }
+            Err(StoreError::NoStore { .. }) if !is_made => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn check(&self, opened: Self::Opened, _crash: &Crash<'_>) -> Result<(), String> {
+        let Some(Opened { drives, store, mut state }) = opened else { return Ok(()) };
+        let expected = self.expected().clone();
+        expected.check(&state, self.old(drives.home()))?;
+        let in_trouble = self.troubles().are_on() || self.troubles().has_failed;
+        self.meet("power is cut with a drive in trouble", u64::from(in_trouble));
+        // It must be usable.
+        let new = (0, b"after".to_vec());
+        if let Ok(kvs) = store.kvs(NAMES[new.0]) {
+            let value = b"the crash".to_vec();
+            kvs.put(&new.1, &value).map_err(text)?;
+            if kvs.get(&new.1).map_err(text)?.as_ref() != Some(&value) {
+                return Err("what was put after the crash is not there".to_owned());
+            }
+            state.insert(new, value);
+        }
+        store.close().map_err(text)?;
+        if !self.looked.fetch_add(1, Relaxed).is_multiple_of(AGAIN_ONE_IN) {
+            return Ok(());
+        }
+        let store = drives.open(clock().map_err(text)?);
+        let store = store.map_err(|error| format!("opened once more: {error}"))?;
+        let writers: Vec<u8> = expected.writers.keys().copied().collect();
+        match contents(&store, &writers)? == state {
+            true => store.close().map_err(text),
+            false => Err("opened once more it holds something else".to_owned()),
+        }
+    }
+}
