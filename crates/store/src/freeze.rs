@@ -11,15 +11,15 @@ use entresol_base::thread;
 use crate::StoreError;
 use crate::ageing::Moves;
 use crate::background::Bill;
-use crate::entry::{Entry, Expiry, KvsId, RunNumber, SegmentNumber, Sequence, Value};
+use crate::entry::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
 use crate::inner::Inner;
 use crate::log::record::OVERHEAD;
 use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
 use crate::merge::values::ValueWriter;
 use crate::places::{Held, What};
-use crate::prefixes::{self, Gone};
-use crate::run::{self, RunOptions, RunWriter};
+use crate::prefixes;
+use crate::run::{self, RunWriter};
 use crate::view::{Frozen, View};
 use crate::young::{Found, Generation, image};
 
@@ -100,7 +100,7 @@ fn freeze_kvs<'a>(
     let prefixes = generation.prefixes(kvs);
     let gone = prefixes.as_ref().map(|prefixes| prefixes.all()).unwrap_or_default();
     let mut gone = prefixes::for_runs(gone).into_iter();
-    let mut writer = begin_run(inner, &place, (number, kvs), gone.next().unwrap_or_default())?;
+    let mut writer = inner.begin_run(&place, (number, kvs), gone.next().unwrap_or_default())?;
     let bytes = generation.segments().iter().map(|segment| segment.len()).sum();
     let numbers: Vec<_> = generation.segments().iter().map(|it| it.number()).collect();
     let mut values = Values {
@@ -137,7 +137,7 @@ fn freeze_kvs<'a>(
     let mut bytes = end_run(inner, &place, writer, made)?;
     for gone in gone {
         let number = inner.manifest.lock().take_run();
-        let writer = begin_run(inner, &place, (number, kvs), gone)?;
+        let writer = inner.begin_run(&place, (number, kvs), gone)?;
         bytes += end_run(inner, &place, writer, made)?;
     }
     place.sync_names()?;
@@ -145,21 +145,6 @@ fn freeze_kvs<'a>(
     traffic.wrote(place.class, bytes);
     bill.settle(&traffic);
     Ok(Some(values.writer))
-}
-
-/// Begins a run that says that prefixes are gone.
-fn begin_run(
-    inner: &Inner,
-    place: &Held,
-    (number, kvs): (RunNumber, KvsId),
-    gone: Vec<Gone>,
-) -> Result<RunWriter, StoreError> {
-    let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
-    writer.cache_in(&inner.pages);
-    for (prefix, sequence) in gone {
-        writer.push_prefix_gone(&prefix, sequence)?;
-    }
-    Ok(writer)
 }
 
 /// Ends a run, and adds it to those that were made; answers its bytes.

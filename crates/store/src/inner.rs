@@ -12,7 +12,7 @@ use entresol_base::{Clock, Seconds};
 use crate::StoreError;
 use crate::background::Background;
 use crate::entries::Entries;
-use crate::entry::{KvsId, SegmentNumber, Sequence};
+use crate::entry::{KvsId, RunNumber, SegmentNumber, Sequence};
 use crate::failure::Failure;
 use crate::heat::Heat;
 use crate::heat::kept::Stamp;
@@ -24,6 +24,8 @@ use crate::options::KvdbOptions;
 use crate::pages::Pages;
 use crate::places::{Held, Places, What};
 use crate::policy::Classes;
+use crate::prefixes::Gone;
+use crate::run::{RunOptions, RunWriter};
 use crate::statistics::Counters;
 use crate::threads::RETRY;
 use crate::transaction::Transactions;
@@ -153,6 +155,24 @@ impl Inner {
         let segment = Segment::create(&*place.directory, store, number, bytes, place.pmem)?;
         self.places.made(segment::file_name(number), &place, segment.len());
         Ok((place, segment))
+    }
+
+    /// Begins a run that says that prefixes are gone; its blocks are cached as they are written.
+    ///
+    /// # Errors
+    /// If it cannot be made, or there are more prefixes than one run can say.
+    pub(crate) fn begin_run(
+        &self,
+        place: &Held,
+        (number, kvs): (RunNumber, KvsId),
+        gone: impl IntoIterator<Item = Gone>,
+    ) -> Result<RunWriter, StoreError> {
+        let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
+        writer.cache_in(&self.pages);
+        for (prefix, sequence) in gone {
+            writer.push_prefix_gone(&prefix, sequence)?;
+        }
+        Ok(writer)
     }
 
     /// Freezes all that was written before; says whether that was done, or `go_on` did not want to.

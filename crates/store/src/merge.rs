@@ -19,14 +19,14 @@ use crate::ageing::{Ageing, Moves, live_in};
 use crate::background::{Bill, Traffic};
 use crate::cursor::merged::{Merged, Taken};
 use crate::cursor::source::Source;
-use crate::entry::{Entry, Expiry, KvsId, RunNumber, SegmentNumber, Sequence, Value};
+use crate::entry::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
 use crate::inner::{Inner, live_segments};
 use crate::kvdb::CompactProgress;
 use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
 use crate::places::{self, What};
 use crate::prefixes::{self, Gone};
-use crate::run::{self, RunOptions, RunWriter};
+use crate::run;
 use crate::shift::{Shift, shift_all};
 use crate::view::{Frozen, Held, Version, View};
 use values::ValueWriter;
@@ -328,8 +328,8 @@ fn merge(
     let number = inner.manifest.lock().take_run();
     let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
     let place = place_for_keys(inner, plan, is_aged, read);
-    let prefixes_of = if has_oldest || left_out() { &[] } else { old };
-    let mut writer = begin_run(inner, &place, (number, plan.kvs), prefixes_of)?;
+    let gone = prefixes_for_runs(if has_oldest || left_out() { &[] } else { old }).concat();
+    let mut writer = inner.begin_run(&place, (number, plan.kvs), gone)?;
     let parts = old.iter().map(|it| (Source::merged_run(&it.run), Some(it.prefixes.clone())));
     let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);
     merged.seek(None)?;
@@ -406,21 +406,6 @@ fn traffic(
 fn place_for_keys(inner: &Inner, plan: &Plan, is_aged: bool, bytes: u64) -> Arc<places::Held> {
     let policy = inner.policy(plan.kvs).map(|(policy, _)| policy).unwrap_or_default();
     inner.places.choose_of_reserve(What::Keys, inner.had(policy.keys(is_aged)), bytes)
-}
-
-/// Begins a run, with the prefixes of others that are gone.
-fn begin_run(
-    inner: &Inner,
-    place: &places::Held,
-    (number, kvs): (RunNumber, KvsId),
-    prefixes_of: &[Frozen],
-) -> Result<RunWriter, StoreError> {
-    let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
-    writer.cache_in(&inner.pages);
-    for (prefix, sequence) in prefixes_for_runs(prefixes_of).into_iter().flatten() {
-        writer.push_prefix_gone(&prefix, sequence)?;
-    }
-    Ok(writer)
 }
 
 /// The prefixes that are gone by runs, in as many parts as it takes runs to say them.

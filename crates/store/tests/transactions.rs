@@ -85,6 +85,11 @@ fn a_transaction_sees_its_own_writes_over_what_was_when_it_began() {
 fn conflicts<T>(store: &Kvdb, kvs: &Kvs, other: impl FnOnce() -> T) -> bool {
     let mut transaction = begin(store);
     transaction.put(kvs, b"k", b"mine").expect("small");
+    conflicts_after(transaction, other)
+}
+
+/// Lets somebody else do something, and says whether that conflicts with a transaction.
+fn conflicts_after<T>(transaction: Transaction, other: impl FnOnce() -> T) -> bool {
     other();
     match transaction.commit() {
         Ok(_) => false,
@@ -178,12 +183,7 @@ fn a_transaction_removes_all_keys_with_a_prefix() {
 fn conflicts_with_prefix<T>(store: &Kvdb, kvs: &Kvs, other: impl FnOnce() -> T) -> bool {
     let mut transaction = begin(store);
     transaction.delete_prefix(kvs, b"k").expect("small");
-    other();
-    match transaction.commit() {
-        Ok(_) => false,
-        Err(StoreError::Conflict) => true,
-        Err(error) => panic!("{error}"),
-    }
+    conflicts_after(transaction, other)
 }
 
 #[test]

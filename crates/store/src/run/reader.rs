@@ -59,11 +59,9 @@ impl FilterGroup {
     }
 }
 
-/// What is known of a run that was just written.
-pub(super) struct Written {
+/// What readers hold of a run, beside the root of its tree.
+pub(super) struct Held {
     pub(super) footer: Footer,
-    /// The root of its tree.
-    pub(super) root: Option<Vec<u8>>,
     pub(super) groups: Vec<FilterGroup>,
     pub(super) prefixes: Vec<PrefixGone>,
     pub(super) live: Vec<SegmentBytes>,
@@ -132,32 +130,30 @@ impl Run {
         if footer.entries > 0 && groups.is_empty() {
             return Err(reader.damaged(footer.groups.page, "the keys have no groups"));
         }
-        let written = Written { footer, root: None, groups, prefixes, live, last_key };
-        Ok(Run::with(file, pages, root, written))
+        Ok(Run::with(file, pages, root, Held { footer, groups, prefixes, live, last_key }))
     }
 
-    /// A run that was just written.
+    /// A run that was just written, with the root of its tree.
     pub(super) fn written(
         file: Arc<dyn BlockFile>,
         pages: &Arc<Pages>,
-        mut written: Written,
+        root: Option<&[u8]>,
+        held: Held,
     ) -> Arc<Run> {
-        let Footer { number, root: Child { page, .. }, levels, .. } = written.footer;
+        let Footer { number, root: Child { page, .. }, levels, .. } = held.footer;
         let (id, kind) = (PageId { run: number, page }, page_kind(levels));
-        let root = written.root.take();
         // It may have been cached as it was written.
         let root =
-            root.map(|it| pages.find(id, kind).unwrap_or_else(|| pages.insert(id, kind, &it)));
-        Run::with(file, pages, root, written)
+            root.map(|it| pages.find(id, kind).unwrap_or_else(|| pages.insert(id, kind, it)));
+        Run::with(file, pages, root, held)
     }
 
     fn with(
         file: Arc<dyn BlockFile>,
         pages: &Arc<Pages>,
         root: Option<Arc<Page>>,
-        written: Written,
+        Held { footer, groups, prefixes, live, last_key }: Held,
     ) -> Arc<Run> {
-        let Written { footer, groups, prefixes, live, last_key, .. } = written;
         let first_key = groups.first().map(|group| group.first.clone()).unwrap_or_default();
         let summary = RunSummary::new(&footer, first_key, last_key, live);
         let held = held_bytes(&groups, &prefixes, &summary);

@@ -18,7 +18,7 @@ use super::ends::{Footer, header};
 use super::filter;
 use super::list::{self, ListEntry};
 use super::output::Output;
-use super::reader::{FilterGroup, Run, Written};
+use super::reader::{FilterGroup, Held, Run};
 use super::{
     BLOCK_BYTES_MAX, FILTER_BITS_MAX, GROUP_KEYS, INLINE_BYTES_MAX, KEY_BYTES_MAX,
     PREFIXES_GONE_BYTES_MAX, PREFIXES_GONE_MAX, PrefixGone, RunOptions, SegmentBytes, file_name,
@@ -186,7 +186,8 @@ impl RunWriter {
         let file = self.output.finish(&self.footer.encode())?;
         let RunWriter { footer, groups, prefixes, live, .. } = self;
         let live = live.iter().map(SegmentBytes::of).collect();
-        Ok(Run::written(file, pages, Written { footer, root, groups, prefixes, live, last_key }))
+        let held = Held { footer, groups, prefixes, live, last_key };
+        Ok(Run::written(file, pages, root.as_deref(), held))
     }
 
     fn check_alive(&self) -> Result<(), StoreError> {
