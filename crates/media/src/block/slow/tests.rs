@@ -94,7 +94,15 @@ fn completions_of_many_requests_are_held_back_until_they_are_due() {
     let mut tokens: Vec<u64> = done.iter().map(|completion| completion.token).collect();
     tokens.sort_unstable();
     assert_eq!(tokens, (0..64).collect::<Vec<_>>());
-    assert!(!is_readable(&*queue, Duration::ZERO), "nothing is left to be reaped");
+    // Whoever completed the last may tell of it after it was reaped: once, not for ever.
+    while is_readable(&*queue, Duration::ZERO) {
+        assert!(
+            clock.now().since(before) < Duration::from_secs(10),
+            "nothing is left to be reaped"
+        );
+        queue.reap(&mut done);
+    }
+    assert_eq!(done.len(), 64);
 }
 
 #[test]
