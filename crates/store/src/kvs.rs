@@ -185,25 +185,30 @@ impl Kvs {
     /// # Errors
     /// If a disk fails, or what is read is damaged.
     pub fn get_at(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.check_there()?;
-        let mut value = Vec::new();
-        let (view, at) = snapshot.parts();
-        let entries = &self.inner.entries;
-        let found = match entries.find(&entries.name(self.id, key), at, &mut value) {
-            Some(cached) => !self.inner.has_ended(cached.expiry),
-            None => self.inner.get(view, self.id, key, at, &mut value)?.is_some(),
-        };
-        Ok(found.then_some(value))
+        Ok(self.get_many_at(snapshot, &[key])?.pop().flatten())
     }
 
-    /// The values of several keys at one time.
+    /// The values of several keys at one time, in their order. Those that lie on disks are read
+    /// together.
     ///
     /// # Errors
     /// If a disk fails, or what is read is damaged.
     pub fn get_many(&self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         self.check_there()?;
-        let snapshot = Snapshot::of(&self.inner);
-        keys.iter().map(|key| self.get_at(&snapshot, key)).collect()
+        self.get_many_at(&Snapshot::of(&self.inner), keys)
+    }
+
+    /// The same in a snapshot of the same store.
+    ///
+    /// # Errors
+    /// As [`get_many`](Kvs::get_many).
+    pub fn get_many_at(
+        &self,
+        snapshot: &Snapshot,
+        keys: &[&[u8]],
+    ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        self.check_there()?;
+        self.inner.get_many(snapshot, self.id, keys)
     }
 
     /// Whether no, one or several keys begin so.

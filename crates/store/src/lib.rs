@@ -25,6 +25,7 @@ mod kvdb;
 mod kvs;
 mod log;
 mod manifest;
+mod many;
 mod memory;
 mod merge;
 mod opening;

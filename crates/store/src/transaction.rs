@@ -226,13 +226,27 @@ impl Transaction {
     /// # Errors
     /// If a disk fails, what is read is damaged, or the transaction has become too old.
     pub fn get(&self, kvs: &Kvs, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.get_many(kvs, &[key])?.pop().flatten())
+    }
+
+    /// The values that several keys have in it, in their order. Those that lie on disks are read
+    /// together.
+    ///
+    /// # Errors
+    /// As [`get`](Transaction::get).
+    pub fn get_many(&self, kvs: &Kvs, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         self.check(kvs)?;
-        match self.own.get(&kvs.id()).and_then(|own| own.said_of(key)) {
-            Some(Said::Write(write)) if write.is_over(&self.inner) => Ok(None),
-            Some(Said::Write(write)) => Ok(write.value.clone()),
-            Some(Said::Gone) => Ok(None),
-            None => kvs.get_at(&self.snapshot, key),
-        }
+        let own = self.own.get(&kvs.id());
+        let said: Vec<_> = keys.iter().map(|key| own.and_then(|own| own.said_of(key))).collect();
+        let others = keys.iter().zip(&said).filter(|(_, said)| said.is_none());
+        let others: Vec<&[u8]> = others.map(|(key, _)| *key).collect();
+        let mut others = kvs.get_many_at(&self.snapshot, &others)?.into_iter();
+        let value_of = |said| match said {
+            Some(Said::Write(write)) if !write.is_over(&self.inner) => write.value.clone(),
+            Some(_) => None,
+            None => others.next().flatten(),
+        };
+        Ok(said.into_iter().map(value_of).collect())
     }
 
     /// Walks over the keys as they are in it now: what it writes later, the cursor does not show.

@@ -243,6 +243,14 @@ fn a_snapshot_stays_as_it_was_while_all_is_frozen_and_merged() {
         kvs.delete(&key(1)).expect("room");
         store.compact().expect("room");
     }
+    let keys: Vec<_> = (0..500).map(key).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let values = kvs.get_many_at(&snapshot, &keys).expect("readable");
+    assert!(values.iter().all(|value| value.as_deref() == Some(&[1; 300])));
+    let now = kvs.get_many(&keys).expect("readable");
+    let expected = |number| (number != 1).then_some(if number % 2 == 0 { 5 } else { 1 });
+    let expected = (0..500).map(|number| expected(number).map(|round| vec![round; 300]));
+    assert_eq!(now, expected.collect::<Vec<_>>());
     for number in 0..500 {
         let value = kvs.get_at(&snapshot, &key(number)).expect("readable");
         assert_eq!(value, Some(vec![1; 300]), "{number}");

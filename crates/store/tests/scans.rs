@@ -1,4 +1,4 @@
-//! Cursors over values that lie apart from their keys, some of which are read ahead.
+//! Reads of many values that lie apart from their keys: by cursors, and of keys that are named.
 
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 
@@ -18,7 +18,8 @@ use entresol_media::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 use entresol_store::{
-    Cursor, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError, TransactionOptions,
+    Cursor, CursorOptions, KEY_BYTES_MAX, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError,
+    TransactionOptions,
 };
 
 const KEYS: u64 = 2000;
@@ -388,4 +389,88 @@ fn walks_show_what_a_map_has() {
             }
         }
     });
+}
+
+#[test]
+fn values_of_many_keys_are_read_together() {
+    on_a_drive(|world, disk| {
+        let (store, kvs) = made(&world, &disk, false);
+        for count in [2, 5, 32, 33, 200] {
+            let key_of = |step: u64| (count * 37 + step * 7) % (KEYS + 20);
+            let named: Vec<Vec<u8>> = (0..count).map(|step| key(key_of(step))).collect();
+            let (alone, read_alone) = cost(&world, &store, count, || {
+                for key in &named {
+                    kvs.get(key).expect("readable");
+                }
+            });
+            let (together, read) = cost(&world, &store, count, || {
+                let named: Vec<&[u8]> = named.iter().map(Vec::as_slice).collect();
+                let values = kvs.get_many(&named).expect("readable");
+                assert_eq!(values.len(), named.len());
+                for (step, found) in (0..count).zip(values) {
+                    let number = key_of(step);
+                    let expected = (number < KEYS).then(|| value(number, VALUE_BYTES));
+                    assert!(found == expected, "{number}");
+                }
+            });
+            let told = format!("{count}: {alone} alone, {together} together");
+            assert!((read - read_alone).abs() < 0.01, "{read} and {read_alone} bytes");
+            let times = if count >= 32 { 4 } else { 1 };
+            assert!(together.0 * times < alone.0, "{told}");
+        }
+    });
+}
+
+#[test]
+fn a_value_among_many_that_cannot_be_read_is_told() {
+    on_a_drive(|world, disk| {
+        let (store, kvs) = made(&world, &disk, false);
+        drop((store, kvs));
+        damage(&disk, 40);
+        let (_store, kvs) = open(&world, &disk);
+        let names: Vec<_> = (30..50).map(key).collect();
+        let mut names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+        let error = kvs.get_many(&names).expect_err("one is damaged");
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+        names.remove(10);
+        assert!(kvs.get_many(&names).expect("readable").iter().all(Option::is_some));
+        let (calls, effect) = (Calls::of(&[Call::Read]), Effect::Fail(Failure::Io));
+        let faults = vec![Fault { calls, nth: 7, repeat: Repeat::Once, effect }];
+        disk.inject(FaultPlan { faults, ..FaultPlan::default() });
+        let error = kvs.get_many(&names).expect_err("one cannot be read");
+        assert!(matches!(error, StoreError::Io { .. }), "{error}");
+        assert!(kvs.get_many(&names).expect("readable").iter().all(Option::is_some));
+    });
+}
+
+#[test]
+fn the_longest_keys_are_walked_over_whatever_is_in_them() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = Kvdb::create_at(&directory.path().join("store"), KvdbOptions::default());
+    let store = store.expect("a store");
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("a Kvs");
+    let zeros = |last| [vec![0; KEY_BYTES_MAX - 1], vec![last]].concat();
+    let mut keys: Vec<Vec<u8>> = (0..40).map(zeros).collect();
+    keys.extend([1, 255].map(|byte| vec![byte; KEY_BYTES_MAX]));
+    for key in keys.iter().rev() {
+        kvs.put(key, b"value").expect("room");
+    }
+    for state in ["young", "frozen"] {
+        for backward in [false, true] {
+            let found = pairs(&kvs, CursorOptions { backward, ..CursorOptions::default() });
+            let mut found: Vec<_> = found.into_iter().map(|(key, _)| key).collect();
+            if backward {
+                found.reverse();
+            }
+            assert!(found == keys, "{state}, backward: {backward}, {} keys", found.len());
+        }
+        let mut cursor = kvs.cursor(CursorOptions::default()).expect("open");
+        // What is sought may be longer than any key.
+        for (sought, expected) in [(keys[7].clone(), 7), (vec![0; 1 << 20], 1), (zeros(40), 40)] {
+            cursor.seek(&sought);
+            let shown = cursor.next().expect("readable").map(|(key, _)| key.to_vec());
+            assert!(shown.as_ref() == keys.get(expected), "{state}, {expected}");
+        }
+        store.compact().expect("merges");
+    }
 }

@@ -50,10 +50,14 @@ fn a_transaction_sees_its_own_writes_over_what_was_when_it_began() {
     transaction.put(&one, b"d", b"new").expect("small");
     transaction.delete(&one, b"b").expect("small");
     transaction.put(&two, b"x", b"new").expect("small");
-    assert_eq!(transaction.get(&one, b"d").expect("readable"), Some(b"new".to_vec()));
-    assert_eq!(transaction.get(&one, b"b").expect("readable"), None);
-    assert_eq!(transaction.get(&one, b"e").expect("readable"), None);
-    assert_eq!(transaction.get(&one, b"f").expect("readable"), Some(b"old".to_vec()));
+    let seen =
+        [("f", Some("old")), ("d", Some("new")), ("b", None), ("e", None), ("a", Some("new"))];
+    let keys = seen.map(|(key, _)| key.as_bytes());
+    let values = seen.map(|(_, value)| value.map(|value| value.as_bytes().to_vec()));
+    assert_eq!(transaction.get_many(&one, &keys).expect("readable"), values);
+    for (key, value) in keys.iter().zip(values) {
+        assert_eq!(transaction.get(&one, key).expect("readable"), value);
+    }
     let mut expected = vec![pair("a", "new"), pair("d", "new"), pair("f", "old")];
     assert_eq!(shown(&transaction, &one, CursorOptions::default()), expected);
     let prefix = CursorOptions { prefix: b"d".to_vec(), ..CursorOptions::default() };
@@ -142,10 +146,9 @@ fn a_transaction_removes_all_keys_with_a_prefix() {
     transaction.put(&kvs, b"b2", b"back").expect("small");
     let expected =
         [pair("a1", "old"), pair("b2", "back"), pair("c1", "old"), pair("c2", "not concerned")];
-    for key in [b"b0", b"b1", b"b3", b"b4"] {
-        assert_eq!(transaction.get(&kvs, key).expect("readable"), None);
-    }
-    assert_eq!(transaction.get(&kvs, b"b2").expect("readable"), Some(b"back".to_vec()));
+    let values = transaction.get_many(&kvs, &[b"b0", b"b1", b"b2", b"b3", b"b4"]);
+    let back = Some(b"back".to_vec());
+    assert_eq!(values.expect("readable"), [None, None, back, None, None]);
     assert_eq!(shown(&transaction, &kvs, CursorOptions::default()), expected);
     let backward = CursorOptions { backward: true, ..CursorOptions::default() };
     let reversed: Vec<Pair> = expected.iter().rev().cloned().collect();

@@ -12,8 +12,8 @@ use entresol_media::Region;
 use super::{Keys, Slot};
 use crate::{IndexError, Pool};
 
-/// The longest key.
-pub const KEY_BYTES_MAX: usize = 64 << 10;
+/// The longest key: one of 64 KiB has room of which each byte was escaped by two, and some more.
+pub const KEY_BYTES_MAX: usize = (128 << 10) + 64;
 
 const HEADER_BYTES: u64 = 16;
 const STEP_BYTES: usize = 64;

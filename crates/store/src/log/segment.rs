@@ -497,6 +497,36 @@ impl Segment {
     ) -> Result<usize, StoreError> {
         let before = out.len();
         let read = self.read(place.offset, place.bytes as usize, out);
+        self.value_bytes_of(place, name, (read, before), out)
+    }
+
+    /// The same after [`Segment::try_read`] was asked for the record, and has appended it or not.
+    ///
+    /// # Errors
+    /// As [`append_value_of`](Segment::append_value_of).
+    pub(crate) fn append_value_begun(
+        &self,
+        place: RecordPlace,
+        name: (KvsId, &[u8]),
+        is_read: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, StoreError> {
+        let bytes = place.bytes as usize;
+        let (before, read) = match is_read {
+            true => (out.len() - bytes, Ok(())),
+            false => (out.len(), self.read_begun(place.offset, bytes, out)),
+        };
+        self.value_bytes_of(place, name, (read, before), out)
+    }
+
+    /// The bytes of the value that a record ends with which was read to the end of `out`.
+    fn value_bytes_of(
+        &self,
+        place: RecordPlace,
+        name: (KvsId, &[u8]),
+        (read, before): (Result<(), StoreError>, usize),
+        out: &mut Vec<u8>,
+    ) -> Result<usize, StoreError> {
         let value_bytes = read.and_then(|()| {
             let bytes = out.get(before..).unwrap_or_default();
             self.value_in(place, name, bytes).map(<[u8]>::len)

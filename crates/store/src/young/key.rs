@@ -4,10 +4,16 @@
 //! A zero in a key becomes 0, 255; the key ends with 0, 0, so that none is the beginning of
 //! another; the sequence number follows, inverted, in big-endian order.
 
+use entresol_index::keys;
+
 use crate::entry::Sequence;
+use crate::options::KEY_BYTES_MAX;
 
 /// What is behind a key.
 const END_BYTES: usize = 10;
+
+// Trees take also keys of nothing but zeros.
+const _: () = assert!(2 * KEY_BYTES_MAX + END_BYTES <= keys::KEY_BYTES_MAX);
 
 /// Appends the key of a version.
 pub(crate) fn append(key: &[u8], sequence: Sequence, out: &mut Vec<u8>) {
