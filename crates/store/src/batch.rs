@@ -1,10 +1,12 @@
 //! Writes that count together or not at all.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::StoreError;
 use crate::entries::Held;
-use crate::entry::{Expiry, KvsId, Sequence};
+use crate::entry::{KvsId, Sequence};
 use crate::inner::Inner;
 use crate::kvs::Kvs;
 use crate::log::record::{Draft, Kind};
@@ -12,18 +14,28 @@ use crate::options::{GROUP_BYTES_MAX, check_sizes};
 
 /// Writes to one or several [`Kvs`] of a store, for [`Kvdb::write`](crate::Kvdb::write). Later ones
 /// of the same key win.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Batch {
+    /// The store of the first write.
+    store: Option<Arc<Inner>>,
     writes: Vec<Write>,
 }
 
 #[derive(Debug, Clone)]
 struct Write {
     kvs: KvsId,
-    kind: Kind,
-    expiry: Expiry,
+    what: What,
     key: Vec<u8>,
     value: Vec<u8>,
+}
+
+/// What becomes of a key.
+#[derive(Debug, Clone, Copy)]
+enum What {
+    /// It gets a value, for so many seconds from when the batch is written; none is for ever.
+    Put(Option<u32>),
+    /// It goes, or all that begin so do.
+    Gone(Kind),
 }
 
 impl Batch {
@@ -36,15 +48,16 @@ impl Batch {
     /// Gives a key a value.
     ///
     /// # Errors
-    /// If the key or the value cannot be kept.
+    /// If the key or the value cannot be kept, or the [`Kvs`] is not of the store of the others.
     pub fn put(&mut self, kvs: &Kvs, key: &[u8], value: &[u8]) -> Result<&mut Batch, StoreError> {
         self.put_for(kvs, key, value, None)
     }
 
-    /// Gives a key a value for some time; none is as long as the [`Kvs`] says.
+    /// Gives a key a value for some time, in whole seconds from when the batch is written; none is
+    /// as long as the [`Kvs`] says.
     ///
     /// # Errors
-    /// If the key or the value cannot be kept.
+    /// As [`put`](Batch::put).
     pub fn put_for(
         &mut self,
         kvs: &Kvs,
@@ -52,40 +65,42 @@ impl Batch {
         value: &[u8],
         time: Option<Duration>,
     ) -> Result<&mut Batch, StoreError> {
-        kvs.check_there()?;
         check_sizes(key, value)?;
-        let expiry = kvs.expiry(time);
-        let kind = Draft::put(kvs.id(), key, value, expiry).kind;
-        let (key, value) = (key.to_vec(), value.to_vec());
-        self.writes.push(Write { kvs: kvs.id(), kind, expiry, key, value });
-        Ok(self)
+        self.push(kvs, What::Put(kvs.seconds(time)), (key, value))
     }
 
     /// Removes a key.
     ///
     /// # Errors
-    /// If the key cannot be kept.
+    /// As [`put`](Batch::put).
     pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) -> Result<&mut Batch, StoreError> {
-        kvs.check_there()?;
         check_sizes(key, &[])?;
-        self.push_gone(kvs, Kind::Gone, key);
-        Ok(self)
+        self.push(kvs, What::Gone(Kind::Gone), (key, &[]))
     }
 
     /// Removes all keys that begin so.
     ///
     /// # Errors
-    /// If no key could.
+    /// As [`put`](Batch::put).
     pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) -> Result<&mut Batch, StoreError> {
-        kvs.check_there()?;
         check_sizes(prefix, &[])?;
-        self.push_gone(kvs, Kind::PrefixGone, prefix);
-        Ok(self)
+        self.push(kvs, What::Gone(Kind::PrefixGone), (prefix, &[]))
     }
 
-    fn push_gone(&mut self, kvs: &Kvs, kind: Kind, key: &[u8]) {
-        let (key, value) = (key.to_vec(), Vec::new());
-        self.writes.push(Write { kvs: kvs.id(), kind, expiry: Expiry::NEVER, key, value });
+    fn push(
+        &mut self,
+        kvs: &Kvs,
+        what: What,
+        (key, value): (&[u8], &[u8]),
+    ) -> Result<&mut Batch, StoreError> {
+        kvs.check_there()?;
+        let store = self.store.get_or_insert_with(|| kvs.inner().clone());
+        if !Arc::ptr_eq(kvs.inner(), store) {
+            return Err(StoreError::OtherStore { what: format!("Kvs '{}'", kvs.name()) });
+        }
+        let (key, value) = (key.to_vec(), value.to_vec());
+        self.writes.push(Write { kvs: kvs.id(), what, key, value });
+        Ok(self)
     }
 
     /// How many writes it has.
@@ -105,11 +120,18 @@ impl Batch {
         self.writes.iter().map(|write| (write.key.len() + write.value.len()) as u64).sum()
     }
 
-    fn drafts(&self) -> impl Iterator<Item = Draft<'_>> {
-        self.writes.iter().map(|write| {
-            let Write { kvs, kind, expiry, key, value } = write;
-            Draft { kvs: *kvs, kind: *kind, expiry: *expiry, key, value }
-        })
+    fn drafts(&self, inner: &Inner) -> Vec<Draft<'_>> {
+        let drafts = self.writes.iter().map(|Write { kvs, what, key, value }| match what {
+            What::Put(seconds) => Draft::put(*kvs, key, value, inner.expiry(*seconds)),
+            What::Gone(kind) => Draft::gone(*kvs, *kind, key),
+        });
+        drafts.collect()
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("writes", &self.writes).finish_non_exhaustive()
     }
 }
 
@@ -117,12 +139,13 @@ impl Inner {
     /// Writes a batch.
     ///
     /// # Errors
-    /// If it is too large, there is no room, or an earlier write failed.
+    /// If it is too large or another store's, there is no room, or an earlier write failed.
     pub(crate) fn write_batch(&self, batch: &Batch) -> Result<Sequence, StoreError> {
-        let drafts: Vec<Draft<'_>> = batch.drafts().collect();
-        if drafts.is_empty() {
-            return Ok(self.published());
+        let Some(store) = &batch.store else { return Ok(self.published()) };
+        if !std::ptr::eq(Arc::as_ptr(store), self) {
+            return Err(StoreError::OtherStore { what: "the batch".to_owned() });
         }
+        let drafts = batch.drafts(self);
         let of_prefix = |draft: &Draft<'_>| draft.kind == Kind::PrefixGone;
         let held = match drafts.iter().any(of_prefix) {
             true => self.entries.lock_every(),

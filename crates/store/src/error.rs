@@ -227,6 +227,12 @@ pub enum StoreError {
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
+    /// Something of one store was given to another.
+    #[error("{what} is not of the store that it was given to")]
+    OtherStore {
+        /// What it is.
+        what: String,
+    },
     /// Options that cannot be had.
     #[error("{what}")]
     Options {

@@ -413,7 +413,10 @@ impl Kvdb {
         merge::merge_all(inner, progress)
     }
 
-    /// Ends the store's threads and makes everything durable.
+    /// Ends the store's threads, waits for writes that are under way, and makes everything durable.
+    /// Handles that are left are refused whatever they ask for. A snapshot, a cursor or a
+    /// transaction that is left still holds files, and the store cannot be opened again before it
+    /// is dropped.
     ///
     /// # Errors
     /// If the disk fails.
@@ -432,11 +435,13 @@ impl Kvdb {
                 self.inner.failure.set(&StoreError::Failed { what });
             }
         }
+        if let Some(log) = &self.inner.log {
+            log.stop();
+        }
         let done = self.inner.make_all_durable();
         if done.is_ok() {
             self.inner.keep_heat();
         }
-        // Handles that are still there hold no files.
         if let Some(log) = &self.inner.log {
             log.end();
         }

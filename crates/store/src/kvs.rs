@@ -68,14 +68,17 @@ impl Kvs {
         }
     }
 
+    /// How many seconds something stays that is to stay for some time, or as long as the `Kvs`
+    /// says; none is for ever.
+    pub(crate) fn seconds(&self, time: Option<Duration>) -> Option<u32> {
+        let of_kvs = (self.time_to_live > 0).then_some(self.time_to_live);
+        let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
+        time.map(seconds).or(of_kvs)
+    }
+
     /// When something ends that is written now.
     pub(crate) fn expiry(&self, time: Option<Duration>) -> Expiry {
-        let seconds = match time {
-            Some(time) => u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1),
-            None if self.time_to_live == 0 => return Expiry::NEVER,
-            None => self.time_to_live,
-        };
-        Expiry(self.inner.now().0.saturating_add(seconds))
+        self.inner.expiry(self.seconds(time))
     }
 
     /// Locks a key for who is going to write it.
@@ -208,6 +211,7 @@ impl Kvs {
         keys: &[&[u8]],
     ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         self.check_there()?;
+        snapshot.check_of(&self.inner)?;
         self.inner.get_many(snapshot, self.id, keys)
     }
 
@@ -247,6 +251,7 @@ impl Kvs {
         options: CursorOptions,
     ) -> Result<Cursor, StoreError> {
         self.check_there()?;
+        snapshot.check_of(&self.inner)?;
         Ok(Cursor::new(self, snapshot, options))
     }
 }
@@ -274,6 +279,11 @@ impl Inner {
         let is_there =
             |version: &Version| version.value != Held::Gone && !self.has_ended(version.expiry);
         Ok(found.filter(is_there))
+    }
+
+    /// When something ends that stays for so many seconds from now; none is for ever.
+    pub(crate) fn expiry(&self, seconds: Option<u32>) -> Expiry {
+        seconds.map_or(Expiry::NEVER, |seconds| Expiry(self.now().0.saturating_add(seconds)))
     }
 
     /// Whether the time of something is over. What has none does not ask for the time.

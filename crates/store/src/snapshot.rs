@@ -5,14 +5,17 @@ use std::sync::Arc;
 use entresol_base::mutants::left_out;
 use entresol_base::thread;
 
+use crate::StoreError;
 use crate::entry::Sequence;
 use crate::inner::Inner;
-use crate::view::View;
+use crate::view::{Current, View};
 
 /// Everything in a store as it was at one time. As long as it is held, what has been overwritten or
 /// removed since then takes space.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
+    /// Whose it is.
+    store: Arc<Current>,
     view: Arc<View>,
     at: Sequence,
 }
@@ -26,7 +29,7 @@ impl Snapshot {
             thread::step();
             let at = inner.published();
             if Arc::ptr_eq(&view, &inner.current.get()) || left_out() {
-                return Snapshot { view, at };
+                return Snapshot { store: inner.current.clone(), view, at };
             }
         }
     }
@@ -35,6 +38,15 @@ impl Snapshot {
     #[must_use]
     pub fn sequence(&self) -> Sequence {
         self.at
+    }
+
+    /// # Errors
+    /// If it is another store's.
+    pub(crate) fn check_of(&self, inner: &Inner) -> Result<(), StoreError> {
+        match Arc::ptr_eq(&self.store, &inner.current) {
+            true => Ok(()),
+            false => Err(StoreError::OtherStore { what: "the snapshot".to_owned() }),
+        }
     }
 
     pub(crate) fn parts(&self) -> (&Arc<View>, Sequence) {

@@ -328,9 +328,7 @@ impl Transaction {
     /// Refuses what it cannot be used for.
     fn check(&self, kvs: &Kvs) -> Result<(), StoreError> {
         if !Arc::ptr_eq(kvs.inner(), &self.inner) {
-            let name = kvs.name();
-            let what = format!("Kvs '{name}' is not of the store in which the transaction began");
-            return Err(StoreError::Options { what });
+            return Err(StoreError::OtherStore { what: format!("Kvs '{}'", kvs.name()) });
         }
         self.check_age()
     }

@@ -263,3 +263,41 @@ fn a_snapshot_stays_as_it_was_while_all_is_frozen_and_merged() {
     assert_eq!(cursor.next().expect("readable"), Some((&key(0)[..], &[5; 300][..])));
     assert_eq!(cursor.next().expect("readable"), Some((&key(2)[..], &[5; 300][..])));
 }
+
+#[test]
+fn what_belongs_to_another_store_is_refused() {
+    let places = [Place::new(), Place::new()];
+    let stores = places.each_ref().map(Place::create);
+    let kvs = stores.each_ref().map(|store| store.create_kvs("data", KvsOptions::default()));
+    let [one, two] = kvs.map(|kvs| kvs.expect("new"));
+    one.put(b"key", b"of the first").expect("room");
+    let is_refused = |error| matches!(error, Err(StoreError::OtherStore { .. }));
+    let mut batch = Batch::new();
+    batch.put(&one, b"key", b"new").expect("small");
+    assert!(is_refused(stores[1].write(&batch).map(drop)));
+    assert!(is_refused(batch.delete(&two, b"key").map(drop)));
+    let snapshot = stores[0].snapshot().expect("open");
+    assert!(is_refused(two.get_at(&snapshot, b"key").map(drop)));
+    assert!(is_refused(two.cursor_at(&snapshot, CursorOptions::default()).map(drop)));
+    assert_eq!(two.get(b"key").expect("readable"), None);
+    stores[0].write(&batch).expect("room");
+    assert_eq!(one.get(b"key").expect("readable"), Some(b"new".to_vec()));
+}
+
+#[test]
+fn times_of_a_batch_begin_when_it_is_written() {
+    let place = Place::new();
+    let store = place.create();
+    let minute = Some(Duration::from_secs(60));
+    let options = KvsOptions { time_to_live: minute, ..KvsOptions::default() };
+    let kvs = store.create_kvs("data", options).expect("new");
+    let mut batch = Batch::new();
+    batch.put_for(&kvs, b"a", b"1", minute).expect("small");
+    batch.put(&kvs, b"b", b"2").expect("small");
+    for _ in 0..2 {
+        place.clock.advance(Duration::from_secs(61));
+        assert_eq!(all(&kvs, false), []);
+        store.write(&batch).expect("room");
+        assert_eq!(all(&kvs, false).len(), 2);
+    }
+}

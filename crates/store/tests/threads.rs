@@ -6,12 +6,34 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use common::{Place, all};
 use entresol_media::PmemMode;
 use entresol_store::{Kvdb, KvdbOptions, KvsOptions};
 
 const THREADS: u64 = 4;
+
+#[test]
+fn closing_waits_for_writes_that_are_under_way() {
+    let value = vec![7; 64 << 20];
+    for round in 0..4 {
+        let place = Place::new();
+        let store = place.create();
+        let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+        let writer = std::thread::spawn({
+            let (kvs, value) = (kvs.clone(), value.clone());
+            move || kvs.put(b"large", &value).is_ok()
+        });
+        std::thread::sleep(Duration::from_millis(10 * round));
+        store.close().expect("durable");
+        // Whatever else happens from here on.
+        let store = place.open();
+        let found = store.kvs("data").expect("there").get(b"large").expect("readable");
+        let is_there = found.is_some_and(|found| found == value);
+        assert_eq!(writer.join().expect("no panic"), is_there, "{round}");
+    }
+}
 
 #[test]
 fn threads_find_what_they_wrote_while_all_is_frozen_and_merged() {

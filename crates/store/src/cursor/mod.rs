@@ -59,8 +59,10 @@ pub struct Cursor {
     window: Window,
     /// How many keys may still be shown.
     left: u64,
-    /// Where the walk begins: the next key to be shown, if it is there; none is an end.
-    from: Option<Vec<u8>>,
+    /// Where the walk goes on: at a key, or behind the one that was shown last; none is the end
+    /// that it begins at.
+    from: Option<(Vec<u8>, bool)>,
+    /// Whether the sources are set to that.
     is_started: bool,
     /// What the transaction that it belongs to has written, and the prefixes that are gone in it.
     own: Option<OwnParts>,
@@ -120,20 +122,19 @@ impl Cursor {
         self.merged = Merged::new(own.chain(young).chain(runs).collect(), direction, at);
         self.window.clear();
         self.is_started = false;
-        self.from = None;
     }
 
     /// Sets it so that what is shown next is this key, or, if it is not there, the next in the
     /// cursor's direction.
     pub fn seek(&mut self, key: &[u8]) {
-        self.from = Some(key.to_vec());
+        self.from = Some((key.to_vec(), true));
         self.is_started = false;
         self.window.clear();
         self.left = self.options.limit.unwrap_or(u64::MAX);
     }
 
     /// Shows the data of now from here on. It stays where it is: what is shown next is behind what
-    /// was shown last.
+    /// was shown last, also at the end, where it shows what has come there since.
     ///
     /// # Errors
     /// If the store is closed, or the cursor is a transaction's, which sees what it saw first.
@@ -146,13 +147,7 @@ impl Cursor {
         let snapshot = Snapshot::of(&self.inner);
         let (view, at) = snapshot.parts();
         (self.view, self.at) = (view.clone(), at);
-        let (from, is_started) = (self.from.take(), self.is_started);
-        let last = self.window.key().unwrap_or_else(|| self.merged.key()).to_vec();
         self.begin();
-        self.from = from;
-        if is_started {
-            self.start(Some((&last, false)))?;
-        }
         Ok(())
     }
 
@@ -164,19 +159,24 @@ impl Cursor {
     pub fn next(&mut self) -> Result<Option<Shown<'_>>, StoreError> {
         self.inner.check_open()?;
         if !self.is_started {
-            let from = self.from.take();
-            self.start(from.as_deref().map(|key| (key, true)))?;
+            self.start()?;
         }
         if self.left == 0 {
             return Ok(None);
         }
         let Some(at) = self.go_on()? else { return Ok(None) };
         self.left -= 1;
-        Ok(Some(match at {
+        let (key, value): Shown<'_> = match at {
             At::Merged if self.options.keys_only => (self.merged.key(), &[]),
             At::Merged => (self.merged.key(), self.merged.value()),
             At::Window => (self.window.key().unwrap_or_default(), self.window.value()),
-        }))
+        };
+        // What is taken next may not be shown, or be nothing.
+        let (from, included) = self.from.get_or_insert_default();
+        from.clear();
+        from.extend_from_slice(key);
+        *included = false;
+        Ok(Some((key, value)))
     }
 
     /// Comes to the next key that is to be shown.
@@ -237,11 +237,12 @@ impl Cursor {
         Ok(true)
     }
 
-    /// Sets all sources to where the walk begins, within the prefix.
-    fn start(&mut self, from: Option<(&[u8], bool)>) -> Result<(), StoreError> {
+    /// Sets all sources to where the walk goes on, within the prefix.
+    fn start(&mut self) -> Result<(), StoreError> {
         self.is_started = true;
         let prefix = &self.options.prefix;
         let end = after_prefix(prefix);
+        let from = self.from.as_ref().map(|(key, included)| (key.as_slice(), *included));
         let bound = match (self.options.backward, from) {
             (false, Some((key, included))) if key >= prefix.as_slice() => Some((key, included)),
             (false, _) if prefix.is_empty() => None,

@@ -106,6 +106,8 @@ struct Head {
     written: Written,
     /// Whether the segment was made of the room that is left for what makes room.
     is_of_reserve: bool,
+    /// Whether no write begins any more.
+    is_stopped: bool,
 }
 
 /// What a write needs.
@@ -204,6 +206,7 @@ impl Log {
             unsynced: VecDeque::from([(segment.clone(), FIRST_RECORD)]),
             written: Written::default(),
             is_of_reserve,
+            is_stopped: false,
         };
         let position = Position { last, segment: number, end: FIRST_RECORD };
         Ok(Log {
@@ -384,7 +387,7 @@ impl Log {
     fn reserve(&self, claim: Claim) -> Result<Reserved, StoreError> {
         let Claim { bytes, records, makes_room } = claim;
         let mut head = self.head.lock();
-        let head = head.as_mut().ok_or(StoreError::Closed)?;
+        let head = head.as_mut().filter(|head| !head.is_stopped).ok_or(StoreError::Closed)?;
         if head.is_of_reserve && !makes_room {
             self.places.choose_for_log(0)?;
             head.is_of_reserve = false;
@@ -617,6 +620,17 @@ impl Log {
             self.sync()?;
         }
         Ok(())
+    }
+
+    /// Lets no more writes begin, and waits for those that are under way.
+    pub(crate) fn stop(&self) {
+        let last = self.head.lock().as_mut().map(|head| {
+            head.is_stopped = true;
+            Sequence(head.next.0 - 1)
+        });
+        if let Some(last) = last {
+            self.order.wait(last, || self.failure.is_set());
+        }
     }
 
     /// Ends the log: its files are let go, nothing is written any more.
