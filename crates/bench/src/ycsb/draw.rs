@@ -100,14 +100,16 @@ pub(crate) enum Chooser {
 }
 
 impl Chooser {
-    /// For so many keys, among which `inserts` will be inserted meanwhile.
+    /// For so many keys, among which at most `inserts` will be inserted meanwhile. No more are
+    /// expected than there are keys: a phase that ends with its time may be allowed any number of
+    /// operations, and among many keys that never come the law of those that are there is flat.
     pub(crate) fn new(workload: Workload, keys: u64, inserts: u64, seed: u64) -> Chooser {
         match workload.request() {
             // As YCSB does: the law is one over the keys that are expected, and what does not exist
             // yet is drawn again, so that popular keys stay the same ones.
             Request::Zipfian => {
                 let zipf = Popularity::Zipf { theta: THETA_DEFAULT };
-                Chooser::Zipfian(KeyChooser::new(zipf, keys + inserts))
+                Chooser::Zipfian(KeyChooser::new(zipf, keys + inserts.min(keys)))
             }
             Request::Latest => Chooser::Latest(LatestChooser::new(THETA_DEFAULT)),
             Request::Ranges => Chooser::Ranges(KeyRanges::new(keys, seed)),
@@ -179,5 +181,21 @@ mod tests {
                 assert!(chooser.next(1000, &mut rng) < 1000, "{workload}");
             }
         }
+    }
+
+    #[test]
+    fn some_keys_are_popular_however_many_inserts_are_allowed() {
+        let mut rng = Rng::with_seed(1);
+        let mut chooser = Chooser::new(Workload::E, 1000, 1_000_000_000, 1);
+        let mut counts = [0_u32; 1000];
+        for _ in 0..100_000 {
+            counts[chooser.next(1000, &mut rng) as usize] += 1;
+        }
+        counts.sort_unstable();
+        let popular: u32 = counts[900..].iter().sum();
+        assert!(
+            popular > 50_000,
+            "the most popular tenth was asked for {popular} of 100,000 times"
+        );
     }
 }
