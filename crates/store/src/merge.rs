@@ -29,8 +29,10 @@ use crate::prefixes::{self, Gone};
 use crate::run;
 use crate::shift::{Shift, shift_all};
 use crate::view::{Frozen, Held, Version, View};
+use ahead::{Ahead, Due};
 use values::ValueWriter;
 
+mod ahead;
 pub(crate) mod values;
 
 /// So many runs of like size are merged.
@@ -337,39 +339,36 @@ fn merge(
     let mut values = ValueWriter::new(inner, plan.kvs, moved_bytes);
     let mut bill = Bill::new(inner, is_urgent);
     let keys: u64 = old.iter().map(|run| run.run.summary().keys).sum();
-    let mut taken = 0;
-    while let Some(Taken { version, is_gone }) = merged.take()? {
-        inner.failure.check()?;
-        let is_time = taken % KEYS_BETWEEN_QUESTIONS == 0;
-        let done = taken as f64 / keys.max(1) as f64;
-        if inner.work.is_over() || is_time && !go_on(done) {
-            return Ok(false);
-        }
-        if is_time {
-            bill.moved(&traffic(inner, old, done, values.traffic(), (&place, writer.bytes())));
-        }
-        taken += 1;
-        let Version { sequence, expiry, value } = version;
-        let value = match value {
-            _ if is_gone && has_oldest => continue,
-            _ if is_gone || inner.has_ended(expiry) => Value::Gone,
-            Held::Gone => Value::Gone,
-            Held::Here => Value::Inline(merged.value()),
-            Held::Apart(place) => {
-                let to = plan.moved.get(&place.segment);
-                match to.and_then(|to| inner.moved_to(plan.kvs, merged.key(), place, to)) {
-                    Some(to) => Value::Apart(values.copy(view, place, to)?),
-                    None => Value::Apart(place),
-                }
+    let (mut taken, mut ahead) = (0, Ahead::default());
+    loop {
+        while !ahead.is_full()
+            && let Some(next) = merged.take()?
+        {
+            inner.failure.check()?;
+            let is_time = taken % KEYS_BETWEEN_QUESTIONS == 0;
+            let done = taken as f64 / keys.max(1) as f64;
+            if inner.work.is_over() || is_time && !go_on(done) {
+                return Ok(false);
             }
-        };
-        let is_gone = value == Value::Gone;
-        if is_gone && has_oldest {
-            continue;
+            if is_time {
+                bill.moved(&traffic(inner, old, done, values.traffic(), (&place, writer.bytes())));
+            }
+            taken += 1;
+            if let Some(due) = due(inner, plan, &merged, &next, has_oldest) {
+                ahead.add(view, &due);
+            }
         }
-        let expiry = if is_gone || left_out() { Expiry::NEVER } else { expiry };
-        let sequence = Sequence(sequence.0 + u64::from(left_out()));
-        writer.push(&Entry { key: merged.key(), sequence, expiry, value })?;
+        for Due { key, sequence, expiry, value, to } in ahead.due() {
+            let value = match (value, to) {
+                (Value::Apart(place), Some(to)) => Value::Apart(values.copy(view, place, to)?),
+                (value, _) => value,
+            };
+            writer.push(&Entry { key, sequence, expiry, value })?;
+        }
+        if !ahead.is_full() {
+            break;
+        }
+        ahead.clear();
     }
     let run = Frozen::of(writer.finish(&inner.pages)?);
     let moved = values.traffic();
@@ -383,6 +382,36 @@ fn merge(
     inner.counters.merge_read.fetch_add(all.all_read(), Relaxed);
     install(inner, plan, old, Merge { run, is_aged, segments })?;
     Ok(true)
+}
+
+/// What a merge writes of what it has taken; none if nothing is left of that.
+fn due<'a>(
+    inner: &Inner,
+    plan: &Plan,
+    merged: &'a Merged,
+    Taken { version, is_gone }: &Taken,
+    has_oldest: bool,
+) -> Option<Due<'a>> {
+    let Version { sequence, expiry, value } = *version;
+    let mut to = None;
+    let value = match value {
+        _ if *is_gone && has_oldest => return None,
+        _ if *is_gone || inner.has_ended(expiry) => Value::Gone,
+        Held::Gone => Value::Gone,
+        Held::Here => Value::Inline(merged.value()),
+        Held::Apart(place) => {
+            let moved = plan.moved.get(&place.segment);
+            to = moved.and_then(|to| inner.moved_to(plan.kvs, merged.key(), place, to));
+            Value::Apart(place)
+        }
+    };
+    let is_gone = value == Value::Gone;
+    if is_gone && has_oldest {
+        return None;
+    }
+    let expiry = if is_gone || left_out() { Expiry::NEVER } else { expiry };
+    let sequence = Sequence(sequence.0 + u64::from(left_out()));
+    Some(Due { key: merged.key(), sequence, expiry, value, to })
 }
 
 /// What a merge has read and written of which a share is done, and which has moved values.

@@ -56,10 +56,14 @@ fn open(world: &World, disk: &Disk) -> (Kvdb, Kvs) {
 /// A store of that many keys, whose values were frozen where they were put, opened again: they are
 /// read in blocks from the drive, each key's neighbours anywhere if the order is no order.
 fn made(world: &World, disk: &Disk, is_in_order: bool) -> (Kvdb, Kvs) {
+    made_of(world, disk, KEYS, is_in_order)
+}
+
+fn made_of(world: &World, disk: &Disk, keys: u64, is_in_order: bool) -> (Kvdb, Kvs) {
     let clock = Arc::new(world.clone());
     let store = Kvdb::create(disk.root(), options(), clock).expect("a store");
     let kvs = store.create_kvs("data", KvsOptions::default()).expect("a Kvs");
-    let mut numbers: Vec<u64> = (0..KEYS).collect();
+    let mut numbers: Vec<u64> = (0..keys).collect();
     if !is_in_order {
         Rng::new(1).shuffle(&mut numbers);
     }
@@ -71,8 +75,8 @@ fn made(world: &World, disk: &Disk, is_in_order: bool) -> (Kvdb, Kvs) {
     drop(kvs);
     let (store, kvs) = open(world, disk);
     // Blocks of keys are in memory then, and are not looked at here.
-    let keys = CursorOptions { keys_only: true, ..CursorOptions::default() };
-    assert_eq!(pairs(&kvs, keys).len(), KEYS as usize);
+    let keys_only = CursorOptions { keys_only: true, ..CursorOptions::default() };
+    assert_eq!(pairs(&kvs, keys_only).len(), keys as usize);
     (store, kvs)
 }
 
@@ -440,6 +444,35 @@ fn a_value_among_many_that_cannot_be_read_is_told() {
         let error = kvs.get_many(&names).expect_err("one cannot be read");
         assert!(matches!(error, StoreError::Io { .. }), "{error}");
         assert!(kvs.get_many(&names).expect("readable").iter().all(Option::is_some));
+    });
+}
+
+#[test]
+fn values_that_a_merge_moves_are_read_together() {
+    const MANY: u64 = 10 * KEYS;
+    on_a_drive(|world, disk| {
+        let (store, kvs) = made_of(&world, &disk, MANY, false);
+        let left = || (0..MANY).step_by(10);
+        let (alone, _) = cost(&world, &store, KEYS, || {
+            left().for_each(|it| drop(kvs.get(&key(it)).expect("readable").expect("is there")));
+        });
+        for number in (0..MANY).filter(|number| number % 10 > 0) {
+            kvs.delete(&key(number)).expect("room");
+        }
+        // What is dead is known once the keys are merged.
+        store.compact().expect("room");
+        let moved = |store: &Kvdb| {
+            let media = store.statistics().expect("open").media;
+            media.iter().map(|medium| medium.written.moved_bytes).sum::<u64>()
+        };
+        let before = moved(&store);
+        let (merging, _) = cost(&world, &store, KEYS, || store.compact().expect("room"));
+        let moved = moved(&store) - before;
+        assert!(moved >= KEYS * VALUE_BYTES as u64, "{moved} bytes were moved");
+        assert!(merging.0 * 3 < alone.0, "{merging} to merge, {alone} to read all one by one");
+        assert!(
+            left().all(|it| kvs.get(&key(it)).expect("readable") == Some(value(it, VALUE_BYTES)))
+        );
     });
 }
 

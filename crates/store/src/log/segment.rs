@@ -363,10 +363,15 @@ impl Segment {
         len: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
+        self.count_read(len);
+        self.read_begun(offset, len, out)
+    }
+
+    /// Counts what is read of it, but for what is looked up where it was just written.
+    fn count_read(&self, len: usize) {
         if !matches!(self.bytes, Bytes::Mapped(_)) || self.is_frozen.load(Relaxed) {
             self.read.fetch_add(len as u64, Relaxed);
         }
-        self.read_begun(offset, len, out)
     }
 
     /// The same after [`Segment::try_read`] has said that one has to wait.
@@ -417,21 +422,25 @@ impl Segment {
     /// is so; otherwise the disk begins to read them, and
     /// [`read_begun`](Segment::read_begun) waits less.
     pub(crate) fn try_read(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        self.count_read(len);
+        self.begin_read(offset, len, out)
+    }
+
+    /// The same for who reads it again in any case, which is what counts as read.
+    pub(crate) fn begin_read(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
         if !self.has(offset, len) {
             return false;
         }
-        let is_read = match &self.bytes {
+        match &self.bytes {
             Bytes::Mapped(file) if self.is_frozen.load(Relaxed) => {
                 file.try_read_out(offset, len, out)
             }
             Bytes::Mapped(file) => {
                 file.append_to(offset, len, out);
-                return true;
+                true
             }
             Bytes::Blocks(file) => file.try_read_out(offset, len, out),
-        };
-        self.read.fetch_add(len as u64, Relaxed);
-        is_read
+        }
     }
 
     /// The record at a place; what is appended to `scratch` is what it borrows from.
