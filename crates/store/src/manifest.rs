@@ -26,6 +26,8 @@ pub(crate) const FILE: &str = "MANIFEST";
 pub(crate) const FORMAT: u32 = 2;
 /// The oldest that is read: it has neither places nor policies.
 const FORMAT_OLDEST: u32 = 1;
+/// No process gives so many numbers without a manifest that says so.
+const NUMBERS_APART: u64 = 1 << 20;
 /// The number of the place that has the manifest.
 pub(crate) const HOME: u32 = 0;
 
@@ -166,6 +168,14 @@ impl Manifest {
     /// A `Kvs` by its number.
     pub(crate) fn kvs_mut(&mut self, id: KvsId) -> Option<&mut KvsState> {
         self.kvs.iter_mut().find(|kvs| kvs.id == id.0)
+    }
+
+    /// Leaves out numbers that a process before may have given to files that no manifest names: when
+    /// these are removed, a power cut may bring them back, beside others of the same names in other
+    /// places.
+    pub(crate) fn leave_out_numbers(&mut self) {
+        self.next_run += NUMBERS_APART;
+        self.next_value_segment += NUMBERS_APART;
     }
 
     /// A number for a run.

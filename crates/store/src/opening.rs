@@ -51,13 +51,17 @@ impl Opening {
     ///
     /// # Errors
     /// If a disk fails, or what is read is damaged.
-    pub(crate) fn inner(self, manifest: Manifest) -> Result<(Inner, DirectoryLock), StoreError> {
+    pub(crate) fn inner(
+        self,
+        mut manifest: Manifest,
+    ) -> Result<(Inner, DirectoryLock), StoreError> {
         let Opening { home, given, options, clock, lock, read_only } = self;
         let places = Places::open(&home, &given, &manifest, Access::of(&options, read_only))?;
         let places = Arc::new(places);
         let shares = Shares::of(&options);
         if !read_only {
-            save_again(&places, &manifest)?;
+            save_again(&places, &mut manifest)?;
+            places.remove_the_rest()?;
         }
         let recovered = recover(&places, start(&manifest, &shares), read_only)?;
         let Recovered { generations, last, uncertain_behind, next_segment, records } = recovered;
@@ -138,8 +142,12 @@ fn heat_of(home: &dyn Directory, manifest: &Manifest, last: Sequence, memory_byt
 
 /// Puts the manifest that was read in its own place once more. The sync behind which a process had
 /// put it there may have failed: then a power cut may bring back the one before, and what only that
-/// names is about to be removed.
-fn save_again(places: &Places, manifest: &Manifest) -> Result<(), StoreError> {
+/// names is about to be removed. Where there are several places it says as well which numbers runs
+/// and segments of values get now.
+fn save_again(places: &Places, manifest: &mut Manifest) -> Result<(), StoreError> {
+    if places.count_places() > 1 && !left_out() {
+        manifest.leave_out_numbers();
+    }
     if left_out() { Ok(()) } else { places.save(manifest).map(drop) }
 }
 
@@ -200,9 +208,8 @@ fn open_frozen(
     Ok((runs, Arc::new(segments), unreadable))
 }
 
-/// Removes files that a crash has left and no manifest names, and second copies. That is durable
-/// before their numbers are given again: a file of the same name may come to lie in another place,
-/// whose sync says nothing of these.
+/// Removes files that a crash has left and no manifest names, and second copies. A power cut may
+/// bring them back: nobody gets their numbers again.
 fn remove_strangers(places: &Places, manifest: &Manifest) -> Result<(), StoreError> {
     places.remove_copies()?;
     for name in places.names() {
@@ -212,6 +219,5 @@ fn remove_strangers(places: &Places, manifest: &Manifest) -> Result<(), StoreErr
             places.remove(&name)?;
         }
     }
-    // Also what the process before has removed, and could not say so any more.
-    if places.count_places() > 1 && !left_out() { places.sync() } else { Ok(()) }
+    Ok(())
 }

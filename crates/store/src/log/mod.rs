@@ -76,8 +76,9 @@ pub(crate) struct Log {
     making: Mutex<()>,
     /// Segments for when the newest is full, made ahead; used in their order.
     spares: Mutex<VecDeque<Segment>>,
-    /// Where a segment was removed that could not be made, which no sync has made durable yet.
-    removed: Mutex<Vec<Arc<Held>>>,
+    /// Where a segment was removed that could not be made, which no sync has made durable yet, and
+    /// what it is called there, if it was set aside.
+    removed: Mutex<Vec<(Arc<Held>, Option<String>)>>,
     /// How many segments were asked for since spares were made.
     wanted: AtomicU64,
     failure: Arc<Failure>,
@@ -484,21 +485,25 @@ impl Log {
     fn make_segment(&self, place: &Arc<Held>, bytes: u64) -> Result<Segment, StoreError> {
         // The sync of the new name settles those in its own place.
         let removed = std::mem::take(&mut *self.removed.lock());
-        let mut elsewhere = removed.iter().filter(|other| !Arc::ptr_eq(other, place));
-        let settled = elsewhere.try_for_each(|other| other.sync_names());
+        let mut elsewhere = removed.iter().filter(|(other, _)| !Arc::ptr_eq(other, place));
+        let settled = elsewhere.try_for_each(|(other, _)| other.sync_names());
         settled.inspect_err(|error| self.failure.set(error))?;
         let number = self.take_number();
         let made = make(&self.places, place, self.store, number, bytes);
         if let Err(error) = &made {
             // It may be there all the same, and what is written behind an empty segment is not
             // found again.
-            let name = segment::file_name(number);
-            let forgotten = self.places.remove(&name);
-            let removed = forgotten.and_then(|()| Ok(place.directory.remove(&name)?));
-            if removed.is_err() || place.has_failed_to_sync_names() {
+            let aside = self.places.set_aside(place, &segment::file_name(number));
+            if aside.is_err() || place.has_failed_to_sync_names() {
                 self.failure.set(error);
             }
-            self.removed.lock().push(place.clone());
+            let mut all = self.removed.lock();
+            all.extend(removed);
+            all.push((place.clone(), aside.ok().flatten()));
+        } else {
+            let aside = removed.iter().filter_map(|(place, name)| Some((place, name.as_ref()?)));
+            // What is left of them the next opening removes.
+            aside.for_each(|(place, name)| drop(place.directory.remove(name)));
         }
         made
     }
@@ -507,14 +512,10 @@ impl Log {
     /// what is written behind an empty segment is not found again. The caller holds `making`.
     fn remove_spares(&self) -> Result<(), StoreError> {
         let spares = std::mem::take(&mut *self.spares.lock());
-        let mut removed = spares.iter().map(|spare| {
-            let name = segment::file_name(spare.number());
-            let place = self.places.find(&name);
-            self.places.remove(&name)?;
-            // The next one may get its name in another place, whose sync says nothing of this.
-            place.map_or(Ok(()), |place| place.sync_names())
-        });
-        removed.try_for_each(|done| done).inspect_err(|error| self.failure.set(error))
+        let names = spares.iter().map(|spare| segment::file_name(spare.number()));
+        // The next one may get its name in another place, whose sync says nothing of these.
+        let removed = self.places.remove_for_good(&names.collect::<Vec<_>>());
+        removed.inspect_err(|error| self.failure.set(error))
     }
 
     /// Makes segments ahead: as many as were asked for since this was done last, and one more.

@@ -174,10 +174,9 @@ fn check_last(
 /// durable before anything is written; if a crash comes before, they are met again, and end the log
 /// where it ends now.
 fn remove(places: &Places, numbers: &[SegmentNumber]) -> Result<(), StoreError> {
-    let mut names = numbers.iter().map(|number| segment::file_name(*number));
-    names.try_for_each(|name| places.remove(&name))?;
+    let names = numbers.iter().map(|number| segment::file_name(*number));
     // The log's next segment may get its name in another place, whose sync says nothing of these.
-    if numbers.is_empty() { Ok(()) } else { places.sync() }
+    places.remove_for_good(&names.collect::<Vec<_>>())
 }
 
 /// Behind what was found in a segment, its seal included.

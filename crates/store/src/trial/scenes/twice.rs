@@ -11,8 +11,10 @@ use entresol_media::{BlockOptions, Directory};
 use super::super::arrange::{self, FASTEST_BYTES};
 use super::super::drives::Drives;
 use super::{Pairs, Told, all, in_world, key, require, text};
-use crate::entry::RunNumber;
-use crate::{Kvdb, Kvs, KvsOptions, StoreError, run};
+use crate::entry::{RunNumber, SegmentNumber};
+use crate::log::segment::{self, Segment};
+use crate::manifest::Manifest;
+use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError, run};
 
 fn create(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), StoreError> {
     let clock = Arc::new(world.clone());
@@ -117,6 +119,42 @@ pub(super) fn log_goes_on_elsewhere() -> Told {
         kvs.put(&key(2), &vec![2; FASTEST_BYTES as usize + 1]).map_err(text)?;
         store.sync().map_err(text)?;
         require(left_by_a_cut(world, disk)? == all(&kvs)?, "a power cut undoes what was synced")
+    })
+}
+
+/// A segment that nobody has written to is removed, and the sync fails that is to make this durable.
+/// The next process may give its number again; a power cut must not bring it back then.
+pub(super) fn removed_unsurely() -> Told {
+    [2, 3].into_iter().try_for_each(|nth| {
+        in_world(Preemption::Never, move |world, disk| {
+            let (store, kvs) = create(world, disk).map_err(text)?;
+            kvs.put(&key(1), b"of the first process").map_err(text)?;
+            store.close().map_err(text)?;
+            let home = arrange::home(disk).map_err(text)?;
+            let capacity = disk.root().subdirectory("capacity").map_err(text)?;
+            let manifest = Manifest::load(&*home).map_err(text)?.ok_or("there is no manifest")?;
+            let names = home.list().map_err(text)?.into_iter().map(|entry| entry.name);
+            let last = names.filter_map(|name| segment::number_of(&name)).max();
+            let next = SegmentNumber(last.ok_or("there is no segment")?.0 + 1);
+            let bytes = KvdbOptions::SEGMENT_BYTES_MIN;
+            drop(Segment::create(&*capacity, manifest.store, next, bytes, None).map_err(text)?);
+            // It was durable.
+            let disk = &disk.image(&disk.units());
+            disk.inject(FaultPlan::one(Fault {
+                calls: Calls::of(&[Call::DirectorySync]),
+                // Behind the manifest's.
+                nth,
+                repeat: Repeat::EverAfter,
+                effect: Effect::Fail(Failure::Io),
+            }));
+            require(open(world, disk).is_err(), "an opening does not say that a sync has failed")?;
+            disk.inject(FaultPlan::default());
+            let (store, kvs) = open(world, disk).map_err(text)?;
+            kvs.put(&key(2), b"of the next process").map_err(text)?;
+            store.sync().map_err(text)?;
+            let is_kept = left_by_a_cut(world, disk)? == all(&kvs)?;
+            require(is_kept, "a power cut brings back what was removed")
+        })
     })
 }
 
