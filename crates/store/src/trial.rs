@@ -194,8 +194,10 @@ impl Trial {
         let writers = if (seed / 3).is_multiple_of(2) { 1 } else { 3 };
         let pmem = seed % 4 == 3;
         let classes = seed % 5 < 2;
-        let (nested_one_in, images_max, troubles) = (16, 8, false);
-        Trial { seed, writers, nested_one_in, images_max, pmem, classes, troubles }
+        let troubles = classes && (seed / 5).is_multiple_of(2);
+        // Trouble is drawn anew in each history: rather more of them than more images of each.
+        let images_max = if troubles { 3 } else { 8 };
+        Trial { seed, writers, nested_one_in: 16, images_max, pmem, classes, troubles }
     }
 
     /// A history.

@@ -52,6 +52,9 @@ impl Tried for History {
 
     fn name(&self) -> String {
         match self.harm {
+            Harm::Crashes if self.trial.troubles => {
+                "the store, crashes with drives in trouble".to_owned()
+            }
             Harm::Crashes => "the store, crashes".to_owned(),
             Harm::Damage => "the store, damage to its files".to_owned(),
         }
