@@ -99,7 +99,7 @@ fn freeze_kvs<'a>(
     let place = inner.places.choose_of_reserve(What::Keys, inner.had(policy.young_keys), 0);
     let prefixes = generation.prefixes(kvs);
     let gone = prefixes.as_ref().map(|prefixes| prefixes.all()).unwrap_or_default();
-    let mut gone = prefixes::for_runs(gone).into_iter();
+    let mut gone = prefixes::for_runs(gone, inner.options.prefixes_per_run_max).into_iter();
     let mut writer = inner.begin_run(&place, (number, kvs), gone.next().unwrap_or_default())?;
     let bytes = generation.segments().iter().map(|segment| segment.len()).sum();
     let numbers: Vec<_> = generation.segments().iter().map(|it| it.number()).collect();

@@ -38,6 +38,9 @@ pub(crate) struct GenerationLimits {
     pub(crate) index_bytes: u64,
     /// Bytes that it takes to sort its records.
     pub(crate) sorting_bytes: u64,
+    /// Prefixes that are gone by it: half of what one run says, so that one says them unless a large
+    /// group comes on top.
+    pub(crate) prefixes: u64,
 }
 
 impl Shares {
@@ -53,6 +56,7 @@ impl Shares {
             bytes: options.generation_bytes.min(index_bytes * INDEX_PART),
             index_bytes,
             sorting_bytes: 2 * index_bytes,
+            prefixes: u64::from(options.prefixes_per_run_max).div_ceil(2),
         };
         let segment_bytes = match generation.bytes < options.generation_bytes {
             true => options.segment_bytes.min(generation.bytes / 2 / 4096 * 4096),

@@ -184,7 +184,7 @@ impl Plan {
         let fits = |runs: &Range<usize>| {
             let has_oldest = runs.end == all.len();
             let old = &all[runs.clone()];
-            has_oldest && !may_be_asked_for(inner, old) || prefixes_for_runs(old).len() == 1
+            has_oldest && !may_be_asked_for(inner, old) || inner.prefixes_for_runs(old).len() == 1
         };
         if fits(&self.runs) {
             return Some(self);
@@ -226,6 +226,12 @@ impl Inner {
             !runs.is_empty() && !self.unreadable.contains_key(kvs)
         };
         view.runs.iter().filter(move |(kvs, runs)| may_be(kvs, runs))
+    }
+
+    /// The prefixes that are gone by runs, in as many parts as it takes runs to say them.
+    fn prefixes_for_runs(&self, runs: &[Frozen]) -> Vec<Vec<Gone>> {
+        let all = runs.iter().flat_map(|run| run.prefixes.all()).collect();
+        prefixes::for_runs(all, self.options.prefixes_per_run_max)
     }
 
     /// Remembers of how many versions in a hundred a merge has found that they were overwritten.
@@ -330,7 +336,7 @@ fn merge(
     let number = inner.manifest.lock().take_run();
     let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
     let place = place_for_keys(inner, plan, is_aged, read);
-    let gone = prefixes_for_runs(if has_oldest || left_out() { &[] } else { old }).concat();
+    let gone = inner.prefixes_for_runs(if has_oldest || left_out() { &[] } else { old }).concat();
     let mut writer = inner.begin_run(&place, (number, plan.kvs), gone)?;
     let parts = old.iter().map(|it| (Source::merged_run(&it.run), Some(it.prefixes.clone())));
     let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);
@@ -435,11 +441,6 @@ fn traffic(
 fn place_for_keys(inner: &Inner, plan: &Plan, is_aged: bool, bytes: u64) -> Arc<places::Held> {
     let policy = inner.policy(plan.kvs).map(|(policy, _)| policy).unwrap_or_default();
     inner.places.choose_of_reserve(What::Keys, inner.had(policy.keys(is_aged)), bytes)
-}
-
-/// The prefixes that are gone by runs, in as many parts as it takes runs to say them.
-fn prefixes_for_runs(runs: &[Frozen]) -> Vec<Vec<Gone>> {
-    prefixes::for_runs(runs.iter().flat_map(|run| run.prefixes.all()).collect())
 }
 
 /// Whether a transaction may have to notice what is in runs. Those that begin later see all of it.

@@ -6,6 +6,7 @@ use entresol_base::ByteSize;
 use entresol_media::PmemMode;
 
 use crate::entries::ENTRY_CACHE_BYTES_MIN;
+use crate::run::PREFIXES_GONE_MAX;
 use crate::{Policy, StoreError};
 
 /// The longest key.
@@ -63,6 +64,9 @@ pub struct KvdbOptions {
     /// With less room than this on the medium values are refused; what is left is for deleting and
     /// merging, by which room is made. A few MiB are needed, and more for merging large `Kvs`.
     pub reserve_bytes: u64,
+    /// The most removed prefixes that one run says; each reader holds them in memory. Less than the
+    /// 16,384 that there may be is for trials: where there are more, freezing writes several runs.
+    pub prefixes_per_run_max: u32,
 }
 
 impl Default for KvdbOptions {
@@ -78,6 +82,7 @@ impl Default for KvdbOptions {
             space_amplification_max: 1.5,
             hot_share: 0.1,
             reserve_bytes: 64 << 20,
+            prefixes_per_run_max: PREFIXES_GONE_MAX as u32,
         }
     }
 }
@@ -141,6 +146,12 @@ impl KvdbOptions {
         }
         if !(0.0..=0.5).contains(&self.hot_share) {
             return refuse(format!("hot_share is {}: take 0 to 0.5", self.hot_share));
+        }
+        if !(1..=PREFIXES_GONE_MAX as u32).contains(&self.prefixes_per_run_max) {
+            return refuse(format!(
+                "prefixes_per_run_max is {}: take 1 to {PREFIXES_GONE_MAX}",
+                self.prefixes_per_run_max
+            ));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use entresol_base::sync::RwLock;
 
 use crate::entry::Sequence;
-use crate::run::{PREFIXES_GONE_BYTES_MAX, PREFIXES_GONE_MAX};
+use crate::run::PREFIXES_GONE_BYTES_MAX;
 
 /// A prefix, and the write that removed its keys.
 pub(crate) type Gone = (Vec<u8>, Sequence);
@@ -60,20 +60,15 @@ impl Prefixes {
     }
 }
 
-/// What a prefix takes of what one run can say: with a sum that is not above
-/// [`PREFIXES_GONE_BYTES_MAX`] there are neither too many nor too many bytes in them.
-pub(crate) fn weight(prefix: &[u8]) -> u64 {
-    prefix.len().max(PREFIXES_GONE_BYTES_MAX / PREFIXES_GONE_MAX) as u64
-}
-
-/// Prefixes as runs can say them: one part for each run, the newest first, and none but the first
-/// without a prefix. One that is gone again later, by itself or with a shorter one, is left out.
-pub(crate) fn for_runs(all: Vec<Gone>) -> Vec<Vec<Gone>> {
+/// Prefixes as runs can say them, each so many: one part for each run, the newest first, and none
+/// but the first without a prefix. One that is gone again later, by itself or with a shorter one, is
+/// left out.
+pub(crate) fn for_runs(all: Vec<Gone>, most: u32) -> Vec<Vec<Gone>> {
     let mut all = newest(all);
     all.sort_unstable_by_key(|(_, sequence)| Reverse(*sequence));
     let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
     for (prefix, sequence) in all {
-        if part.len() >= PREFIXES_GONE_MAX || bytes + prefix.len() > PREFIXES_GONE_BYTES_MAX {
+        if part.len() >= most as usize || bytes + prefix.len() > PREFIXES_GONE_BYTES_MAX {
             parts.push(std::mem::take(&mut part));
             bytes = 0;
         }
@@ -106,6 +101,9 @@ fn newest(mut all: Vec<Gone>) -> Vec<Gone> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::PREFIXES_GONE_MAX;
+
+    const MOST: u32 = PREFIXES_GONE_MAX as u32;
 
     fn gone(prefix: &str, sequence: u64) -> Gone {
         (prefix.as_bytes().to_vec(), Sequence(sequence))
@@ -116,8 +114,8 @@ mod tests {
         let all = [("b", 9), ("ab", 3), ("a", 4), ("abc", 5), ("ab", 6), ("abc", 7), ("ac", 2)];
         let all = all.map(|(prefix, sequence)| gone(prefix, sequence)).to_vec();
         let expected = vec![gone("b", 9), gone("abc", 7), gone("ab", 6), gone("a", 4)];
-        assert_eq!(for_runs(all), [expected]);
-        assert_eq!(for_runs(Vec::new()), [Vec::new()], "a run may have none");
+        assert_eq!(for_runs(all, MOST), [expected]);
+        assert_eq!(for_runs(Vec::new(), MOST), [Vec::new()], "a run may have none");
     }
 
     #[test]
@@ -128,13 +126,15 @@ mod tests {
             prefix[..8].copy_from_slice(&number.to_be_bytes());
             (prefix, Sequence(number))
         };
-        let parts = for_runs((0..many).map(|number| numbered(8, number)).collect());
+        let parts = for_runs((0..many).map(|number| numbered(8, number)).collect(), MOST);
         assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [PREFIXES_GONE_MAX, 5]);
         let sequences: Vec<_> =
             parts.concat().into_iter().map(|(_, sequence)| sequence.0).collect();
         assert!(sequences.iter().copied().eq((0..many).rev()));
         let long = (0..33).map(|number| numbered(64 << 10, number));
-        let parts = for_runs(long.collect());
+        let parts = for_runs(long.collect(), MOST);
         assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [16, 16, 1]);
+        let parts = for_runs((0..7).map(|number| numbered(8, number)).collect(), 3);
+        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 1]);
     }
 }

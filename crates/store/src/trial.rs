@@ -53,6 +53,11 @@ const KEYS: u64 = 24;
 const FIRST_WRITER: u8 = b'k';
 /// Values beside their keys have at most so many bytes.
 const INLINE_BYTES: u32 = 100;
+/// So few removed prefixes are said by one run: a freeze may write several, and a merge has to take
+/// all.
+const PREFIXES_PER_RUN: u32 = 6;
+/// The most prefixes that are removed together.
+const PREFIXES_TOGETHER: u64 = 20;
 
 /// Something that is done to a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,9 +165,11 @@ pub struct Trial {
     /// Whether each of the places is on a drive of its own, of which some get into trouble; without
     /// several places none do.
     pub troubles: bool,
+    /// Whether prefixes are removed in numbers that one run cannot say.
+    pub many_prefixes: bool,
 }
 
-/// What was met in histories, and how often: what drives in trouble led to.
+/// What was met in histories, and how often: what drives in trouble, and many prefixes, led to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Met(pub BTreeMap<&'static str, u64>);
 
@@ -197,7 +204,8 @@ impl Trial {
         let troubles = classes && (seed / 5).is_multiple_of(2);
         // Trouble is drawn anew in each history: rather more of them than more images of each.
         let images_max = if troubles { 3 } else { 8 };
-        Trial { seed, writers, nested_one_in: 16, images_max, pmem, classes, troubles }
+        let (nested_one_in, many_prefixes) = (16, seed % 7 < 2);
+        Trial { seed, writers, nested_one_in, images_max, pmem, classes, troubles, many_prefixes }
     }
 
     /// A history.
@@ -272,6 +280,11 @@ impl Trial {
                 let changes = (0..changes).map(|_| change(rng, writer, number)).collect();
                 Op::Transact(changes, !rng.one_in(4))
             }
+            10..=11 if self.many_prefixes => {
+                let changes = 1 + rng.below(PREFIXES_TOGETHER);
+                let changes = (0..changes).map(|_| prefix_or_change(rng, writer, number)).collect();
+                if rng.one_in(3) { Op::Transact(changes, true) } else { Op::Write(changes) }
+            }
             _ => Op::Write(vec![change(rng, writer, number)]),
         }
     }
@@ -290,6 +303,20 @@ fn change(rng: &mut Rng, writer: u8, number: u8) -> Change {
     }
 }
 
+/// Mostly a prefix goes: a key by itself, or, as often, what no key begins with.
+fn prefix_or_change(rng: &mut Rng, writer: u8, number: u8) -> Change {
+    if rng.one_in(6) {
+        return change(rng, writer, number);
+    }
+    // Mostly of one of them: one run has to say them all.
+    let kvs = usize::from(rng.one_in(4));
+    let mut key = draw_key(rng, writer);
+    if rng.one_in(2) {
+        key.push(b'a' + rng.below(4) as u8);
+    }
+    Change { kvs, key, to: To::PrefixGone }
+}
+
 /// A key of a writer.
 fn key(writer: u8, number: u64) -> Vec<u8> {
     let mut key = format!("key{number:02}").into_bytes();
@@ -306,6 +333,11 @@ fn options_on(disk: &Disk) -> KvdbOptions {
         None => options().durability_interval,
     };
     KvdbOptions { pmem, durability_interval, ..options() }
+}
+
+/// The same where a history is carried out.
+fn of_history(options: KvdbOptions) -> KvdbOptions {
+    KvdbOptions { prefixes_per_run_max: PREFIXES_PER_RUN, ..options }
 }
 
 fn options() -> KvdbOptions {

@@ -46,6 +46,21 @@ fn with_three_classes_a_crash_leaves_all_that_was_acknowledged() {
     look_at(6_000, |trial| Trial { pmem: true, classes: true, troubles: false, ..trial });
 }
 
+/// What many prefixes are to lead to.
+const PREFIXES: [&str; 3] = [
+    "a freeze writes several runs",
+    "runs of one freeze are merged",
+    "a crash leaves several runs of one freeze",
+];
+
+/// Prefixes are removed in numbers that one run cannot say: freezing writes several, and merging
+/// has to take all.
+#[test]
+fn with_many_prefixes_removed_a_crash_leaves_a_beginning_of_what_was_written() {
+    let met = look_at(5_000, |trial| Trial { classes: false, many_prefixes: true, ..trial });
+    expect_all(&met, &PREFIXES);
+}
+
 /// What drives in trouble are to lead to.
 const TROUBLE: [&str; 19] = [
     "slow",
@@ -73,7 +88,8 @@ const TROUBLE: [&str; 19] = [
 fn in_trouble(seeds: std::ops::Range<u64>, pmem: bool) {
     let mut all = Met::default();
     for seed in seeds {
-        let of = Trial { images_max: 2, pmem, classes: true, troubles: true, ..Trial::of(seed) };
+        let of = Trial { pmem, classes: true, troubles: true, ..Trial::of(seed) };
+        let of = Trial { images_max: 2, many_prefixes: false, ..of };
         let ran = of.run_and_count(&of.history(40));
         let (report, met) = ran.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
         if let Some(failure) = &report.failure {
@@ -125,4 +141,5 @@ fn a_hundred_thousand_crashes_leave_a_beginning_of_what_was_written() {
     let met = look_at(100_000, |trial| trial);
     // Few of them are in trouble: what else it leads to is seen above.
     expect_all(&met, &["power is cut with a drive in trouble", "a store writes nothing any more"]);
+    expect_all(&met, &PREFIXES);
 }

@@ -193,6 +193,47 @@ fn prefixes_that_a_transaction_may_ask_for_wait() {
     });
 }
 
+/// What a run says may be more than a later opening lets one say.
+#[test]
+fn prefixes_that_a_run_says_and_another_could_not() {
+    in_world(|world, disk| {
+        let (store, kvs) = create(&world, &disk);
+        put(&kvs);
+        store.compact().expect("room");
+        let mut early = store.transaction(TransactionOptions::default()).expect("open");
+        early.put(&kvs, b"other", b"").expect("small");
+        let few = PREFIXES / 100;
+        for number in (0..few).chain((0..PREFIXES).step_by(STEP)) {
+            kvs.delete_prefix(&prefix(number)).expect("room");
+        }
+        store.compact().expect("room");
+        assert_eq!(store.statistics().expect("open").kvs[0].runs, 1, "all is merged");
+        drop(early);
+        store.close().expect("durable");
+        let options = KvdbOptions { prefixes_per_run_max: 7, ..options() };
+        let store = Kvdb::open(disk.root(), options, Arc::new(world.clone())).expect("opens");
+        let kvs = store.kvs("data").expect("there");
+        check(&kvs);
+        let mut batch = Batch::new();
+        for number in few..2 * few {
+            batch.delete_prefix(&kvs, &prefix(number)).expect("short");
+        }
+        store.write(&batch).expect("room");
+        check_on(&world, &disk, (store, kvs));
+    });
+}
+
+#[test]
+fn a_run_that_could_say_no_prefix_or_too_many_is_refused() {
+    in_world(|world, disk| {
+        for prefixes_per_run_max in [0, 16_385] {
+            let options = KvdbOptions { prefixes_per_run_max, ..options() };
+            let refused = Kvdb::create(disk.root(), options, Arc::new(world.clone()));
+            assert!(matches!(refused.map(drop), Err(StoreError::Options { .. })));
+        }
+    });
+}
+
 /// Generations are closed before they have too many, and runs are merged by the way.
 #[test]
 fn prefixes_that_go_again_and_again() {

@@ -15,6 +15,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::drives::{Drives, Layout, Trouble};
 use super::expected::{Expected, State};
 use super::{FIRST_WRITER, KEYS, Met, NAMES, key, options_on};
+use crate::entry::KvsId;
+use crate::view::Frozen;
 use crate::{CursorOptions, Kvdb, Kvs, StoreError};
 
 type Pair = (Vec<u8>, Vec<u8>);
@@ -36,6 +38,8 @@ pub(super) struct Shared {
     troubles: Mutex<Troubles>,
     /// All values that a key ever had.
     ever: Mutex<Ever>,
+    /// The `Kvs` that had several runs of one freeze when it was looked last.
+    several: Mutex<BTreeSet<KvsId>>,
     met: Mutex<Met>,
 }
 
@@ -114,6 +118,7 @@ impl Shared {
             layout,
             troubles: Mutex::default(),
             ever: Mutex::default(),
+            several: Mutex::default(),
             met: Mutex::default(),
         }
     }
@@ -179,6 +184,15 @@ impl Shared {
 
     pub(super) fn note_opened(&self) {
         locked(&self.troubles).opened();
+        locked(&self.several).clear();
+    }
+
+    /// Counts what many prefixes lead to.
+    pub(super) fn look_at_runs(&self, store: &Kvdb) {
+        let now = with_several(store);
+        let before = std::mem::replace(&mut *locked(&self.several), now.clone());
+        self.meet("a freeze writes several runs", now.difference(&before).count() as u64);
+        self.meet("runs of one freeze are merged", before.difference(&now).count() as u64);
     }
 
     pub(super) fn note_made(&self) {
@@ -300,6 +314,21 @@ pub(super) fn clock() -> Result<Arc<World>, StoreError> {
     World::current().map(Arc::new).ok_or_else(none)
 }
 
+/// The `Kvs` that have several runs of one freeze: of these an older one has the greater number,
+/// and says prefixes only.
+fn with_several(store: &Kvdb) -> BTreeSet<KvsId> {
+    let view = store.inner().current.get();
+    let is_rest = |pair: &[Frozen]| match pair {
+        [newer, older] => {
+            let has_entries = older.run.summary().entries > 0;
+            older.number() > newer.number() && !has_entries && !older.run.prefixes_gone().is_empty()
+        }
+        _ => false,
+    };
+    let several = view.runs.iter().filter(|(_, runs)| runs.windows(2).any(is_rest));
+    several.map(|(kvs, _)| *kvs).collect()
+}
+
 /// All that is in a store, read in three ways that must agree.
 fn contents(store: &Kvdb, writers: &[u8]) -> Result<State, String> {
     let mut state = State::new();
@@ -363,6 +392,8 @@ impl Subject for Shared {
         }
         match drives.open(clock().map_err(text)?) {
             Ok(store) => {
+                let several = with_several(&store);
+                self.meet("a crash leaves several runs of one freeze", several.len() as u64);
                 let state = contents(&store, &writers)?;
                 Ok(Some(Opened { drives, store, state }))
             }

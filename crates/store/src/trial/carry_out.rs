@@ -12,7 +12,9 @@ use entresol_media::disk::Disk;
 use super::after::{Shared, Troubles, clock};
 use super::arrange::arrange;
 use super::drives::{Drives, Trouble};
-use super::{Change, FIRST_WRITER, INLINE_BYTES, KEYS, NAMES, Op, To, key, options_on, write};
+use super::{
+    Change, FIRST_WRITER, INLINE_BYTES, KEYS, NAMES, Op, To, key, of_history, options_on, write,
+};
 use crate::{CursorOptions, Kvdb, KvsOptions, StoreError, Transaction, TransactionOptions};
 
 fn make_kvs(store: &Kvdb) -> Result<(), StoreError> {
@@ -22,7 +24,7 @@ fn make_kvs(store: &Kvdb) -> Result<(), StoreError> {
 
 /// A store for histories, with its `Kvs`.
 pub(super) fn make(disk: &Disk) -> Result<Kvdb, StoreError> {
-    let store = Kvdb::create(disk.root(), options_on(disk), clock()?)?;
+    let store = Kvdb::create(disk.root(), of_history(options_on(disk)), clock()?)?;
     make_kvs(&store)?;
     Ok(store)
 }
@@ -230,6 +232,7 @@ fn carry_out_lane(writer: u8, ops: &[Op], store: &Kvdb, scene: &Scene) -> Result
             return Ok(());
         }
         read(writer, store, shared, &mut reads)?;
+        shared.look_at_runs(store);
         if deaths.one_in(8) {
             shared.died(&drives)?;
         }

@@ -17,7 +17,7 @@ use entresol_media::disk::{
 
 use super::carry_out::{begun, make};
 use super::expected::{State, apply, difference};
-use super::{Change, NAMES, Op, To, Trial, options, write};
+use super::{Change, NAMES, Op, To, Trial, of_history, options, write};
 use crate::check::guess;
 use crate::entry::KvsId;
 use crate::log::segment;
@@ -196,8 +196,8 @@ fn carry_out(world: &World, ops: &[Op]) -> Result<Before, StoreError> {
 fn open(world: &World, disk: &Disk, read_only: bool) -> Result<Kvdb, StoreError> {
     let clock = Arc::new(world.clone());
     match read_only {
-        true => Kvdb::open_read_only(disk.root(), options(), clock),
-        false => Kvdb::open(disk.root(), options(), clock),
+        true => Kvdb::open_read_only(disk.root(), of_history(options()), clock),
+        false => Kvdb::open(disk.root(), of_history(options()), clock),
     }
 }
 
@@ -363,7 +363,7 @@ fn is_confined(
 fn saved(world: &World, disk: &Disk, before: &Before) -> Result<(State, SalvageReport), String> {
     let to = Disk::new(world, DiskOptions::default()).map_err(|error| error.to_string())?;
     let clock = Arc::new(world.clone());
-    let report = salvage(&disk.root(), to.root(), options(), clock);
+    let report = salvage(&disk.root(), to.root(), of_history(options()), clock);
     let report = report.map_err(|error| format!("not saved: {error}"))?;
     let whole = check(&to.root(), &mut |_| {}).map_err(|error| error.to_string())?;
     if !whole.is_whole() {

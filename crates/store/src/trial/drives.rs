@@ -13,7 +13,7 @@ use entresol_media::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat, SectorSize,
 };
 
-use super::{Trial, arrange, options_on};
+use super::{Trial, arrange, of_history, options_on};
 use crate::{Kvdb, KvdbOptions, MediaClass, Place, StoreError};
 
 /// What is wrong with a drive.
@@ -236,10 +236,10 @@ impl Drives {
     }
 
     fn options(&self) -> KvdbOptions {
-        match self.layout {
+        of_history(match self.layout {
             Layout::Plain => options_on(self.home()),
             Layout::Classes | Layout::Apart => arrange::options(self.home()),
-        }
+        })
     }
 
     fn home_directory(&self) -> Result<Arc<dyn Directory>, StoreError> {

@@ -30,7 +30,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 40] = [
+pub(crate) const ALL: [(&str, Scene); 41] = [
     ("what is read is what was written last", reads_follow_writes),
     ("a failed sync is the last word", failed::last_word),
     ("a failed sync of names is the last word", failed::last_word_on_names),
@@ -58,6 +58,7 @@ pub(crate) const ALL: [(&str, Scene); 40] = [
     ("crashes behind an opening", crashed::reopened),
     ("crashes while the log goes from segment to segment", crashed::segments),
     ("crashes of a freeze", crashed::frozen),
+    ("crashes of a freeze that writes several runs", crashed::frozen_in_several),
     ("crashes of a merge", crashed::merged),
     ("crashes of a merge that moves values", crashed::moved),
     ("crashes while values go elsewhere than keys", crashed::moved_apart),

@@ -20,7 +20,7 @@ use crate::entry::{Expiry, KvsId, RecordPlace, Sequence};
 use crate::log::record::{Draft, HEADER_BYTES, Header, Kind};
 use crate::log::segment::{FIRST_RECORD, Segment};
 use crate::memory::GenerationLimits;
-use crate::prefixes::{self, Prefixes};
+use crate::prefixes::Prefixes;
 use crate::run::PREFIXES_GONE_BYTES_MAX;
 use crate::run::bytes::u32_at;
 use ordered::Ordered;
@@ -44,9 +44,9 @@ const INDEX_RESERVE_MIN: u64 = 64 << 20;
 const TABLE_RESERVE_MIN: u64 = 1 << 30;
 /// For so many bytes of records a table is made that has those behind an image's watermark.
 const BYTES_BEHIND_AN_IMAGE: u64 = 32 << 20;
-/// A generation whose prefixes that are gone weigh so much is closed: each read looks at all of
-/// them, and one run says them, unless a large group comes on top.
-const PREFIXES_WEIGHT_MAX: u64 = PREFIXES_GONE_BYTES_MAX as u64 / 2;
+/// A generation with so many bytes in prefixes that are gone is closed: one run says them, unless a
+/// large group comes on top.
+const PREFIXES_BYTES_MAX: u64 = PREFIXES_GONE_BYTES_MAX as u64 / 2;
 /// Words of a bit for each number that a `Kvs` can have.
 const KVS_WORDS: usize = (1 << 16) / 64;
 
@@ -77,8 +77,9 @@ pub(crate) struct Generation {
     ordered: Ordered,
     prefixes: RwLock<BTreeMap<KvsId, Arc<Prefixes>>>,
     has_prefixes: AtomicBool,
-    /// What all of these weigh.
-    prefixes_weight: AtomicU64,
+    /// How many they are, of all `Kvs`, and their bytes.
+    prefixes_count: AtomicU64,
+    prefixes_bytes: AtomicU64,
     /// A bit for each `Kvs` that has records.
     kvs: Box<[AtomicU64]>,
     first: Sequence,
@@ -173,7 +174,8 @@ impl Generation {
             segments,
             prefixes: RwLock::default(),
             has_prefixes: AtomicBool::new(false),
-            prefixes_weight: AtomicU64::new(0),
+            prefixes_count: AtomicU64::new(0),
+            prefixes_bytes: AtomicU64::new(0),
             kvs: (0..KVS_WORDS).map(|_| AtomicU64::new(0)).collect(),
             first,
             bytes,
@@ -226,7 +228,8 @@ impl Generation {
     /// Whether it is to be closed, with `last` as its last write.
     pub(crate) fn has_reached(&self, limits: &GenerationLimits, last: Sequence) -> bool {
         limits.are_reached(self.index_bytes(), self.first, last)
-            || self.prefixes_weight.load(Relaxed) >= PREFIXES_WEIGHT_MAX
+            || self.prefixes_count.load(Relaxed) >= limits.prefixes
+            || self.prefixes_bytes.load(Relaxed) >= PREFIXES_BYTES_MAX
     }
 
     fn table(&self) -> Result<&Table, StoreError> {
@@ -306,7 +309,8 @@ impl Generation {
         let prefixes = self.prefixes.write().entry(kvs).or_default().clone();
         self.has_prefixes.store(true, Release);
         prefixes.add(prefix, sequence);
-        self.prefixes_weight.fetch_add(prefixes::weight(prefix), Relaxed);
+        self.prefixes_count.fetch_add(1, Relaxed);
+        self.prefixes_bytes.fetch_add(prefix.len() as u64, Relaxed);
     }
 
     /// The prefixes that are gone in a `Kvs`.

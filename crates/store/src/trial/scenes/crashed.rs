@@ -1,7 +1,7 @@
 //! Scenes with crashes: at every moment the disk is opened in all states that a power cut may leave
 //! of it, or many of them.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -138,6 +138,33 @@ pub(super) fn frozen() -> Told {
     )
 }
 
+/// More prefixes are removed than one run says: freezing writes several runs, and merging takes all.
+pub(super) fn frozen_in_several() -> Told {
+    let removed = |numbers: Range<u8>| {
+        let change = |number| Change { to: To::PrefixGone, ..change(0, number, 0, 0) };
+        Op::Write(numbers.map(change).collect())
+    };
+    let all = Op::Write((0..20).map(|number| change(0, number, 1, 60)).collect());
+    let ops = [
+        all,
+        Op::Compact,
+        removed(0..10),
+        // It goes into the next generation.
+        put(0, 3, 2, 50),
+        Op::Sleep(101),
+        Op::Reopen,
+        removed(10..18),
+        put(0, 12, 3, 50),
+        Op::Sleep(101),
+        put(0, 13, 4, 50),
+        Op::Sync,
+    ];
+    let (report, met) = trial().run_and_count(&ops)?;
+    report.failure.map_or(Ok(()), |failure| Err(failure.to_string()))?;
+    require(met.times("a crash leaves several runs of one freeze") > 0, "nothing was divided")?;
+    require(met.times("runs of one freeze are merged") > 0, "what was divided was not merged")
+}
+
 /// Runs are merged: keys are overwritten, deleted by themselves and by their beginnings.
 pub(super) fn merged() -> Told {
     let write = |round: u8| (0..4).map(move |number| put(0, number, round, 60));
@@ -207,6 +234,7 @@ pub(super) fn trial() -> Trial {
         pmem,
         classes: false,
         troubles: false,
+        many_prefixes: false,
     }
 }
 
