@@ -75,8 +75,8 @@ impl Frozen {
     /// A run that is open.
     pub(crate) fn of(run: Arc<Run>) -> Frozen {
         let prefixes = run.prefixes_gone().iter();
-        let prefixes = prefixes.map(|gone| (gone.prefix.to_vec(), gone.sequence)).collect();
-        Frozen { run, prefixes: Arc::new(Prefixes::of(prefixes)) }
+        let prefixes = Prefixes::of(prefixes.map(|gone| (gone.prefix.to_vec(), gone.sequence)));
+        Frozen { run, prefixes: Arc::new(prefixes) }
     }
 
     /// Its number.

@@ -143,7 +143,7 @@ impl OwnKvs {
     /// The prefixes as those of a write that is later than all that counts.
     pub(super) fn prefixes_gone(&self) -> Option<Arc<Prefixes>> {
         let all = self.prefixes.iter().map(|prefix| (prefix.clone(), Sequence::MAX));
-        (!self.prefixes.is_empty()).then(|| Arc::new(Prefixes::of(all.collect())))
+        (!self.prefixes.is_empty()).then(|| Arc::new(Prefixes::of(all)))
     }
 
     /// What is to be written for it, in an order in which it means what it says.

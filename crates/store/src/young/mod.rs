@@ -308,7 +308,7 @@ impl Generation {
     fn add_prefix(&self, kvs: KvsId, prefix: &[u8], sequence: Sequence) {
         let prefixes = self.prefixes.write().entry(kvs).or_default().clone();
         self.has_prefixes.store(true, Release);
-        prefixes.add(prefix, sequence);
+        prefixes.add(prefix.to_vec(), sequence);
         self.prefixes_count.fetch_add(1, Relaxed);
         self.prefixes_bytes.fetch_add(prefix.len() as u64, Relaxed);
     }
