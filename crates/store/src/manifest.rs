@@ -170,9 +170,9 @@ impl Manifest {
         self.kvs.iter_mut().find(|kvs| kvs.id == id.0)
     }
 
-    /// Leaves out numbers that a process before may have given to files that no manifest names: when
-    /// these are removed, a power cut may bring them back, beside others of the same names in other
-    /// places.
+    /// Leaves out numbers that a process before may have given to files that no manifest names:
+    /// when these are removed, a power cut may bring them back, beside others of the same names in
+    /// other places.
     pub(crate) fn leave_out_numbers(&mut self) {
         self.next_run += NUMBERS_APART;
         self.next_value_segment += NUMBERS_APART;

@@ -38,8 +38,8 @@ pub(crate) struct GenerationLimits {
     pub(crate) index_bytes: u64,
     /// Bytes that it takes to sort its records.
     pub(crate) sorting_bytes: u64,
-    /// Prefixes that are gone by it: half of what one run says, so that one says them unless a large
-    /// group comes on top.
+    /// Prefixes that are gone by it: half of what one run says, so that one says them unless a
+    /// large group comes on top.
     pub(crate) prefixes: u64,
 }
 

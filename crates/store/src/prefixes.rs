@@ -82,8 +82,8 @@ impl Prefixes {
     /// The last write not above `at` that removed this key with others.
     ///
     /// However many prefixes there are, few are looked at: between one that the key begins with and
-    /// the key itself there are, in order, only such as begin with that one. So it is the last one up
-    /// to the key; or else one up to what that has in common with the key; and so on.
+    /// the key itself there are, in order, only such as begin with that one. So it is the last one
+    /// up to the key; or else one up to what that has in common with the key; and so on.
     pub(crate) fn covering(&self, key: &[u8], at: Sequence) -> Option<Sequence> {
         if !self.any() {
             return None;
@@ -119,8 +119,8 @@ impl Prefixes {
 }
 
 /// Prefixes as runs can say them, each so many: one part for each run, the newest first, and none
-/// but the first without a prefix. One that is gone again later, by itself or with a shorter one, is
-/// left out.
+/// but the first without a prefix. One that is gone again later, by itself or with a shorter one,
+/// is left out.
 pub(crate) fn for_runs(all: Vec<Gone>, most: u32) -> Vec<Vec<Gone>> {
     let mut all = newest(all);
     all.sort_unstable_by_key(|(_, sequence)| Reverse(*sequence));

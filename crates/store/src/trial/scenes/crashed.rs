@@ -138,7 +138,8 @@ pub(super) fn frozen() -> Told {
     )
 }
 
-/// More prefixes are removed than one run says: freezing writes several runs, and merging takes all.
+/// More prefixes are removed than one run says: freezing writes several runs, and merging takes
+/// all.
 pub(super) fn frozen_in_several() -> Told {
     let removed = |numbers: Range<u8>| {
         let change = |number| Change { to: To::PrefixGone, ..change(0, number, 0, 0) };

@@ -122,8 +122,8 @@ pub(super) fn log_goes_on_elsewhere() -> Told {
     })
 }
 
-/// A segment that nobody has written to is removed, and the sync fails that is to make this durable.
-/// The next process may give its number again; a power cut must not bring it back then.
+/// A segment that nobody has written to is removed, and the sync fails that is to make this
+/// durable. The next process may give its number again; a power cut must not bring it back then.
 pub(super) fn removed_unsurely() -> Told {
     [2, 3].into_iter().try_for_each(|nth| {
         in_world(Preemption::Never, move |world, disk| {
