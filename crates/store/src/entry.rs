@@ -34,6 +34,22 @@ impl SegmentNumber {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunNumber(pub u64);
 
+/// What tells a run from others of its number: those of other stores, and of a copy of its store
+/// that went on by itself. It follows from all that is in the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Mark(pub(crate) u64);
+
+impl Mark {
+    /// That of runs from before there were marks.
+    pub(crate) const NONE: Mark = Mark(0);
+
+    /// Whether a run that bears `found` may be the one with this mark.
+    pub(crate) fn may_be(self, found: Mark) -> bool {
+        self == Mark::NONE || self == found
+    }
+}
+
 /// When a version ends, in seconds since 1970; 0 is never.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Expiry(pub u32);

@@ -228,11 +228,10 @@ fn install(
     let mut next = Manifest::clone(manifest);
     let mut strays = Vec::new();
     for (&kvs, runs) in &runs {
-        let numbers = runs.iter().map(Frozen::number);
         match next.kvs_mut(kvs) {
-            Some(state) => drop(state.runs.splice(..0, numbers.map(|number| number.0))),
+            Some(state) => drop(state.runs.splice(..0, runs.iter().map(Frozen::state))),
             // It was dropped meanwhile.
-            None => strays.extend(numbers.map(run::file_name)),
+            None => strays.extend(runs.iter().map(|run| run::file_name(run.number()))),
         }
     }
     if !left_out() {

@@ -14,7 +14,7 @@ use entresol_base::{Clock, SystemClock};
 use entresol_media::directory::DirectoryLock;
 use entresol_media::{Directory, LocalDirectory};
 
-use crate::entry::{KvsId, RunNumber, Sequence};
+use crate::entry::{KvsId, Sequence};
 use crate::inner::Inner;
 use crate::kvs::Kvs;
 use crate::manifest::{KvsState, Manifest, PlaceState};
@@ -318,7 +318,7 @@ impl Kvdb {
         });
         drop(manifest);
         let files: Vec<String> =
-            dropped.runs.iter().map(|run| run::file_name(RunNumber(*run))).collect();
+            dropped.runs.iter().map(|run| run::file_name(run.number())).collect();
         inner.remove(&files)?;
         inner.drop_dead_segments()?;
         inner.work.tell();

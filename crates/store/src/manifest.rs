@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
-use crate::entry::{KvsId, RunNumber, SegmentNumber};
+use crate::entry::{KvsId, Mark, RunNumber, SegmentNumber};
 use crate::heat;
 use crate::log::segment;
 use crate::places::{LABEL, Place, absolute};
@@ -23,8 +23,8 @@ use crate::young::image;
 pub(crate) const FILE: &str = "MANIFEST";
 
 /// The version of the format that is written.
-pub(crate) const FORMAT: u32 = 2;
-/// The oldest that is read: it has neither places nor policies.
+pub(crate) const FORMAT: u32 = 3;
+/// The oldest that is read: it has neither places nor policies, nor marks of runs.
 const FORMAT_OLDEST: u32 = 1;
 /// No process gives so many numbers without a manifest that says so.
 const NUMBERS_APART: u64 = 1 << 20;
@@ -109,13 +109,45 @@ pub(crate) struct KvsState {
     /// How many seconds a key lives if nothing is said; 0 is for ever.
     pub(crate) time_to_live_s: u32,
     /// Its runs, the newest first.
-    pub(crate) runs: Vec<u64>,
+    pub(crate) runs: Vec<RunState>,
     /// The run that all runs were merged into last, which is the last of them; 0 if there is none.
     #[serde(default)]
     pub(crate) aged_run: u64,
     /// Where it lies.
     #[serde(default)]
     pub(crate) policy: Policy,
+}
+
+/// A run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "RunForm")]
+pub(crate) struct RunState {
+    pub(crate) run: u64,
+    /// What the file must bear.
+    pub(crate) mark: Mark,
+}
+
+impl RunState {
+    pub(crate) fn number(self) -> RunNumber {
+        RunNumber(self.run)
+    }
+}
+
+/// How a run is named: with its mark, or as it was before version 3.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RunForm {
+    Marked { run: u64, mark: Mark },
+    Number(u64),
+}
+
+impl From<RunForm> for RunState {
+    fn from(form: RunForm) -> RunState {
+        match form {
+            RunForm::Marked { run, mark } => RunState { run, mark },
+            RunForm::Number(run) => RunState { run, mark: Mark::NONE },
+        }
+    }
 }
 
 impl Manifest {
@@ -216,12 +248,17 @@ impl Manifest {
                 let is_ahead = number.is_of_log() && number.0 >= self.log.first_segment;
                 is_ahead || self.segments.contains(&number.0)
             }
-            (_, Some(RunNumber(number))) => self.kvs.iter().any(|kvs| kvs.runs.contains(&number)),
+            (_, Some(RunNumber(number))) => self.runs().any(|it| it.run == number),
             (None, None) => match image::number_of(name) {
                 Some(number) => number.0 >= self.log.first_segment,
                 None => [FILE, LABEL, heat::kept::FILE].contains(&name),
             },
         }
+    }
+
+    /// The runs of all `Kvs`.
+    fn runs(&self) -> impl Iterator<Item = &RunState> {
+        self.kvs.iter().flat_map(|kvs| &kvs.runs)
     }
 
     /// The frozen segments.

@@ -23,7 +23,7 @@ use crate::entry::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
 use crate::inner::{Inner, live_segments};
 use crate::kvdb::CompactProgress;
 use crate::log::segment::{self, Segment};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, RunState};
 use crate::places::{self, What};
 use crate::prefixes::{self, Gone};
 use crate::run;
@@ -470,6 +470,7 @@ fn install(
     let mut manifest = inner.manifest.lock();
     let mut next = Manifest::clone(&manifest);
     let dead: BTreeSet<u64> = old.iter().map(|run| run.number().0).collect();
+    let is_dead = |run: &RunState| dead.contains(&run.run);
     let number = run.number();
     let Some(state) = next.kvs_mut(kvs) else {
         // It was dropped meanwhile.
@@ -478,9 +479,9 @@ fn install(
         let strays: Vec<String> = values.chain([run::file_name(number)]).collect();
         return inner.remove(&strays);
     };
-    let Some(place) = state.runs.iter().position(|run| dead.contains(run)) else { return Ok(()) };
-    state.runs.retain(|run| !dead.contains(run));
-    state.runs.insert(place, number.0);
+    let Some(place) = state.runs.iter().position(is_dead) else { return Ok(()) };
+    state.runs.retain(|run| !is_dead(run));
+    state.runs.insert(place, run.state());
     // Others may have been frozen meanwhile; they are in front of it.
     if is_aged {
         state.aged_run = number.0;

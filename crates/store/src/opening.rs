@@ -13,7 +13,7 @@ use entresol_media::directory::DirectoryLock;
 use crate::StoreError;
 use crate::background::Background;
 use crate::entries::Entries;
-use crate::entry::{KvsId, RunNumber, SegmentNumber, Sequence};
+use crate::entry::{KvsId, SegmentNumber, Sequence};
 use crate::failure::Failure;
 use crate::heat::Heat;
 use crate::heat::kept::Stamp;
@@ -178,9 +178,8 @@ fn open_frozen(
     let (mut runs, mut unreadable) = (BTreeMap::new(), Unreadable::new());
     for kvs in &manifest.kvs {
         let of_kvs = kvs.runs.iter().map(|&run| {
-            let number = RunNumber(run);
-            let name = run::file_name(number);
-            let opened = Frozen::open(&places.directory_of(&name), number, pages)?;
+            let name = run::file_name(run.number());
+            let opened = Frozen::open(&places.directory_of(&name), run, pages)?;
             places.has_bytes(&name, opened.run.summary().file_bytes);
             Ok(opened)
         });

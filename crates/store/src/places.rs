@@ -21,7 +21,6 @@ use entresol_media::{Directory, FileError, PmemMode};
 use serde::{Deserialize, Serialize};
 
 use crate::ageing::SINK_BELOW;
-use crate::entry::RunNumber;
 use crate::log::segment;
 use crate::manifest::{self, KvsState, Manifest, PlaceState};
 use crate::policy::{Classes, MediaClass};
@@ -238,7 +237,7 @@ impl Places {
     fn readable(&self, manifest: &Manifest) -> String {
         let is_there = |name: String| self.find(&name).is_some();
         let has_runs =
-            |kvs: &&KvsState| kvs.runs.iter().all(|run| is_there(run::file_name(RunNumber(*run))));
+            |kvs: &&KvsState| kvs.runs.iter().all(|run| is_there(run::file_name(run.number())));
         let (whole, not): (Vec<_>, Vec<_>) = manifest.kvs.iter().partition(has_runs);
         let names = |kvs: Vec<&KvsState>| match kvs.is_empty() {
             true => "none".to_owned(),

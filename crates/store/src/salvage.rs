@@ -13,13 +13,13 @@ use crate::StoreError;
 use crate::check::{
     CACHE_BYTES, CheckReport, Finding, guess, leads_there, load_or_guess, open_places, shown,
 };
-use crate::entry::{Entry, Expiry, KvsId, RunNumber, SegmentNumber, Value};
+use crate::entry::{Entry, Expiry, KvsId, SegmentNumber, Value};
 use crate::kvdb::Kvdb;
 use crate::kvs::Kvs;
 use crate::log::record::{Draft, Kind, Record};
 use crate::log::scan as log_scan;
 use crate::log::segment::{self, Segment};
-use crate::manifest::{KvsState, Manifest};
+use crate::manifest::{KvsState, Manifest, RunState};
 use crate::options::{KvdbOptions, KvsOptions};
 use crate::pages::Pages;
 use crate::places::{Missing, Places};
@@ -127,7 +127,7 @@ pub fn salvage(
         salvage.make_kvs(state)?;
         // The oldest first, so that newer versions win.
         for &run in state.runs.iter().rev() {
-            salvage.run(KvsId(state.id), RunNumber(run))?;
+            salvage.run(KvsId(state.id), run)?;
         }
     }
     let log_records = salvage.log(&manifest)?;
@@ -170,21 +170,22 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    fn run(&mut self, id: KvsId, number: RunNumber) -> Result<(), StoreError> {
-        let from = &self.from.directory_of(&run::file_name(number));
+    fn run(&mut self, id: KvsId, state: RunState) -> Result<(), StoreError> {
+        let name = run::file_name(state.number());
+        let from = &self.from.directory_of(&name);
         let pages = self.pages.clone();
         // Removed prefixes first: what the run still has under them was written later.
-        let removed = scan(from, number, &pages, &mut |piece| match piece {
+        let removed = scan(from, state, &pages, &mut |piece| match piece {
             Piece::PrefixGone(prefix) => self.remove(id, Kind::PrefixGone, prefix),
             _ => Ok(()),
         });
         let copied = removed.and_then(|_| {
-            scan(from, number, &pages, &mut |piece| match piece {
+            scan(from, state, &pages, &mut |piece| match piece {
                 Piece::Entry(entry) => self.entry(id, &entry),
                 Piece::PrefixGone(_) => Ok(()),
                 Piece::Damaged { offset, bytes, what } => {
                     let lost = format!("{bytes} bytes could not be read");
-                    self.report.find(&run::file_name(number), offset, what, lost);
+                    self.report.find(&name, offset, what, lost);
                     self.has_gaps(id);
                     Ok(())
                 }
@@ -192,24 +193,19 @@ impl Salvage<'_> {
         });
         match copied {
             Ok(_) => Ok(()),
-            Err(error) => self.unreadable(id, number, error),
+            Err(error) => self.unreadable(id, &name, error),
         }
     }
 
-    /// A run that cannot be opened is a finding; a target that cannot be written is the end.
-    fn unreadable(
-        &mut self,
-        id: KvsId,
-        number: RunNumber,
-        error: StoreError,
-    ) -> Result<(), StoreError> {
-        let name = run::file_name(number);
-        let directory = self.from.directory_of(&name);
-        if directory.open_block_file(&name, &entresol_media::BlockOptions::default()).is_ok() {
+    /// A run that cannot be opened, or is another one, is a finding; a target that cannot be written is the end.
+    fn unreadable(&mut self, id: KvsId, name: &str, error: StoreError) -> Result<(), StoreError> {
+        let directory = self.from.directory_of(name);
+        let options = entresol_media::BlockOptions::default();
+        if !error.is_damage() && directory.open_block_file(name, &options).is_ok() {
             return Err(error);
         }
         let lost = "all that it had is lost".to_owned();
-        self.report.find(&name, error.offset(), error.reason(), lost);
+        self.report.find(name, error.offset(), error.reason(), lost);
         self.has_gaps(id);
         Ok(())
     }

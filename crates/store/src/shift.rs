@@ -87,7 +87,7 @@ impl Found {
                 Found::Segment(Arc::new(Segment::open_blocks(&**directory, store, number)?))
             }
             Found::Run(kvs, run) => {
-                Found::Run(*kvs, Frozen::open(directory, run.number(), &inner.pages)?)
+                Found::Run(*kvs, Frozen::open(directory, run.state(), &inner.pages)?)
             }
         })
     }

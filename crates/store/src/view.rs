@@ -11,9 +11,10 @@ use entresol_media::Directory;
 use crate::StoreError;
 use crate::entry::{Expiry, KvsId, RecordPlace, RunNumber, SegmentNumber, Sequence, Value};
 use crate::log::segment::Segment;
+use crate::manifest::RunState;
 use crate::pages::Pages;
 use crate::prefixes::Prefixes;
-use crate::run::Run;
+use crate::run::{Run, RunSummary};
 use crate::young::Generation;
 
 /// All data of a store.
@@ -63,13 +64,15 @@ impl Frozen {
     /// Opens a run.
     ///
     /// # Errors
-    /// If it cannot be read or is damaged.
+    /// If it cannot be read, is damaged, or is another one.
     pub(crate) fn open(
         directory: &Arc<dyn Directory>,
-        number: RunNumber,
+        state: RunState,
         pages: &Arc<Pages>,
     ) -> Result<Frozen, StoreError> {
-        Ok(Frozen::of(Run::open(directory, number, pages)?))
+        let run = Run::open(directory, state.number(), pages)?;
+        run.check_mark(state.mark)?;
+        Ok(Frozen::of(run))
     }
 
     /// A run that is open.
@@ -82,6 +85,12 @@ impl Frozen {
     /// Its number.
     pub(crate) fn number(&self) -> RunNumber {
         self.run.summary().number
+    }
+
+    /// What a manifest says of it.
+    pub(crate) fn state(&self) -> RunState {
+        let RunSummary { number, mark, .. } = *self.run.summary();
+        RunState { run: number.0, mark }
     }
 }
 

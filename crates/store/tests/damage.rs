@@ -5,9 +5,11 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use common::in_world;
+use entresol_base::checksum;
 use entresol_base::world::World;
 use entresol_media::BlockOptions;
 use entresol_media::disk::{Disk, DiskOptions};
@@ -15,6 +17,7 @@ use entresol_store::{
     CheckReport, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, SalvageReport, StoreError,
     check, salvage,
 };
+use serde_json::Value;
 
 /// All that a store holds, by `Kvs` and key.
 type State = BTreeMap<(String, Vec<u8>), Vec<u8>>;
@@ -357,5 +360,123 @@ fn a_segment_of_the_log_that_is_cut_short_is_told() {
         assert!(error.contains(name) && error.contains("cut short"), "{error}");
         let report = checked(&disk);
         assert!(report.findings.iter().any(|it| it.file == name), "{:?}", report.findings);
+    });
+}
+
+/// A store of one `Kvs` with a run, and what it holds.
+fn of_one_run(world: &World, value: &[u8]) -> (Disk, State) {
+    let disk = Disk::new(world, DiskOptions::default()).expect("a disk");
+    let store = Kvdb::create(disk.root(), options(), Arc::new(world.clone())).expect("made");
+    let kvs = store.create_kvs("one", KvsOptions::default()).expect("a Kvs");
+    for number in 0..200_u8 {
+        kvs.put(&[number], value).expect("room");
+    }
+    store.compact().expect("room");
+    store.close().expect("closes");
+    let state = read(world, &disk).expect("whole");
+    (disk, state)
+}
+
+/// Puts a page of a file in the place of that page of another disk's.
+fn put_page(from: &Disk, to: &Disk, name: &str, page: u64) {
+    let open = |disk: &Disk| disk.root().open_block_file(name, &BlockOptions::default());
+    let (from, to) = (open(from).expect("there"), open(to).expect("there"));
+    let mut buffer = from.buffer(4096);
+    from.read_at(page * 4096, &mut buffer).expect("readable");
+    to.write_at(page * 4096, &buffer).expect("room");
+    to.sync().expect("for good");
+}
+
+/// Two stores have a run of the same number, `Kvs`, size, keys and sequences.
+#[test]
+fn a_run_of_another_store_is_told() {
+    in_world(|world, _| {
+        let ((one, state), (other, _)) =
+            (of_one_run(&world, b"right"), of_one_run(&world, b"wrong"));
+        let is_run = |name: &String| name.starts_with("run-");
+        let run = one.contents().into_keys().find(is_run).expect("there");
+        let pages = one.contents()[&run].len() as u64 / 4096;
+        assert_eq!(other.contents()[&run].len() as u64 / 4096, pages);
+        assert!(pages > 3, "{pages}");
+        // As a copy of the file that was broken off leaves it.
+        for page in 1..pages {
+            put_page(&other, &one, &run, page);
+            let report = checked(&one);
+            assert!(report.findings.iter().any(|it| it.file == run), "{page}: {report:?}");
+        }
+        assert!(matches!(&read_each(&world, &one)[..], [Err(StoreError::KvsDamaged { .. })]));
+        let (found, report) = saved(&world, &one);
+        assert_eq!((found, report.findings.len()), (State::new(), 1));
+        // Without a manifest nobody knows better.
+        one.root().remove("MANIFEST").expect("there");
+        assert_eq!(saved(&world, &one).0.len(), state.len());
+    });
+}
+
+/// A checkpoint has the store's identity, and gives its next run the same number.
+#[test]
+fn a_run_of_a_copy_that_went_on_is_told() {
+    in_world(|world, disk| {
+        let clock = Arc::new(world.clone());
+        let copy = Disk::new(&world, DiskOptions::default()).expect("a disk");
+        let store = Kvdb::create(disk.root(), options(), clock.clone()).expect("made");
+        let kvs = store.create_kvs("one", KvsOptions::default()).expect("a Kvs");
+        kvs.put(b"a", b"older").expect("room");
+        store.checkpoint(&copy.root(), &mut |_| ControlFlow::Continue(())).expect("room");
+        let went_on = Kvdb::open(copy.root(), options(), clock).expect("a store");
+        let of_copy = went_on.kvs("one").expect("there");
+        for (store, kvs, value) in [(store, kvs, b"right"), (went_on, of_copy, b"wrong")] {
+            kvs.put(b"a", value).expect("room");
+            store.compact().expect("room");
+            store.close().expect("closes");
+        }
+        let named = |disk: &Disk| {
+            let mut names = disk.contents().into_keys();
+            names.find(|name| name.starts_with("run-")).expect("there")
+        };
+        let run = named(&disk);
+        assert_eq!(named(&copy), run);
+        for page in 0..disk.contents()[&run].len() as u64 / 4096 {
+            put_page(&copy, &disk, &run, page);
+        }
+        let report = checked(&disk);
+        let [finding] = &report.findings[..] else { panic!("{report:?}") };
+        assert!(finding.file == run && finding.what.contains("another store"), "{finding}");
+        assert!(matches!(&read_each(&world, &disk)[..], [Err(StoreError::KvsDamaged { .. })]));
+    });
+}
+
+/// Rewrites the manifest as an older program would have written it.
+fn as_of_version(disk: &Disk, version: u64) {
+    let manifest = disk.root().read("MANIFEST").expect("there");
+    let line = manifest.split(|byte| *byte == b'\n').next().expect("a line");
+    let mut object: Value = serde_json::from_slice(line).expect("an object");
+    object["format"] = version.into();
+    for kvs in object["kvs"].as_array_mut().expect("a list") {
+        for run in kvs["runs"].as_array_mut().expect("a list") {
+            *run = run["run"].take();
+        }
+    }
+    let object = object.to_string();
+    let text = format!("{object}\ncrc32c {:08x}\n", checksum::crc32c(object.as_bytes()));
+    disk.root().replace("MANIFEST", text.as_bytes()).expect("room");
+}
+
+#[test]
+fn a_manifest_without_marks_is_read_and_has_them_later() {
+    with_store(|world, disk, mut state| {
+        as_of_version(&disk, 2);
+        assert_eq!(read(&world, &disk).expect("whole"), state);
+        assert!(checked(&disk).is_whole());
+        let store = Kvdb::open(disk.root(), options(), Arc::new(world.clone())).expect("a store");
+        store.kvs("one").expect("there").put(b"new", b"1").expect("room");
+        state.insert(of("one", b"new"), b"1".to_vec());
+        store.compact().expect("room");
+        store.close().expect("closes");
+        assert_eq!(read(&world, &disk).expect("whole"), state);
+        let manifest = String::from_utf8(disk.root().read("MANIFEST").expect("there"));
+        let manifest = manifest.expect("is text");
+        assert!(manifest.contains("\"format\":3,"), "{manifest}");
+        assert!(manifest.contains("\"mark\":") && !manifest.contains("\"mark\":0}"), "{manifest}");
     });
 }

@@ -1,5 +1,6 @@
 //! What a manifest that is lost may have said, as the files themselves tell it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -7,10 +8,10 @@ use entresol_media::Directory;
 
 use super::CACHE_BYTES;
 use crate::StoreError;
-use crate::entry::{KvsId, RunNumber, SegmentNumber, Sequence};
+use crate::entry::{KvsId, Mark, RunNumber, SegmentNumber, Sequence};
 use crate::log::record::Kind;
 use crate::log::segment::{self, FIRST_RECORD, Segment};
-use crate::manifest::{KvsState, Manifest};
+use crate::manifest::{KvsState, Manifest, RunState};
 use crate::pages::Pages;
 use crate::policy::Policy;
 use crate::run;
@@ -31,16 +32,19 @@ pub(crate) fn manifest(directory: &Arc<dyn Directory>) -> Result<Option<Manifest
     let store = segments.iter().find_map(|&number| Segment::store_of(&**directory, number));
     let mut manifest = Manifest::new(store.unwrap_or_default());
     let pages = Pages::new(CACHE_BYTES);
-    let mut of_kvs: BTreeMap<KvsId, Vec<(Sequence, RunNumber)>> = BTreeMap::new();
+    let mut of_kvs: BTreeMap<KvsId, Vec<(Sequence, RunState)>> = BTreeMap::new();
     for number in runs {
         if let Ok(Identity { kvs, greatest }) = identify(directory, number, &pages) {
-            of_kvs.entry(kvs).or_default().push((greatest, number));
+            of_kvs
+                .entry(kvs)
+                .or_default()
+                .push((greatest, RunState { run: number.0, mark: Mark::NONE }));
             manifest.log.frozen = manifest.log.frozen.max(greatest.0);
         }
     }
     for (kvs, mut runs) in of_kvs {
-        runs.sort_unstable_by(|one, other| other.cmp(one));
-        manifest.kvs.push(state(kvs, runs.into_iter().map(|(_, number)| number.0).collect()));
+        runs.sort_unstable_by_key(|(greatest, run)| Reverse((*greatest, run.run)));
+        manifest.kvs.push(state(kvs, runs.into_iter().map(|(_, run)| run).collect()));
     }
     let behind = |number: &&SegmentNumber| {
         let first = number.is_of_log().then(|| first_write(directory, &manifest, **number));
@@ -62,7 +66,7 @@ pub(crate) fn name(kvs: KvsId) -> String {
     format!("kvs-{}", kvs.0)
 }
 
-pub(crate) fn state(kvs: KvsId, runs: Vec<u64>) -> KvsState {
+pub(crate) fn state(kvs: KvsId, runs: Vec<RunState>) -> KvsState {
     KvsState {
         id: kvs.0,
         name: name(kvs),

@@ -9,12 +9,12 @@ use entresol_media::{Directory, FileError, LocalDirectory};
 use serde::Serialize;
 
 use crate::StoreError;
-use crate::entry::{Entry, KvsId, RecordPlace, RunNumber, SegmentNumber, Value};
+use crate::entry::{Entry, KvsId, RecordPlace, SegmentNumber, Value};
 use crate::heat;
 use crate::log::record::Record;
 use crate::log::scan as log_scan;
 use crate::log::segment::{self, Segment};
-use crate::manifest::{self, Manifest};
+use crate::manifest::{self, Manifest, RunState};
 use crate::pages::Pages;
 use crate::places::{Access, Places};
 use crate::run::scan::{Piece, scan};
@@ -197,7 +197,7 @@ fn check_with(
     let mut leads = Leads::behind(None, leads_max);
     for kvs in &manifest.kvs {
         for run in &kvs.runs {
-            checker.run(&kvs.name, (KvsId(kvs.id), RunNumber(*run)), &mut leads)?;
+            checker.run(&kvs.name, (KvsId(kvs.id), *run), &mut leads)?;
         }
     }
     checker.tell_missing();
@@ -318,10 +318,10 @@ impl Checker<'_> {
     fn run(
         &mut self,
         kvs: &str,
-        (id, number): (KvsId, RunNumber),
+        (id, state): (KvsId, RunState),
         leads: &mut Leads,
     ) -> Result<(), StoreError> {
-        let name = run::file_name(number);
+        let name = run::file_name(state.number());
         if self.is_away(&name) {
             let unchecked = &mut self.report.unchecked;
             unchecked.runs += 1;
@@ -333,7 +333,7 @@ impl Checker<'_> {
         let pages = self.pages.clone();
         let (mut damaged, mut before) = (Vec::new(), None::<Vec<u8>>);
         let directory = self.places.directory_of(&name);
-        let scanned = scan(&directory, number, &pages, &mut |piece| {
+        let scanned = scan(&directory, state, &pages, &mut |piece| {
             match piece {
                 Piece::Entry(entry) => {
                     self.entry(id, &entry, leads);
@@ -372,8 +372,8 @@ impl Checker<'_> {
             self.report.find(&name, offset, what, lost);
         }
         if is_whole {
-            let verified =
-                Run::open(&directory, number, &pages).and_then(|run| run.verify(&mut |_| {}));
+            let opened = Run::open(&directory, state.number(), &pages);
+            let verified = opened.and_then(|run| run.verify(&mut |_| {}));
             if let Err(error) = verified {
                 let lost = format!(
                     "reads of Kvs '{kvs}' fail that come by there; {entries} can be salvaged"
@@ -459,11 +459,11 @@ impl Checker<'_> {
     /// Shows the entries of all runs that can be read once more.
     fn each_entry(&mut self, manifest: &Manifest, visit: &mut Visit<'_>) {
         for kvs in &manifest.kvs {
-            for number in kvs.runs.iter().map(|run| RunNumber(*run)) {
-                let (name, pages) = (run::file_name(number), self.pages.clone());
+            for state in &kvs.runs {
+                let (name, pages) = (run::file_name(state.number()), self.pages.clone());
                 let directory = self.places.directory_of(&name);
                 // What is wrong with the run itself was told when it was looked at.
-                _ = scan(&directory, number, &pages, &mut |piece| {
+                _ = scan(&directory, *state, &pages, &mut |piece| {
                     if let Piece::Entry(entry) = piece {
                         visit(self, &name, KvsId(kvs.id), &entry);
                     }

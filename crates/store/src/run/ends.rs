@@ -1,10 +1,11 @@
 //! The two pages at the ends of a run: the first, which says what the file is, and the last, which
 //! says that it is whole and where everything lies in it.
 
-use crate::entry::{KvsId, RunNumber, Sequence};
+use crate::entry::{KvsId, Mark, RunNumber, Sequence};
 
 use super::block::{Address, Child, PAGE_BYTES, is_sealed, seal};
 use super::bytes::{u32_at, u64_at};
+use super::filter;
 
 /// What a run's file begins with.
 pub(super) const MAGIC: [u8; 8] = *b"ENTSRUN\n";
@@ -55,6 +56,17 @@ pub(super) struct Footer {
     pub(super) live: ListPlace,
     /// The pages of the file, both ends included.
     pub(super) pages: u64,
+    /// What tells it from all other runs, of this number too.
+    pub(super) mark: Mark,
+}
+
+/// The mark of pages that follow those with the mark `before`.
+///
+/// It is no CRC: each block has its own in it, and behind that a CRC over all of it would be the same
+/// whatever lies in the block.
+pub(super) fn mark_behind(before: Mark, pages: &[u8]) -> Mark {
+    let pages = pages.chunks(PAGE_BYTES);
+    Mark(pages.fold(before.0, |mark, page| filter::hash(page, mark)))
 }
 
 /// The first page.
@@ -114,6 +126,7 @@ impl Footer {
             page.u64(list.pages);
         }
         page.u64(self.pages);
+        page.u64(self.mark.0);
         page.seal(Address { run: self.number, page: self.pages.saturating_sub(1) })
     }
 
@@ -149,6 +162,7 @@ impl Footer {
             prefixes: list(136)?,
             live: list(152)?,
             pages: word(168)?,
+            mark: Mark(word(176)?),
         })
     }
 }

@@ -14,7 +14,7 @@
 //! whenever it is read from the disk. What was read and passed is decoded without trust all the
 //! same: no bytes make it panic.
 
-use crate::entry::{KvsId, RunNumber, SegmentNumber, Sequence};
+use crate::entry::{KvsId, Mark, RunNumber, SegmentNumber, Sequence};
 
 mod ahead;
 mod block;
@@ -166,6 +166,8 @@ pub(crate) struct RunSummary {
     pub file_bytes: u64,
     /// What entries point to, by segment in ascending order.
     pub live: Vec<SegmentBytes>,
+    /// What tells it from others of its number.
+    pub mark: Mark,
 }
 
 impl RunSummary {
@@ -189,6 +191,7 @@ impl RunSummary {
             last_key,
             file_bytes: footer.pages.saturating_mul(PAGE_BYTES as u64),
             live,
+            mark: footer.mark,
         }
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use entresol_media::{BlockFile, BlockOptions, Directory, IoBuffer};
 
-use crate::entry::RunNumber;
+use crate::entry::{Mark, RunNumber};
 use crate::error::StoreError;
 use crate::pages::{PageId, PageKind, Pages};
 
 use super::block::{Address, PAGE_BYTES};
-use super::ends::MAGIC;
+use super::ends::{MAGIC, mark_behind};
 
 /// The file grows by its own length, but by so much at most.
 const GROWTH_BYTES_MAX: u64 = 64 << 20;
@@ -28,6 +28,8 @@ pub(super) struct Output {
     filled: usize,
     /// Where they go.
     offset: u64,
+    /// That of the pages that were appended.
+    mark: Mark,
     /// Where blocks are put that are likely to be read.
     cache: Option<Arc<Pages>>,
     complete: bool,
@@ -61,6 +63,7 @@ impl Output {
             buffer,
             filled: 0,
             offset: 0,
+            mark: Mark::NONE,
             cache: None,
             complete: false,
         })
@@ -88,8 +91,14 @@ impl Output {
         Address { run: self.number, page }
     }
 
+    /// That of all pages so far.
+    pub(super) fn mark(&self) -> Mark {
+        self.mark
+    }
+
     /// Appends whole pages.
     pub(super) fn append(&mut self, mut pages: &[u8]) -> Result<(), StoreError> {
+        self.mark = mark_behind(self.mark, pages);
         while !pages.is_empty() {
             let room = self.buffer.len() - self.filled;
             let (now, later) = pages.split_at(pages.len().min(room));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use entresol_media::{BlockFile, BlockOptions, Directory, IoBuffer};
 
-use crate::entry::{Expiry, RunNumber, SegmentNumber, Sequence, Value};
+use crate::entry::{Expiry, Mark, RunNumber, SegmentNumber, Sequence, Value};
 use crate::error::StoreError;
 use crate::pages::{Charge, Lease, Page, PageId, PageKind, Pages};
 
@@ -25,6 +25,10 @@ pub(super) const BLOCK_PAGES_MAX: u64 =
     ((INLINE_BYTES_MAX + KEY_BYTES_MAX + 9 * super::BLOCK_BYTES_MAX) / PAGE_BYTES) as u64;
 /// The most pages of a list, which is read as a whole.
 const LIST_PAGES_MAX: u64 = (64 << 20) / PAGE_BYTES as u64;
+
+/// What is said of a whole run that the manifest does not mean.
+const ANOTHER: &str =
+    "it is the run of another store, or of a copy of this one, that has its number";
 
 /// A run that is open. In memory it holds the root of its tree, a short key for each 262,144 keys,
 /// the prefixes that are gone and the bytes of each segment; all else is read as it is needed.
@@ -165,6 +169,14 @@ impl Run {
     #[must_use]
     pub(crate) fn summary(&self) -> &RunSummary {
         &self.summary
+    }
+
+    /// That it is the run with this mark.
+    ///
+    /// # Errors
+    /// If it is another one of its number.
+    pub(crate) fn check_mark(&self, mark: Mark) -> Result<(), StoreError> {
+        self.blocks().check_mark(mark, &self.footer)
     }
 
     /// The prefixes whose keys are gone, in order of the prefix; of one prefix the latest first.
@@ -344,6 +356,14 @@ impl Blocks<'_> {
             return Err(self.damaged(last, "its two ends contradict each other"));
         }
         Ok(footer)
+    }
+
+    /// That a run which ends so is the one with this mark.
+    pub(super) fn check_mark(&self, mark: Mark, footer: &Footer) -> Result<(), StoreError> {
+        match mark.may_be(footer.mark) {
+            true => Ok(()),
+            false => Err(self.damaged(footer.pages - 1, ANOTHER)),
+        }
     }
 
     fn root(&self, footer: &Footer) -> Result<Option<Arc<Page>>, StoreError> {

@@ -5,16 +5,20 @@ use std::sync::Arc;
 
 use entresol_media::{BlockOptions, Directory};
 
-use crate::entry::{Entry, KvsId, RunNumber, Sequence};
+use crate::entry::{Entry, KvsId, Mark, RunNumber, Sequence};
 use crate::error::StoreError;
+use crate::manifest::RunState;
 use crate::pages::{Page, PageId, PageKind, Pages};
 
 use super::block::{Address, BlockKind, Body, PAGE_BYTES, is_sealed};
-use super::ends::{Footer, check_header};
+use super::ends::{Footer, check_header, mark_behind};
 use super::file_name;
 use super::reader::{BLOCK_PAGES_MAX, Blocks};
 use super::view::{Block, Nature};
 use super::walker::Walker;
+
+/// What is said of blocks of which each is whole by itself.
+const MIXED: &str = "its blocks are of several runs of its number, of another store or of a copy";
 
 /// What lies in a run's file, from its first page to its last.
 #[derive(Debug)]
@@ -38,6 +42,8 @@ pub(crate) struct Scanned {
     pub(crate) greatest: Sequence,
     /// The bytes of the file.
     pub(crate) bytes: u64,
+    /// What its end says of all before it.
+    mark: Mark,
 }
 
 type Visit<'a> = dyn FnMut(Piece<'_>) -> Result<(), StoreError> + 'a;
@@ -45,24 +51,27 @@ type Visit<'a> = dyn FnMut(Piece<'_>) -> Result<(), StoreError> + 'a;
 /// Shows what lies in the file of a run, as far as it can be read.
 ///
 /// # Errors
-/// If there is no such file, or `visit` fails.
+/// If there is no such file, it is of another run, or `visit` fails.
 pub(crate) fn scan(
     directory: &Arc<dyn Directory>,
-    number: RunNumber,
+    state: RunState,
     pages: &Arc<Pages>,
     visit: &mut Visit<'_>,
 ) -> Result<Scanned, StoreError> {
+    let number = state.number();
     let file = directory.open_block_file(&file_name(number), &BlockOptions::default())?;
     let end = (file.len() / PAGE_BYTES as u64).saturating_sub(1);
     let blocks = Blocks { file: &file, pages, run: number, end };
-    let mut scan = Scan { blocks, base: Sequence(0), visit, bad: None, seen: Scanned::default() };
-    scan.seen.bytes = file.len();
-    scan.ends()?;
+    let seen = Scanned { bytes: file.len(), ..Scanned::default() };
+    let (base, mark) = (Sequence(0), Mark::NONE);
+    let mut scan = Scan { blocks, base, visit, bad: None, is_damaged: false, mark, seen };
+    scan.ends(state.mark)?;
     let mut page = 1;
     while page < end {
         page += scan.block(page)?;
     }
     scan.tell_bad()?;
+    scan.compare()?;
     Ok(scan.seen)
 }
 
@@ -73,15 +82,19 @@ struct Scan<'a, 'v> {
     visit: &'a mut Visit<'v>,
     /// Pages in a row that are damaged, not told yet: the first, how many, and what is wrong.
     bad: Option<(u64, u64, String)>,
+    is_damaged: bool,
+    /// That of the pages so far.
+    mark: Mark,
     seen: Scanned,
 }
 
 impl Scan<'_, '_> {
     /// Looks at the first and the last page.
-    fn ends(&mut self) -> Result<(), StoreError> {
+    fn ends(&mut self, mark: Mark) -> Result<(), StoreError> {
         let last = self.blocks.end;
         let header = self.blocks.read(0, 1).and_then(|lease| {
             let checked = check_header(&lease.buffer, self.blocks.run);
+            self.mark = mark_behind(self.mark, &lease.buffer);
             self.blocks.pages.give_back(lease);
             checked.map_err(|error| self.blocks.end_error(0, error))
         });
@@ -96,8 +109,10 @@ impl Scan<'_, '_> {
         });
         match footer {
             Ok(footer) => {
+                self.blocks.check_mark(mark, &footer)?;
                 self.base = footer.base;
                 self.seen.said = Some(footer.entries);
+                self.seen.mark = footer.mark;
                 Ok(())
             }
             Err(error) => {
@@ -128,7 +143,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    fn read(&self, page: u64) -> Result<Arc<Page>, StoreError> {
+    fn read(&mut self, page: u64) -> Result<Arc<Page>, StoreError> {
         let head = self.blocks.read(page, 1)?;
         let pages = Nature::of(&head.buffer).map_or(0, |nature| u64::from(nature.pages));
         let fits = (1..=BLOCK_PAGES_MAX).contains(&pages) && page + pages <= self.blocks.end;
@@ -140,6 +155,7 @@ impl Scan<'_, '_> {
         if !is_sealed(Address { run: self.blocks.run, page }, &lease.buffer) {
             return Err(self.blocks.damaged(page, "the checksum of a block is wrong"));
         }
+        self.mark = mark_behind(self.mark, &lease.buffer);
         let id = PageId { run: self.blocks.run, page };
         let block = self.blocks.pages.page(id, PageKind::Data, &lease.buffer);
         self.blocks.pages.give_back(lease);
@@ -174,6 +190,7 @@ impl Scan<'_, '_> {
 
     /// Notes a damaged page.
     fn bad(&mut self, page: u64, error: &StoreError) -> Result<(), StoreError> {
+        self.is_damaged = true;
         if let Some((first, pages, _)) = &mut self.bad
             && *first + *pages == page
         {
@@ -183,6 +200,16 @@ impl Scan<'_, '_> {
         self.tell_bad()?;
         self.bad = Some((page, 1, error.reason()));
         Ok(())
+    }
+
+    /// Tells if each page is whole, but not all are those that the end was written behind.
+    fn compare(&mut self) -> Result<(), StoreError> {
+        if self.is_damaged || self.seen.mark.may_be(self.mark) {
+            return Ok(());
+        }
+        let error = self.blocks.damaged(self.blocks.end, MIXED);
+        self.bad(self.blocks.end, &error)?;
+        self.tell_bad()
     }
 
     fn tell_bad(&mut self) -> Result<(), StoreError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use entresol_media::Directory;
 
-use crate::entry::{Entry, Expiry, KvsId, RunNumber, Sequence, Value};
+use crate::entry::{Entry, Expiry, KvsId, Mark, RunNumber, Sequence, Value};
 use crate::error::StoreError;
 use crate::pages::{PageKind, Pages};
 
@@ -96,6 +96,7 @@ impl RunWriter {
             prefixes: Default::default(),
             live: Default::default(),
             pages: 0,
+            mark: Mark::NONE,
         };
         Ok(RunWriter {
             data: BlockBuilder::new(BlockKind::Data, 0, options.block_bytes),
@@ -183,6 +184,7 @@ impl RunWriter {
             self.footer.least = self.footer.greatest;
         }
         self.footer.pages = self.output.address().page + 1;
+        self.footer.mark = self.output.mark();
         let file = self.output.finish(&self.footer.encode())?;
         let RunWriter { footer, groups, prefixes, live, .. } = self;
         let live = live.iter().map(SegmentBytes::of).collect();

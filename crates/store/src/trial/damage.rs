@@ -347,7 +347,7 @@ fn is_confined(
     before: &Before,
 ) -> Result<(), String> {
     let Some(number) = run::number_of(name) else { return Ok(()) };
-    let owns = |kvs: &&manifest::KvsState| kvs.runs.contains(&number.0);
+    let owns = |kvs: &&manifest::KvsState| kvs.runs.iter().any(|run| run.number() == number);
     let owner = before.manifest.kvs.iter().find(owns).map(|kvs| kvs.name.as_str());
     let other = lost.iter().find(|(kvs, _)| Some(NAMES[*kvs]) != owner);
     match other {
