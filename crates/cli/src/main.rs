@@ -66,7 +66,12 @@ impl fmt::Display for Incomplete {
 impl Error for Incomplete {}
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
+    let command = Arguments::parse().command;
+    if matches!(command, Command::Store(_) | Command::Bench(_) | Command::Torture(_)) {
+        // A store has a file open for each run and segment, and says itself if there are too few.
+        _ = entresol_media::machine::raise_descriptor_limit(u64::MAX);
+    }
+    let done = match command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Config(arguments) => config::run(&arguments),

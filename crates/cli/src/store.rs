@@ -13,7 +13,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use entresol_base::{ByteSize, SystemClock, duration};
 use entresol_bench::{BenchError, StorePlace};
-use entresol_media::{Directory, LocalDirectory, files};
+use entresol_media::{Directory, FileError, LocalDirectory, files};
 use entresol_store::{
     CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy, StoreError, VALUE_BYTES_MAX,
 };
@@ -87,8 +87,8 @@ struct Put {
     /// The value is what is in this file, byte for byte; - is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     file: Option<PathBuf>,
-    /// The value goes after so long; whole seconds.
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    /// The value goes after so long, rounded up to whole seconds, or up to a second earlier.
+    #[arg(long, value_name = "TIME", value_parser = time_to_live)]
     ttl: Option<Duration>,
     /// Make the store and the Kvs if they are not there.
     #[arg(long)]
@@ -97,6 +97,10 @@ struct Put {
     /// policy` has it [default: fastest].
     #[arg(long, value_name = "POLICY", requires = "create")]
     policy: Option<Policy>,
+    /// If the store is made, it takes at most so many bytes, 64MiB or more [default: what the file
+    /// system has].
+    #[arg(long, value_name = "SIZE", value_parser = places::most, requires = "create")]
+    most: Option<ByteSize>,
 }
 
 #[derive(Debug, Args)]
@@ -166,15 +170,44 @@ fn told(error: StoreError) -> anyhow::Error {
         | StoreError::KvsName { .. }
         | StoreError::Exists { .. }
         | StoreError::Key { .. }
+        | StoreError::Prefix { .. }
         | StoreError::Value { .. }
-        | StoreError::Policy { .. }
-        | StoreError::File(_) => anyhow!(error),
+        | StoreError::Nested { .. }
+        | StoreError::Policy { .. } => anyhow!(error),
+        StoreError::File(ref file) if is_callers(file) => anyhow!(error),
         // Data that are elsewhere are not damaged.
         StoreError::PlaceMissing { .. } => anyhow!(
             "{error}: `entresol store place found DIRECTORY PATH` remembers where it is; get, \
              scan, stats and check read what is there"
         ),
         error => BenchError::Failed(error.to_string()).into(),
+    }
+}
+
+/// Whether a path leads nowhere, or to what cannot be used; all else is the disk's or the store's.
+fn is_callers(error: &FileError) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    match error {
+        FileError::Io { cause, .. } => {
+            [NotADirectory, NotFound, PermissionDenied].contains(&cause.kind())
+        }
+        FileError::NoDirectory { .. }
+        | FileError::WrongType { .. }
+        | FileError::Name { .. }
+        | FileError::NotDax { .. }
+        | FileError::Locked { .. } => true,
+        _ => false,
+    }
+}
+
+/// A time to live, which is rounded up to whole seconds.
+fn time_to_live(text: &str) -> Result<Duration, String> {
+    match duration::parse(text) {
+        Ok(Duration::ZERO) => {
+            Err("0 is no time to live: leave --ttl out for a value that stays".to_owned())
+        }
+        Ok(time) => Ok(time),
+        Err(error) => Err(error.to_string()),
     }
 }
 
@@ -203,13 +236,18 @@ impl Place {
         Ok((store, kvs))
     }
 
-    fn open_or_create(&self, policy: Option<Policy>) -> anyhow::Result<(Kvdb, Kvs)> {
-        let (path, options) = (&self.directory.path, self.directory.options());
-        let store = match Kvdb::open_at(path, options) {
-            Err(_) if is_empty(path) => Kvdb::create_at(path, options),
-            opened => opened,
+    fn open_or_create(
+        &self,
+        policy: Option<Policy>,
+        most: Option<ByteSize>,
+    ) -> anyhow::Result<(Kvdb, Kvs)> {
+        let store = match Kvdb::open_at(&self.directory.path, self.directory.options()) {
+            Err(_) if is_empty(&self.directory.path) => places::make(&self.directory, None, most)?,
+            Ok(_) if most.is_some() => {
+                return Err(anyhow!("{} is there: leave --most out", self.directory));
+            }
+            opened => opened.map_err(told)?,
         };
-        let store = store.map_err(told)?;
         let kvs = match store.kvs(&self.kvs) {
             Err(StoreError::NoKvs { .. }) => {
                 let policy = policy.unwrap_or_default();
@@ -264,7 +302,7 @@ fn is_empty(path: &Path) -> bool {
 }
 
 fn put(arguments: &Put) -> anyhow::Result<()> {
-    let Put { place, key, value, file, ttl, create, policy } = arguments;
+    let Put { place, key, value, file, ttl, create, policy, most } = arguments;
     let key_bytes = place.key(key)?;
     let value = match (value, file) {
         (Some(text), _) => typed(place.form, "value", text)?,
@@ -275,14 +313,28 @@ fn put(arguments: &Put) -> anyhow::Result<()> {
         let directory = place.directory.path.display();
         return Err(anyhow!("{directory} does not exist; --create makes a store there"));
     }
-    let (store, kvs) = if *create { place.open_or_create(*policy)? } else { place.open()? };
-    let sequence = kvs.put_for(&key_bytes, &value, *ttl).map_err(told)?;
+    let (store, kvs) = match create {
+        true => place.open_or_create(*policy, *most)?,
+        false => place.open()?,
+    };
+    let sequence = kvs.put_for(&key_bytes, &value, *ttl).map_err(|error| match error {
+        error if error.is_no_room() && *create && is_new(&kvs) => {
+            places::no_room_for_a_store(&place.directory, &error)
+        }
+        error => told(error),
+    })?;
     // Closing makes it durable: the command has no other moment to say so.
     store.close().map_err(told)?;
     if place.json {
         print(&json!({ "key": key, "value_bytes": value.len(), "sequence": sequence.0 }))?;
     }
     Ok(())
+}
+
+/// Whether nothing was written to a `Kvs`.
+fn is_new(kvs: &Kvs) -> bool {
+    let options = CursorOptions { keys_only: true, limit: Some(1), ..CursorOptions::default() };
+    kvs.cursor(options).is_ok_and(|mut cursor| matches!(cursor.next(), Ok(None)))
 }
 
 /// What is in a file, or comes from standard input, if it is not more than a value may have.

@@ -170,6 +170,11 @@ fn mistakes_are_named_with_the_place_and_a_way_out() {
     assert!(none.contains("'defualt'") && none.contains("default"), "{none}");
     let empty = failed(&store("put", &place, &["", "value"]), 2);
     assert!(empty.contains("1 to"), "{empty}");
+    let empty = failed(&store("del", &place, &["--prefix", ""]), 2);
+    assert!(empty.contains("drop the Kvs"), "{empty}");
+    let none = store("put", &place, &["--ttl", "0", "key", "value"]);
+    let said = String::from_utf8_lossy(&none.stderr);
+    assert!(none.status.code() == Some(2) && said.contains("leave --ttl out"), "{said}");
     let other = scratch.path().join("other");
     std::fs::create_dir(&other).unwrap();
     std::fs::File::create_new(other.join("letter")).unwrap();
@@ -351,4 +356,50 @@ fn real_processes_are_killed_and_lose_nothing_that_they_acknowledged() {
     assert!(found["acknowledged"].as_u64().is_some_and(|writes| writes > 500), "{found}");
     assert!(found["kills_in_opening"].as_u64().is_some_and(|kills| kills < 20), "{found}");
     assert!(!Path::new(place).exists(), "what is of no use is removed");
+}
+
+#[test]
+fn what_would_lie_in_the_store_is_refused_and_not_made() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    done(&store("put", &place, &["--create", "key", "value"]));
+    let inside = place.join("inside");
+    let inside = inside.to_str().unwrap();
+    for command in ["checkpoint", "salvage"] {
+        let refused = failed(&store(command, &place, &[inside]), 2);
+        assert!(refused.contains("name a directory beside it"), "{refused}");
+    }
+    let home = place.to_str().unwrap();
+    let refused = failed(&entresol(&["store", "place", "add", home, "capacity", inside]), 2);
+    assert!(refused.contains("name a directory beside it"), "{refused}");
+    assert!(!place.join("inside").exists());
+    done(&store("checkpoint", &place, &[scratch.path().join("data2").to_str().unwrap()]));
+}
+
+#[test]
+fn damage_is_told_with_status_1_also_if_a_file_is_another() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    done(&store("put", &place, &["--create", "key", "value"]));
+    done(&store("compact", &place, &[]));
+    let files = std::fs::read_dir(&place).unwrap().flatten().map(|entry| entry.path());
+    let run = files.into_iter().find(|path| path.to_str().unwrap().contains("run-")).unwrap();
+    let mut file = std::fs::File::options().write(true).open(&run).unwrap();
+    file.write_all(&[b'x'; 8192]).unwrap();
+    let told = failed(&store("get", &place, &["key"]), 1);
+    assert!(told.contains("run-"), "{told}");
+    failed(&store("checkpoint", &place, &[scratch.path().join("copy").to_str().unwrap()]), 1);
+    failed(&store("get", &scratch.path().join("nowhere"), &["key"]), 2);
+}
+
+#[test]
+fn a_store_is_made_within_a_bound_by_put_as_well() {
+    let scratch = tempfile::tempdir().unwrap();
+    let place = scratch.path().join("data");
+    done(&store("put", &place, &["--create", "--most", "64MiB", "key", "value"]));
+    let home = place.to_str().unwrap();
+    let list = json(&entresol(&["store", "place", "list", "--json", home]));
+    assert_eq!(list["places"][0]["bytes_max"].as_u64(), Some(64 << 20));
+    let there = failed(&store("put", &place, &["--create", "--most", "64MiB", "key", "v"]), 2);
+    assert!(there.contains("leave --most out"), "{there}");
 }

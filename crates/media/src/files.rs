@@ -55,6 +55,17 @@ fn write_and_rename(new: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_directory_of(path)
 }
 
+/// Whether a path, at which there need not be anything yet, lies in a directory or is it.
+///
+/// # Errors
+/// If one of them cannot be looked at.
+pub fn is_within(path: &Path, directory: &Path) -> io::Result<bool> {
+    let path = std::path::absolute(path)?;
+    // Links are followed as far as the path leads anywhere.
+    let there = path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(&path);
+    Ok(fs::canonicalize(there)?.starts_with(fs::canonicalize(directory)?))
+}
+
 /// Makes the file's name durable.
 pub(crate) fn sync_directory_of(path: &Path) -> io::Result<()> {
     File::open(directory_of(path))?.sync_all()

@@ -49,7 +49,7 @@ pub use mapped::{MapOptions, MappedFile, MappedKind, RegionFile};
 pub use medium::{MediumKind, MediumSpec};
 pub use model::ModelName;
 pub use observe::{Counters, Counts, Observed, Observer};
-pub use placement::FileError;
+pub use placement::{FileError, lacks_descriptors};
 pub use region::{
     Direct, FlushKind, FoundPair, Line, PmemMode, Region, RegionError, RegionKind, RegionOptions,
 };

@@ -162,6 +162,13 @@ impl FileError {
     }
 }
 
+/// Whether a file was not opened because this process, or all together, have too many open.
+#[must_use]
+pub fn lacks_descriptors(cause: &io::Error) -> bool {
+    let code = cause.raw_os_error();
+    [Errno::MFILE, Errno::NFILE].iter().any(|errno| code == Some(errno.raw_os_error()))
+}
+
 /// What file is wanted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Placement {

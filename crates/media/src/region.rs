@@ -54,7 +54,10 @@ pub enum FlushKind {
 #[non_exhaustive]
 pub enum RegionError {
     /// The system refused to reserve address space.
-    #[error("cannot reserve {bytes} bytes of memory: {cause}; lower the tenant's memory quota")]
+    #[error(
+        "cannot reserve {bytes} bytes of memory: {cause}; let the process have more (`ulimit -v`; \
+         a store reserves more than it uses), or lower the tenant's memory quota"
+    )]
     Reserve {
         /// How much was asked for.
         bytes: u64,

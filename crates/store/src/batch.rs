@@ -10,7 +10,7 @@ use crate::entry::{KvsId, Sequence};
 use crate::inner::Inner;
 use crate::kvs::Kvs;
 use crate::log::record::{Draft, Kind};
-use crate::options::{GROUP_BYTES_MAX, check_sizes};
+use crate::options::{GROUP_BYTES_MAX, check_prefix, check_sizes};
 
 /// Writes to one or several [`Kvs`] of a store, for [`Kvdb::write`](crate::Kvdb::write). Later ones
 /// of the same key win.
@@ -83,7 +83,7 @@ impl Batch {
     /// # Errors
     /// As [`put`](Batch::put).
     pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) -> Result<&mut Batch, StoreError> {
-        check_sizes(prefix, &[])?;
+        check_prefix(prefix)?;
         self.push(kvs, What::Gone(Kind::PrefixGone), (prefix, &[]))
     }
 

@@ -13,6 +13,7 @@ use crate::entry::{KvsId, Sequence};
 use crate::kvdb::Kvdb;
 use crate::log::segment;
 use crate::manifest::{LogState, Manifest, PlaceState};
+use crate::places::check_apart;
 use crate::policy::MediaClass;
 use crate::run;
 use crate::view::View;
@@ -69,6 +70,9 @@ impl Kvdb {
         path: &Path,
         progress: &mut dyn FnMut(CheckpointProgress) -> ControlFlow<()>,
     ) -> Result<Option<Checkpoint>, StoreError> {
+        for place in self.places() {
+            check_apart(path, place.directory.path())?;
+        }
         let directory: Arc<dyn Directory> = Arc::new(LocalDirectory::open(path)?);
         self.checkpoint(&directory, progress)
     }

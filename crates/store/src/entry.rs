@@ -11,7 +11,8 @@ impl Sequence {
     pub const MAX: Sequence = Sequence(u64::MAX);
 }
 
-/// The number of a `Kvs` in its `Kvdb`; never used again for another.
+/// The number of a `Kvs` in its `Kvdb`; used again for another only when all numbers were used, and
+/// nothing is left of the one that had it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KvsId(pub u32);
 

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use entresol_index::IndexError;
-use entresol_media::{FileError, RegionError};
+use entresol_media::{FileError, RegionError, lacks_descriptors};
 
 use crate::policy::MediaClass;
 
@@ -60,6 +60,17 @@ pub enum StoreError {
     NoRoom {
         /// What was refused.
         what: String,
+    },
+    /// This process, or the system, has as many files open as it may.
+    #[error(
+        "{cause}; raise the limit of open files (`ulimit -n`): the store needs about {needed}, one \
+         for each run and segment, beside what else is open"
+    )]
+    Descriptors {
+        /// The file that could not be opened.
+        cause: Box<StoreError>,
+        /// How many the store needs, about.
+        needed: usize,
     },
     /// More prefixes of keys were removed than one run can say.
     #[error("{path} cannot hold more than {most} prefixes that are gone; compact, then go on")]
@@ -191,6 +202,25 @@ pub enum StoreError {
         /// The most.
         most: usize,
     },
+    /// A prefix that keys cannot be removed by.
+    #[error(
+        "a prefix of {bytes} bytes; prefixes have 1 to {most}: to remove all keys, drop the Kvs \
+         and make it again"
+    )]
+    Prefix {
+        /// Its bytes.
+        bytes: usize,
+        /// The most.
+        most: usize,
+    },
+    /// A directory in the store, where another store cannot be, nor a place.
+    #[error("{path} lies in {store}, which belongs to a store: name a directory beside it")]
+    Nested {
+        /// The directory.
+        path: PathBuf,
+        /// The store's.
+        store: PathBuf,
+    },
     /// A value that cannot be kept.
     #[error("a value of {bytes} bytes; values have at most {most}")]
     Value {
@@ -268,6 +298,31 @@ impl StoreError {
         match self {
             StoreError::Damaged { offset, .. } | StoreError::Io { offset, .. } => *offset,
             _ => 0,
+        }
+    }
+
+    /// Whether a file could not be opened because too many are. Nothing was changed then, and it
+    /// may work later.
+    #[must_use]
+    pub fn is_no_descriptors(&self) -> bool {
+        match self {
+            StoreError::Io { cause, .. } | StoreError::File(FileError::Io { cause, .. }) => {
+                lacks_descriptors(cause)
+            }
+            StoreError::Descriptors { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// The same, with what to do if descriptors are what is missing, of which the store needs so
+    /// many.
+    pub(crate) fn with_descriptors(self, needed: usize) -> StoreError {
+        match self {
+            StoreError::Descriptors { .. } => self,
+            _ if self.is_no_descriptors() => {
+                StoreError::Descriptors { cause: Box::new(self), needed }
+            }
+            _ => self,
         }
     }
 

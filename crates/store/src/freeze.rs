@@ -248,7 +248,10 @@ fn install(
     if left_out() {
         inner.remove(&dead)?;
     }
-    inner.save(manifest, next)?;
+    let made = runs.values().flatten().map(|run| run::file_name(run.number()));
+    let values = moved.iter().map(|segment| segment::file_name(segment.number()));
+    let made: Vec<String> = made.chain(values).collect();
+    inner.save_with(manifest, next, &made)?;
     kept.iter().for_each(|segment| segment.freeze());
     inner.current.change(|view| {
         view.closed.retain(|(closed, _)| !Arc::ptr_eq(closed, generation));

@@ -60,7 +60,7 @@ pub(crate) struct Inner {
     /// Entries that were read last, and the locks of keys.
     pub(crate) entries: Entries,
     pub(crate) transactions: Transactions,
-    /// Those that were dropped since the store was opened.
+    /// Those that were dropped since the store was opened, or have writes in the log from before.
     pub(crate) dropped: KvsBits,
     /// Those that had no room left where their policies want them when it was last looked.
     pub(crate) full: KvsBits,
@@ -277,7 +277,8 @@ impl Inner {
     /// Puts a manifest in the place of the one before.
     ///
     /// # Errors
-    /// If the disk fails; then nothing is written any more, since either may be there.
+    /// If the disk fails; then nothing is written any more, since either may be there. If too many
+    /// files are open, which is found before anything is done.
     pub(crate) fn save(&self, held: &mut Manifest, mut next: Manifest) -> Result<(), StoreError> {
         self.failure.check()?;
         if !left_out() {
@@ -291,10 +292,40 @@ impl Inner {
                 }
                 Ok(())
             }
+            Err(error) if error.is_no_descriptors() => {
+                Err(error.with_descriptors(held.descriptors()))
+            }
             Err(error) => {
                 self.failure.set(&error);
                 Err(error)
             }
+        }
+    }
+
+    /// The same, where files were written for the next manifest: if that was not begun to be saved,
+    /// it is tried again with others, and these must not take the room.
+    ///
+    /// # Errors
+    /// As [`save`](Inner::save).
+    pub(crate) fn save_with(
+        &self,
+        held: &mut Manifest,
+        next: Manifest,
+        made: &[String],
+    ) -> Result<(), StoreError> {
+        self.save(held, next).inspect_err(|error| {
+            if error.is_no_descriptors() {
+                // What cannot be removed now is at the next opening.
+                _ = self.remove(made);
+            }
+        })
+    }
+
+    /// An error, with what to do if too many files are open. Nobody holds the manifest's lock.
+    pub(crate) fn with_descriptors(&self, error: StoreError) -> StoreError {
+        match error.is_no_descriptors() {
+            true => error.with_descriptors(self.manifest.lock().descriptors()),
+            false => error,
         }
     }
 

@@ -19,7 +19,7 @@ use crate::inner::Inner;
 use crate::kvs::Kvs;
 use crate::manifest::{KvsState, Manifest, PlaceState};
 use crate::opening::Opening;
-use crate::options::{KVS_MAX, KvdbOptions, KvsOptions, check_name};
+use crate::options::{KVS_MAX, KvdbOptions, KvsOptions, check_name, whole_seconds};
 use crate::places::{self, Place};
 use crate::policy::MediaClass;
 use crate::threads::{keep_durable, keep_freezing, keep_merging};
@@ -29,6 +29,9 @@ use crate::{Batch, Snapshot, StoreError, merge, run};
 /// A store in a directory: several [`Kvs`], written in one order.
 ///
 /// When it is dropped, or [closed](Kvdb::close), everything that was written is durable.
+///
+/// It has a file open for each sorted run and frozen segment; a process that may have few files
+/// open calls [`raise_descriptor_limit`](entresol_media::machine::raise_descriptor_limit) first.
 ///
 /// ```
 /// # fn main() -> Result<(), entresol_store::StoreError> {
@@ -223,7 +226,9 @@ impl Kvdb {
     }
 
     fn assemble(opening: Opening, manifest: Manifest) -> Result<Kvdb, StoreError> {
-        let (inner, lock) = opening.inner(manifest)?;
+        let needed = manifest.descriptors();
+        let opened = opening.inner(manifest);
+        let (inner, lock) = opened.map_err(|error| error.with_descriptors(needed))?;
         let inner = Arc::new(inner);
         let mut threads = Vec::new();
         if inner.log.is_some() {
@@ -242,7 +247,8 @@ impl Kvdb {
         &self.inner
     }
 
-    /// Makes a `Kvs`.
+    /// Makes a `Kvs`. There may be [`KVS_MAX`] at a time; after 65,535 have been made, numbers of
+    /// those are used again that were dropped before the store was opened.
     ///
     /// # Errors
     /// If there is one of this name already, or the name or the options cannot be had.
@@ -256,23 +262,25 @@ impl Kvdb {
         if manifest.kvs.iter().any(|kvs| kvs.name == name) {
             return Err(StoreError::KvsExists { name: name.to_owned() });
         }
-        if manifest.kvs.len() >= KVS_MAX || manifest.next_kvs > u16::MAX.into() {
-            let what = format!("no more than {KVS_MAX} Kvs can be made; drop some");
+        if manifest.kvs.len() >= KVS_MAX {
+            let what = format!("a store has at most {KVS_MAX} Kvs; drop some");
             return Err(StoreError::Options { what });
         }
         let mut next = manifest.clone();
+        let Some(id) = next.take_kvs(&|id| inner.dropped.has(id)) else {
+            let what = "all numbers that a Kvs can have are taken, by those that were dropped \
+                        since the store was opened as well: close it and open it again";
+            return Err(StoreError::Options { what: what.to_owned() });
+        };
         let state = KvsState {
-            id: next.next_kvs,
+            id: id.0,
             name: name.to_owned(),
             inline_bytes: options.inline_bytes,
-            time_to_live_s: options
-                .time_to_live
-                .map_or(0, |time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1)),
+            time_to_live_s: options.time_to_live.map_or(0, whole_seconds),
             runs: Vec::new(),
             aged_run: 0,
             policy: options.policy,
         };
-        next.next_kvs += 1;
         next.kvs.push(state.clone());
         inner.save(manifest, next)?;
         Ok(Kvs::new(inner.clone(), &state))
@@ -410,7 +418,7 @@ impl Kvdb {
         if !inner.freeze_all(&mut || progress(CompactProgress::default()).is_continue())? {
             return Ok(false);
         }
-        merge::merge_all(inner, progress)
+        merge::merge_all(inner, progress).map_err(|error| inner.with_descriptors(error))
     }
 
     /// Ends the store's threads, waits for writes that are under way, and makes everything durable.

@@ -12,7 +12,7 @@ use crate::entry::{Expiry, KvsId, Sequence};
 use crate::inner::Inner;
 use crate::log::record::{Draft, Kind};
 use crate::manifest::KvsState;
-use crate::options::check_sizes;
+use crate::options::{check_prefix, check_sizes, whole_seconds};
 use crate::view::{Held, Version, View};
 use crate::{Snapshot, StoreError};
 
@@ -72,8 +72,7 @@ impl Kvs {
     /// says; none is for ever.
     pub(crate) fn seconds(&self, time: Option<Duration>) -> Option<u32> {
         let of_kvs = (self.time_to_live > 0).then_some(self.time_to_live);
-        let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
-        time.map(seconds).or(of_kvs)
+        time.map(whole_seconds).or(of_kvs)
     }
 
     /// When something ends that is written now.
@@ -94,7 +93,9 @@ impl Kvs {
         self.put_for(key, value, None)
     }
 
-    /// Gives a key a value for some time, in whole seconds; none is as long as the `Kvs` says.
+    /// Gives a key a value for some time, rounded up to whole seconds, at least one; none is as
+    /// long as the `Kvs` says. It counts from the second in which the key is written, so that the
+    /// key goes up to a second early.
     ///
     /// # Errors
     /// As [`put`](Kvs::put).
@@ -127,7 +128,7 @@ impl Kvs {
     /// If there is no room, or an earlier write failed.
     pub fn delete_prefix(&self, prefix: &[u8]) -> Result<Sequence, StoreError> {
         self.check_there()?;
-        check_sizes(prefix, &[])?;
+        check_prefix(prefix)?;
         let held = self.inner.entries.lock_every();
         self.inner.append(&[Draft::gone(self.id, Kind::PrefixGone, prefix)], held)
     }

@@ -47,6 +47,10 @@ mod view;
 mod work;
 mod young;
 
+// What its calls are given and answer.
+pub use entresol_base::{Clock, SystemClock};
+pub use entresol_media::{Directory, FileError, LocalDirectory, PmemMode};
+
 pub use batch::Batch;
 pub use check::{CheckProgress, CheckReport, Finding, Unchecked, check, check_at};
 pub use checkpoint::{Checkpoint, CheckpointProgress};

@@ -28,6 +28,11 @@ pub(crate) const FORMAT: u32 = 3;
 const FORMAT_OLDEST: u32 = 1;
 /// No process gives so many numbers without a manifest that says so.
 const NUMBERS_APART: u64 = 1 << 20;
+/// The greatest number of a `Kvs`: records have two bytes for it.
+const KVS_NUMBER_MAX: u32 = u16::MAX as u32;
+/// What a store has open beside its runs and frozen segments, about: the log, directories and their
+/// locks, and what is being written.
+const DESCRIPTORS_BESIDE: usize = 64;
 /// The number of the place that has the manifest.
 pub(crate) const HOME: u32 = 0;
 
@@ -48,7 +53,7 @@ pub(crate) struct Manifest {
     pub(crate) next_run: u64,
     /// The number that the next segment gets whose values come from others.
     pub(crate) next_value_segment: u64,
-    /// The number that the next `Kvs` gets.
+    /// The number that the next `Kvs` gets, unless it is above all that there can be.
     pub(crate) next_kvs: u32,
     pub(crate) kvs: Vec<KvsState>,
     /// The directories that files lie in, the one with the manifest first.
@@ -228,6 +233,17 @@ impl Manifest {
         }
     }
 
+    /// A number for a `Kvs`: one that none ever had or, when there are no more of these, one that
+    /// none has and that is not used otherwise.
+    pub(crate) fn take_kvs(&mut self, is_used: &dyn Fn(KvsId) -> bool) -> Option<KvsId> {
+        if self.next_kvs <= KVS_NUMBER_MAX {
+            self.next_kvs += 1;
+            return Some(KvsId(self.next_kvs - 1));
+        }
+        let is_free = |id: &KvsId| !is_used(*id) && self.kvs.iter().all(|kvs| kvs.id != id.0);
+        (1..=KVS_NUMBER_MAX).map(KvsId).find(is_free)
+    }
+
     /// A number for a segment whose values come from others.
     pub(crate) fn take_value_segment(&mut self) -> SegmentNumber {
         self.next_value_segment += 1;
@@ -259,6 +275,12 @@ impl Manifest {
     /// The runs of all `Kvs`.
     fn runs(&self) -> impl Iterator<Item = &RunState> {
         self.kvs.iter().flat_map(|kvs| &kvs.runs)
+    }
+
+    /// How many descriptors a store needs, about: for each run and frozen segment, and for a run of
+    /// each `Kvs` that is about to be.
+    pub(crate) fn descriptors(&self) -> usize {
+        DESCRIPTORS_BESIDE + self.runs().count() + self.segments.len() + self.kvs.len()
     }
 
     /// The frozen segments.
@@ -329,4 +351,24 @@ fn parts(bytes: &[u8]) -> Option<(&[u8], u32)> {
         return None;
     }
     Some((object, u32::from_str_radix(digits, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::guess;
+
+    #[test]
+    fn numbers_of_kvs_are_used_again_when_no_new_ones_are_left() {
+        let mut manifest = Manifest::new(1);
+        let nothing = |_| false;
+        assert_eq!(manifest.take_kvs(&|_| true), Some(KvsId(1)), "that one is new");
+        assert_eq!(manifest.take_kvs(&nothing), Some(KvsId(2)));
+        manifest.next_kvs = KVS_NUMBER_MAX;
+        assert_eq!(manifest.take_kvs(&nothing), Some(KvsId(KVS_NUMBER_MAX)));
+        manifest.kvs.push(guess::state(KvsId(1), Vec::new()));
+        assert_eq!(manifest.take_kvs(&nothing), Some(KvsId(2)));
+        assert_eq!(manifest.take_kvs(&|id| id.0 != 7), Some(KvsId(7)));
+        assert_eq!(manifest.take_kvs(&|id| id.0 != 1), None);
+    }
 }

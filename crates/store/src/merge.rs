@@ -472,12 +472,12 @@ fn install(
     let dead: BTreeSet<u64> = old.iter().map(|run| run.number().0).collect();
     let is_dead = |run: &RunState| dead.contains(&run.run);
     let number = run.number();
+    let values = segments.iter().map(|segment| segment::file_name(segment.number()));
+    let made: Vec<String> = values.chain([run::file_name(number)]).collect();
     let Some(state) = next.kvs_mut(kvs) else {
         // It was dropped meanwhile.
         inner.heat.removed(segments.iter().map(|segment| segment.number()));
-        let values = segments.iter().map(|segment| segment::file_name(segment.number()));
-        let strays: Vec<String> = values.chain([run::file_name(number)]).collect();
-        return inner.remove(&strays);
+        return inner.remove(&made);
     };
     let Some(place) = state.runs.iter().position(is_dead) else { return Ok(()) };
     state.runs.retain(|run| !is_dead(run));
@@ -493,7 +493,7 @@ fn install(
     if left_out() {
         inner.remove(&dead_files)?;
     }
-    inner.save(&mut manifest, next)?;
+    inner.save_with(&mut manifest, next, &made)?;
     inner.current.change(|view| {
         let of_kvs = Arc::make_mut(view.runs.entry(kvs).or_default());
         of_kvs.retain(|run| !dead.contains(&run.number().0));

@@ -89,6 +89,7 @@ impl Opening {
                 )?)
             }
         };
+        let dropped = dropped_before(&manifest, &current.get());
         let heat = heat_of(&*home, &manifest, last, options.memory_bytes);
         let inner = Inner {
             places,
@@ -105,7 +106,7 @@ impl Opening {
             pages,
             entries: Entries::new(shares.entries)?,
             transactions: Transactions::default(),
-            dropped: KvsBits::new(),
+            dropped,
             full: KvsBits::new(),
             work,
             background: Background::default(),
@@ -131,6 +132,16 @@ fn rotated(views: Arc<Current>, work: Arc<Work>) -> Rotated {
         });
         work.tell();
     })
+}
+
+/// `Kvs` that were dropped, but the log has writes of: another one with such a number would have
+/// them.
+fn dropped_before(manifest: &Manifest, view: &View) -> KvsBits {
+    let dropped = KvsBits::new();
+    let is_there = |id: &KvsId| manifest.kvs.iter().any(|kvs| kvs.id == id.0);
+    let written = view.closed.iter().flat_map(|(generation, _)| generation.kvs());
+    written.filter(|id| !is_there(id)).for_each(|id| dropped.add(id));
+    dropped
 }
 
 /// Heat as it was kept when the store was closed.

@@ -162,7 +162,9 @@ impl KvdbOptions {
 pub struct KvsOptions {
     /// Values of at most so many bytes lie beside their keys once they are frozen.
     pub inline_bytes: u32,
-    /// How long a key lives if its write does not say, in whole seconds; none is for ever.
+    /// How long a key lives if its write does not say; none is for ever. It is rounded up to whole
+    /// seconds, at least one, and counts from the second in which the key is written: the key goes
+    /// up to a second early.
     pub time_to_live: Option<Duration>,
     /// On which classes of media its keys and values lie.
     pub policy: Policy,
@@ -191,11 +193,25 @@ impl KvsOptions {
     }
 }
 
+/// A time to live, rounded up: less than a second is one.
+pub(crate) fn whole_seconds(time: Duration) -> u32 {
+    let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
+    u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
+}
+
 /// Refuses names that could not be typed.
 pub(crate) fn check_name(name: &str) -> Result<(), StoreError> {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(good) {
         return Err(StoreError::KvsName { name: name.to_owned() });
+    }
+    Ok(())
+}
+
+/// Refuses prefixes that no key can begin with, and the one that all do.
+pub(crate) fn check_prefix(prefix: &[u8]) -> Result<(), StoreError> {
+    if prefix.is_empty() || prefix.len() > KEY_BYTES_MAX {
+        return Err(StoreError::Prefix { bytes: prefix.len(), most: KEY_BYTES_MAX });
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use entresol_base::ByteSize;
 use entresol_base::mutants::left_out;
 use entresol_base::sync::{Mutex, RwLock};
 use entresol_media::directory::DirectoryLock;
-use entresol_media::{Directory, FileError, PmemMode};
+use entresol_media::{Directory, FileError, PmemMode, files};
 use serde::{Deserialize, Serialize};
 
 use crate::ageing::SINK_BELOW;
@@ -733,7 +733,12 @@ impl Held {
             let path = self.directory.path().to_owned();
             return Err(FileError::Io { doing: "sync", path, cause }.into());
         }
-        settle().inspect_err(|error| *failed = Some(error.to_string()))
+        settle().inspect_err(|error| {
+            // If a file could not be opened, nothing was begun.
+            if !error.is_no_descriptors() {
+                *failed = Some(error.to_string());
+            }
+        })
     }
 
     pub(crate) fn set_retiring(&self, is_retiring: bool) {
@@ -836,4 +841,16 @@ pub(crate) fn label(
         manifest::save_checked(&label, &**directory, LABEL)?;
     }
     Ok(lock)
+}
+
+/// Refuses a directory for a copy that lies in one of the store's.
+///
+/// # Errors
+/// If it does.
+pub(crate) fn check_apart(path: &Path, store: &Path) -> Result<(), StoreError> {
+    match files::is_within(path, store) {
+        Ok(true) => Err(StoreError::Nested { path: path.to_owned(), store: store.to_owned() }),
+        // Whoever opens it says what is wrong with it.
+        Ok(false) | Err(_) => Ok(()),
+    }
 }

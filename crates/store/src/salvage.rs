@@ -22,7 +22,7 @@ use crate::log::segment::{self, Segment};
 use crate::manifest::{KvsState, Manifest, RunState};
 use crate::options::{KvdbOptions, KvsOptions};
 use crate::pages::Pages;
-use crate::places::{Missing, Places};
+use crate::places::{Missing, Places, check_apart};
 use crate::run;
 use crate::run::scan::{Piece, scan};
 
@@ -81,6 +81,7 @@ pub fn salvage_at(
     to: &Path,
     options: KvdbOptions,
 ) -> Result<SalvageReport, StoreError> {
+    check_apart(to, from)?;
     let from: Arc<dyn Directory> = Arc::new(LocalDirectory::open_existing(from)?);
     let to: Arc<dyn Directory> = Arc::new(LocalDirectory::open(to)?);
     salvage(&from, to, options, Arc::new(entresol_base::SystemClock::new()))
@@ -197,7 +198,8 @@ impl Salvage<'_> {
         }
     }
 
-    /// A run that cannot be opened, or is another one, is a finding; a target that cannot be written is the end.
+    /// A run that cannot be opened, or is another one, is a finding; a target that cannot be
+    /// written is the end.
     fn unreadable(&mut self, id: KvsId, name: &str, error: StoreError) -> Result<(), StoreError> {
         let directory = self.from.directory_of(name);
         let options = entresol_media::BlockOptions::default();

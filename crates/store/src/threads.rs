@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::StoreError;
 use crate::freeze::freeze;
 use crate::inner::Inner;
 use crate::merge;
@@ -47,8 +48,8 @@ pub(crate) fn keep_freezing(inner: &Inner) {
         inner.look_for_full();
         match done {
             Ok(()) => inner.work.tried(None),
-            Err(error) if error.is_no_room() => {
-                inner.work.tried(Some(error.to_string()));
+            Err(error) if may_work_later(&error) => {
+                inner.work.tried(Some(inner.with_descriptors(error).to_string()));
                 inner.work.pause(RETRY);
             }
             Err(error) => return inner.failure.set(&error),
@@ -63,8 +64,13 @@ pub(crate) fn keep_merging(inner: &Inner) {
         match merge::merge_one(inner) {
             Ok(true) => inner.work.tell(),
             Ok(false) => inner.work.wait(seen, IDLE),
-            Err(error) if error.is_no_room() => drop(inner.work.pause(RETRY)),
+            Err(error) if may_work_later(&error) => drop(inner.work.pause(RETRY)),
             Err(error) => return inner.failure.set(&error),
         }
     }
+}
+
+/// Whether nothing was done for want of room, or of descriptors.
+fn may_work_later(error: &StoreError) -> bool {
+    error.is_no_room() || error.is_no_descriptors()
 }

@@ -16,7 +16,7 @@ use crate::inner::Inner;
 use crate::kvdb::Kvdb;
 use crate::kvs::Kvs;
 use crate::log::record::{Draft, Kind};
-use crate::options::{GROUP_BYTES_MAX, check_sizes};
+use crate::options::{GROUP_BYTES_MAX, check_prefix, check_sizes};
 use crate::{Snapshot, StoreError};
 use own::{OwnKvs, Said};
 
@@ -193,7 +193,7 @@ impl Transaction {
     /// # Errors
     /// If no key could, or the transaction has become too large or too old.
     pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) -> Result<(), StoreError> {
-        check_sizes(prefix, &[])?;
+        check_prefix(prefix)?;
         self.grow(kvs, |own| own.growth_by_prefix(prefix))?.delete_prefix(prefix);
         Ok(())
     }

@@ -1,11 +1,16 @@
 //! What a `Kvs` does, whatever lies beneath: young, frozen, opened again.
 
+#![expect(clippy::expect_used, reason = "a test says what it expects")]
+
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Place, all, pairs};
-use entresol_store::{Batch, CursorOptions, KvsOptions, Matches, StoreError};
+use common::{Place, all, in_world, pairs};
+use entresol_base::checksum;
+use entresol_media::disk::Disk;
+use entresol_store::{Batch, CursorOptions, Kvdb, KvdbOptions, KvsOptions, Matches, StoreError};
 
 fn key(number: u32) -> Vec<u8> {
     format!("key{number:05}").into_bytes()
@@ -300,4 +305,74 @@ fn times_of_a_batch_begin_when_it_is_written() {
         store.write(&batch).expect("room");
         assert_eq!(all(&kvs, false).len(), 2);
     }
+}
+
+/// Lets a store believe that it has given numbers to so many `Kvs`.
+fn has_given_numbers(disk: &Disk, all: u64) {
+    let manifest = disk.root().read("MANIFEST").expect("there");
+    let line = manifest.split(|byte| *byte == b'\n').next().expect("a line");
+    let mut object: serde_json::Value = serde_json::from_slice(line).expect("an object");
+    object["next_kvs"] = (all + 1).into();
+    let object = object.to_string();
+    let text = format!("{object}\ncrc32c {:08x}\n", checksum::crc32c(object.as_bytes()));
+    disk.root().replace("MANIFEST", text.as_bytes()).expect("room");
+}
+
+/// After 65,535 `Kvs` the numbers of those are used again of which nothing is left.
+#[test]
+fn kvs_can_be_made_for_as_long_as_the_store_lives() {
+    in_world(|world, disk| {
+        let clock = Arc::new(world.clone());
+        let options = KvdbOptions { memory_bytes: 2 << 20, ..KvdbOptions::default() };
+        let store = Kvdb::create(disk.root(), options, clock.clone()).expect("made");
+        for name in ["kept", "dropped"] {
+            let kvs = store.create_kvs(name, KvsOptions::default()).expect("new");
+            kvs.put(b"key", name.as_bytes()).expect("room");
+        }
+        store.drop_kvs("dropped").expect("there");
+        store.close().expect("closes");
+        has_given_numbers(&disk, 65_534);
+        let open = || Kvdb::open(disk.root(), options, clock.clone()).expect("a store");
+        let mut store = open();
+        // The last new number, then one that was used, but not the one that the log has a write of.
+        for name in ["one", "two"] {
+            let kvs = store.create_kvs(name, KvsOptions::default()).expect("numbers are left");
+            assert_eq!(kvs.get(b"key").expect("readable"), None, "{name}");
+            kvs.put(b"key", name.as_bytes()).expect("room");
+        }
+        store.compact().expect("room");
+        for _ in 0..2 {
+            store.close().expect("closes");
+            store = open();
+            for name in ["kept", "one", "two"] {
+                let kvs = store.kvs(name).expect("there");
+                assert_eq!(kvs.get(b"key").expect("readable").as_deref(), Some(name.as_bytes()));
+            }
+        }
+    });
+}
+
+#[test]
+fn an_empty_prefix_is_refused_with_what_to_do() {
+    let place = Place::new();
+    let store = place.create();
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    let error = kvs.delete_prefix(b"").expect_err("is none").to_string();
+    assert!(error.contains("prefix of 0 bytes") && error.contains("drop the Kvs"), "{error}");
+}
+
+#[test]
+fn times_to_live_are_rounded_up_to_seconds() {
+    let place = Place::new();
+    let store = place.create();
+    let kvs = store.create_kvs("data", KvsOptions::default()).expect("new");
+    let is_there = |key: &[u8]| kvs.get(key).expect("readable").is_some();
+    kvs.put_for(b"one and a half", b"v", Some(Duration::from_millis(1500))).expect("room");
+    kvs.put_for(b"nothing", b"v", Some(Duration::ZERO)).expect("room");
+    place.clock.advance(Duration::from_millis(999));
+    assert!(is_there(b"nothing"));
+    place.clock.advance(Duration::from_millis(1));
+    assert!(is_there(b"one and a half") && !is_there(b"nothing"));
+    place.clock.advance(Duration::from_secs(1));
+    assert!(!is_there(b"one and a half"));
 }

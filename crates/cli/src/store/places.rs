@@ -10,9 +10,9 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use entresol_base::size::ParseSizeError;
 use entresol_base::{ByteSize, SystemClock};
-use entresol_bench::StorePlace;
 use entresol_bench::report::Table;
-use entresol_media::{Directory, LocalDirectory};
+use entresol_bench::{BenchError, StorePlace};
+use entresol_media::{Directory, LocalDirectory, files};
 use entresol_store::{
     Kvdb, KvdbOptions, MediaClass, MediumStatistics, Place, Policy, Statistics, StoreError,
 };
@@ -129,7 +129,7 @@ fn path(text: std::ffi::OsString) -> Result<PathBuf, String> {
 }
 
 /// A bound within which there is room for some segments of the log.
-fn most(text: &str) -> Result<ByteSize, String> {
+pub(super) fn most(text: &str) -> Result<ByteSize, String> {
     let most: ByteSize = text.parse().map_err(|error: ParseSizeError| error.to_string())?;
     let least = 4 * KvdbOptions::default().segment_bytes;
     if most.0 < least {
@@ -151,14 +151,36 @@ fn new_place(class: MediaClass, path: &Path, most: Option<ByteSize>) -> anyhow::
     Ok(Place { class, directory: Arc::new(directory), bytes_max: most.map(|most| most.0) })
 }
 
+/// Refuses a directory in one of the store's for another place of it.
+fn check_apart(store: &Kvdb, path: &Path) -> anyhow::Result<()> {
+    for Place { directory, .. } in store.places() {
+        let (path, store) = (path.to_owned(), directory.path().to_owned());
+        // The place itself may be added again.
+        let is_itself = files::is_within(&store, &path).unwrap_or_default();
+        if !is_itself && files::is_within(&path, &store).unwrap_or_default() {
+            return Err(told(StoreError::Nested { path, store }));
+        }
+    }
+    Ok(())
+}
+
 fn open(place: &StorePlace) -> anyhow::Result<Kvdb> {
     Kvdb::open_at(&place.path, place.options()).map_err(told)
 }
 
 pub(super) fn create(arguments: &Create) -> anyhow::Result<()> {
     let Create { whole: Whole { directory, json }, class, most } = arguments;
+    tell(make(directory, *class, *most)?, *json, false)
+}
+
+/// Makes a store.
+pub(super) fn make(
+    directory: &StorePlace,
+    class: Option<MediaClass>,
+    most: Option<ByteSize>,
+) -> anyhow::Result<Kvdb> {
     let class = match (directory.pmem, class) {
-        (Some(_), Some(class)) if *class != MediaClass::Pmem => {
+        (Some(_), Some(class)) if class != MediaClass::Pmem => {
             return Err(anyhow!(
                 "{directory} is persistent memory, and --class says {class}: leave it out, or name \
                  a plain path"
@@ -167,10 +189,24 @@ pub(super) fn create(arguments: &Create) -> anyhow::Result<()> {
         (Some(_), _) => MediaClass::Pmem,
         (None, class) => class.unwrap_or(MediaClass::Capacity),
     };
-    let place = new_place(class, &directory.path, *most)?;
+    let place = new_place(class, &directory.path, most)?;
     let clock = Arc::new(SystemClock::new());
-    let store = Kvdb::create_on(&[place], directory.options(), clock).map_err(told)?;
-    tell(store, *json, false)
+    let made = Kvdb::create_on(&[place], directory.options(), clock);
+    made.map_err(|error| match error.is_no_room() {
+        true => no_room_for_a_store(directory, &error),
+        false => told(error),
+    })
+}
+
+/// What to do where a store was made that nothing can be written to.
+pub(super) fn no_room_for_a_store(directory: &StorePlace, error: &StoreError) -> anyhow::Error {
+    let text = format!(
+        "{error}. {directory} was made and has nothing in it. Of the room there, 64MiB are kept \
+         for deleting and merging, and 16MiB are a segment of the log; of a bound below \
+         256MiB only a quarter is kept. Remove {directory} and make it with `--most 64MiB`, \
+         or elsewhere"
+    );
+    BenchError::Failed(text).into()
 }
 
 pub(super) fn run(command: &Command) -> anyhow::Result<()> {
@@ -186,6 +222,7 @@ pub(super) fn run(command: &Command) -> anyhow::Result<()> {
 fn add(arguments: &Add) -> anyhow::Result<()> {
     let Add { whole: Whole { directory, json }, class, path, most } = arguments;
     let store = open(directory)?;
+    check_apart(&store, path)?;
     store.add_place(&new_place(*class, path, *most)?).map_err(told)?;
     tell(store, *json, false)
 }
@@ -201,6 +238,7 @@ fn replace(arguments: &Move) -> anyhow::Result<()> {
     let Move { whole: Whole { directory, json }, from, to } = arguments;
     let store = open(directory)?;
     let old = store.place_at(from).map_err(told)?;
+    check_apart(&store, to)?;
     // If it is there already, the command was interrupted the last time.
     if !store.place_at(to).is_ok_and(|place| place.class == old.class) {
         let new = new_place(old.class, to, old.bytes_max.map(ByteSize))?;

@@ -62,8 +62,8 @@ pub(super) struct Footer {
 
 /// The mark of pages that follow those with the mark `before`.
 ///
-/// It is no CRC: each block has its own in it, and behind that a CRC over all of it would be the same
-/// whatever lies in the block.
+/// It is no CRC: each block has its own in it, and behind that a CRC over all of it would be the
+/// same whatever lies in the block.
 pub(super) fn mark_behind(before: Mark, pages: &[u8]) -> Mark {
     let pages = pages.chunks(PAGE_BYTES);
     Mark(pages.fold(before.0, |mark, page| filter::hash(page, mark)))
