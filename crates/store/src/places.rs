@@ -437,11 +437,14 @@ impl Places {
     /// If a disk fails.
     pub(crate) fn remove_the_rest(&self) -> Result<(), StoreError> {
         let mut rest = Vec::new();
+        let last = self.names().into_iter().filter_map(|name| segment::number_of(&name));
+        let last = last.filter(|number| number.is_of_log()).max();
         for place in self.all() {
             for entry in place.directory.list()? {
                 let Some(name) = entry.name.strip_prefix(ASIDE) else { continue };
-                // If the name was given again, it was known to be free.
-                if self.find(name).is_none() {
+                // If the log has gone on behind it, it was known to be away; and a crash that left
+                // it by its name would end the log there.
+                if segment::number_of(name) > last {
                     place.directory.rename(&entry.name, name)?;
                     place.directory.rename(name, &entry.name)?;
                 }
