@@ -65,10 +65,20 @@ impl Entry {
     }
 }
 
+/// Tells directories from each other, whatever paths lead to them, for as long as they are open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DirectoryId {
+    pub(crate) device: u64,
+    pub(crate) node: u64,
+}
+
 /// A directory, held open. Names are single components: they never lead out of it.
 pub trait Directory: Send + Sync + fmt::Debug {
     /// The directory's path.
     fn path(&self) -> &Path;
+
+    /// Which directory it is: the same one has the same, by whatever path it was opened.
+    fn id(&self) -> DirectoryId;
 
     /// Opens or makes a block file, locked against everybody else for as long as it is open.
     ///

@@ -122,6 +122,21 @@ pub enum StoreError {
         /// What can be read without it.
         readable: String,
     },
+    /// A place that another home has.
+    #[error(
+        "{path} is a place of the store in {home}, of which the one that is opened is a copy, or \
+         the other way round: {what}; nothing was changed. Give the copy places of its own \
+         (`store place found` names copies of them), or take {home} away if this one stands in for \
+         it. Opened to be read only, either can be read"
+    )]
+    PlaceOfAnother {
+        /// The place.
+        path: PathBuf,
+        /// The home that it says that it belongs to.
+        home: PathBuf,
+        /// What that home says.
+        what: String,
+    },
     /// A part of the log lies in a place that is missing.
     #[error(
         "the store's places {places} are missing, and with them the log's writes behind the \

@@ -157,7 +157,7 @@ impl Kvdb {
         for place in others {
             let state = manifest.take_place(place);
             // The lock is taken again when it is opened.
-            drop(places::label(place, manifest.store, state.place, directory.path())?);
+            drop(places::label(place, manifest.store, state.place, directory)?);
             manifest.places.push(state);
         }
         manifest.save(&**directory)?;

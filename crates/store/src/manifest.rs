@@ -14,7 +14,7 @@ use crate::StoreError;
 use crate::entry::{KvsId, Mark, RunNumber, SegmentNumber};
 use crate::heat;
 use crate::log::segment;
-use crate::places::{LABEL, Place, absolute};
+use crate::places::{LABEL, Place, shown};
 use crate::policy::{MediaClass, Policy};
 use crate::run;
 use crate::young::image;
@@ -227,7 +227,7 @@ impl Manifest {
         PlaceState {
             place: self.next_place - 1,
             class: place.class,
-            path: absolute(place.directory.path()).display().to_string(),
+            path: shown(place.directory.path()),
             bytes_max: place.bytes_max,
             is_retiring: false,
         }
@@ -248,6 +248,25 @@ impl Manifest {
     pub(crate) fn take_value_segment(&mut self) -> SegmentNumber {
         self.next_value_segment += 1;
         SegmentNumber(self.next_value_segment - 1)
+    }
+
+    /// Gives no number to a new file that a file has already, which no manifest may have named.
+    pub(crate) fn skip(&mut self, names: &[String]) {
+        // Whoever has numbers so far ahead has not got them from here.
+        const NEAR: u64 = 1 << 32;
+        let behind = |next: u64, taken: u64| match taken.checked_sub(next) {
+            Some(ahead) if ahead < NEAR => taken + 1,
+            _ => next,
+        };
+        for name in names {
+            match (segment::number_of(name), run::number_of(name)) {
+                (Some(SegmentNumber(number)), _) => {
+                    self.next_value_segment = behind(self.next_value_segment, number);
+                }
+                (None, Some(RunNumber(number))) => self.next_run = behind(self.next_run, number),
+                (None, None) => {}
+            }
+        }
     }
 
     /// That there is no `Kvs` of a name.

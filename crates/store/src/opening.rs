@@ -19,7 +19,7 @@ use crate::heat::Heat;
 use crate::heat::kept::Stamp;
 use crate::images::Images;
 use crate::inner::{Inner, KvsBits, Unreadable};
-use crate::log::recover::{Recovered, Start, recover};
+use crate::log::recover::{Recovered, Rest, Start, recover};
 use crate::log::segment::{self, Segment};
 use crate::log::{Beginning, Log, LogOptions, Rotated};
 use crate::manifest::{LogState, Manifest};
@@ -59,17 +59,14 @@ impl Opening {
         let places = Places::open(&home, &given, &manifest, Access::of(&options, read_only))?;
         let places = Arc::new(places);
         let shares = Shares::of(&options);
-        if !read_only {
-            save_again(&places, &mut manifest)?;
-            places.remove_the_rest()?;
-        }
         let recovered = recover(&places, start(&manifest, &shares), read_only)?;
-        let Recovered { generations, last, uncertain_behind, next_segment, records } = recovered;
-        if !read_only {
-            remove_strangers(&places, &manifest)?;
-        }
+        let Recovered { generations, last, uncertain_behind, next_segment, records, rest } =
+            recovered;
         let pages = Pages::new(shares.pages);
         let (runs, segments, unreadable) = open_frozen(&places, &manifest, &pages, read_only)?;
+        if !read_only {
+            settle(&places, &mut manifest, rest, unreadable.is_empty())?;
+        }
         let young = Arc::new(Generation::new(shares.generation.bytes, Sequence(last.0 + 1)));
         let closed = generations.into_iter().rev().collect();
         let current = Arc::new(Current::new(View { young: young.clone(), closed, runs, segments }));
@@ -120,6 +117,27 @@ impl Opening {
         };
         Ok((inner, lock))
     }
+}
+
+/// Makes the store ready to be written, now that what its manifest names could be opened, all of it
+/// or but for some `Kvs`.
+fn settle(
+    places: &Places,
+    manifest: &mut Manifest,
+    rest: Rest,
+    is_whole: bool,
+) -> Result<(), StoreError> {
+    places.name_home()?;
+    save_again(places, manifest)?;
+    places.remove_the_rest()?;
+    rest.settle(places)?;
+    // What this manifest does not know may be what another one, which was lost, has made of what
+    // cannot be read.
+    match is_whole {
+        true => remove_strangers(places, manifest)?,
+        false => manifest.skip(&places.names()),
+    }
+    Ok(())
 }
 
 /// Shows readers a generation that is closed, and the next one, and tells who freezes.

@@ -199,10 +199,13 @@ impl Places {
         let (mut all, mut missing) = (Vec::new(), Vec::new());
         for state in &manifest.places {
             let found = labels.iter().find(|(label, _)| label.is_of(manifest.store, state.place));
+            if let Some((label, directory)) = found.filter(|_| !is_partial) {
+                label.check_whose(home, &***directory)?;
+            }
             let directory = match found {
                 _ if state.place == manifest::HOME => Ok(Ok((home.clone(), None))),
                 Some((_, directory)) => claim(Arc::clone(directory)).map(Ok),
-                None => open_labelled(home, manifest.store, state),
+                None => open_labelled(home, manifest.store, state, is_partial),
             };
             let (directory, lock) = match directory? {
                 Ok(opened) => opened,
@@ -231,6 +234,21 @@ impl Places {
             }),
             _ => Ok(places),
         }
+    }
+
+    /// Lets the labels say whose the places are, of which the home has moved.
+    ///
+    /// # Errors
+    /// If a disk fails.
+    pub(crate) fn name_home(&self) -> Result<(), StoreError> {
+        let home = shown(self.home.path());
+        for place in self.all().iter().filter(|place| place.number != manifest::HOME) {
+            let directory = &*place.directory;
+            if let Some(label) = Label::read(directory)?.filter(|label| label.home != home) {
+                manifest::save_checked(&Label { home: home.clone(), ..label }, directory, LABEL)?;
+            }
+        }
+        Ok(())
     }
 
     /// What can be read though places are missing.
@@ -615,7 +633,7 @@ impl Places {
         store: u64,
         number: u32,
     ) -> Result<Arc<Held>, StoreError> {
-        let lock = label(place, store, number, self.home.path())?;
+        let lock = label(place, store, number, &self.home)?;
         Ok(Arc::new(Held::new(number, place.clone(), self.pmem, Some(lock))))
     }
 
@@ -773,11 +791,68 @@ impl Label {
         };
         manifest::read_checked(&bytes, &directory.path().join(LABEL)).map(Some)
     }
+
+    /// Refuses a place for a home if the label names another one, and that is still there and has
+    /// the place where it lies: then one of the two homes is a copy, and whichever is opened would
+    /// remove the files of the other from the place. A home that has moved is not where it was.
+    ///
+    /// # Errors
+    /// If it is another's.
+    fn check_whose(
+        &self,
+        home: &Arc<dyn Directory>,
+        place: &dyn Directory,
+    ) -> Result<(), StoreError> {
+        let path = Path::new(&self.home);
+        if self.home == shown(home.path()) {
+            return Ok(());
+        }
+        let of_another = |what: String| {
+            let (path, home) = (place.path().to_owned(), path.to_owned());
+            Err(StoreError::PlaceOfAnother { path, home, what })
+        };
+        let other = match directory_at(home, path) {
+            Ok(Some(other)) if other.id() != home.id() => other,
+            Ok(_) => return Ok(()),
+            Err(error) => return of_another(error.to_string()),
+        };
+        let manifest = match Manifest::load(&*other) {
+            Ok(Some(manifest)) if manifest.store == self.store => manifest,
+            Ok(_) => return Ok(()),
+            Err(error) => return of_another(error.to_string()),
+        };
+        let Some(state) = manifest.places.iter().find(|state| state.place == self.place) else {
+            return Ok(());
+        };
+        match directory_at(home, Path::new(&state.path)) {
+            Ok(Some(there)) if there.id() == place.id() => of_another("it names it".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A directory by its path, if there is one.
+fn directory_at(
+    home: &Arc<dyn Directory>,
+    path: &Path,
+) -> Result<Option<Arc<dyn Directory>>, FileError> {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    match home.elsewhere(path) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(FileError::WrongType { .. }) => Ok(None),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// A path that leads there from wherever the store is opened the next time.
 pub(crate) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The same as it is written down.
+pub(crate) fn shown(path: &Path) -> String {
+    absolute(path).display().to_string()
 }
 
 /// Notes in a manifest where places are that are given: they may have moved.
@@ -788,7 +863,7 @@ pub(crate) fn note_moved(manifest: &mut Manifest, given: &[Arc<dyn Directory>]) 
         if label.store == manifest.store
             && let Some(state) = places.find(|state| state.place == label.place)
         {
-            state.path = absolute(directory.path()).display().to_string();
+            state.path = shown(directory.path());
         }
     }
 }
@@ -806,13 +881,19 @@ fn open_labelled(
     home: &Arc<dyn Directory>,
     store: u64,
     state: &PlaceState,
+    is_partial: bool,
 ) -> Result<Result<Opened, String>, StoreError> {
     let directory = match home.elsewhere(Path::new(&state.path)) {
         Ok(directory) => directory,
         Err(error) => return Ok(Err(error.to_string())),
     };
     match Label::read(&*directory)? {
-        Some(label) if label.is_of(store, state.place) => claim(directory).map(Ok),
+        Some(label) if label.is_of(store, state.place) => {
+            if !is_partial {
+                label.check_whose(home, &*directory)?;
+            }
+            claim(directory).map(Ok)
+        }
         Some(_) => Ok(Err(format!("its {LABEL} names another store"))),
         None => Ok(Err(format!("it has no {LABEL}, so nothing may be mounted there"))),
     }
@@ -826,20 +907,20 @@ pub(crate) fn label(
     place: &Place,
     store: u64,
     number: u32,
-    home: &Path,
+    home: &Arc<dyn Directory>,
 ) -> Result<DirectoryLock, StoreError> {
     let Place { directory, .. } = place;
     let lock = directory.lock()?;
-    let is_ours = |name: &str| {
-        // A crash came when it was labelled the last time, or before the manifest named it.
-        name == LABEL
-            && Label::read(&**directory).is_ok_and(|it| it.is_some_and(|it| it.store == store))
-    };
-    if directory.list()?.iter().any(|entry| !is_ours(&entry.name)) {
+    // A crash came when it was labelled the last time, or before the manifest named it.
+    let before = Label::read(&**directory).ok().flatten().filter(|label| label.store == store);
+    if directory.list()?.iter().any(|entry| entry.name != LABEL || before.is_none()) {
         return Err(StoreError::Exists { directory: directory.path().to_owned() });
     }
-    let label =
-        Label { format: manifest::FORMAT, store, place: number, home: home.display().to_string() };
+    if let Some(before) = before {
+        before.check_whose(home, &**directory)?;
+    }
+    let home = shown(home.path());
+    let label = Label { format: manifest::FORMAT, store, place: number, home };
     if !left_out() {
         manifest::save_checked(&label, &**directory, LABEL)?;
     }

@@ -1,15 +1,16 @@
 //! A directory of this machine's file system.
 #![expect(clippy::disallowed_methods, reason = "this crate is the home of file system calls")]
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use entresol_base::mutants::{SiteKind, removed};
 
-use super::{Directory, DirectoryLock, Entry, EntryKind};
+use super::{Directory, DirectoryId, DirectoryLock, Entry, EntryKind};
 use super::{check_small, is_unfinished, path_of, unfinished};
 use crate::block::{self, BlockFile, BlockOptions, Drive, SlowMapped};
 use crate::crash::Place;
@@ -23,6 +24,7 @@ use crate::placement::{self, FileError};
 pub struct LocalDirectory {
     path: PathBuf,
     handle: File,
+    id: DirectoryId,
     /// What all block files in it are slowed to.
     drive: Option<Arc<Drive>>,
 }
@@ -54,11 +56,12 @@ impl LocalDirectory {
     /// If there is none.
     pub fn open_existing(path: &Path) -> Result<LocalDirectory, FileError> {
         let handle = File::open(path).map_err(failed("open", path))?;
-        if !handle.metadata().map_err(failed("look at", path))?.is_dir() {
+        let metadata = handle.metadata().map_err(failed("look at", path))?;
+        if !metadata.is_dir() {
             let (found, wanted) = ("no directory", "another place");
             return Err(FileError::WrongType { path: path.into(), found, wanted });
         }
-        Ok(LocalDirectory { path: path.into(), handle, drive: None })
+        Ok(LocalDirectory { path: path.into(), handle, id: id_of(&metadata), drive: None })
     }
 
     /// Slows all block files that are opened in it, and in directories in it, to one drive, in
@@ -84,6 +87,10 @@ impl LocalDirectory {
 impl Directory for LocalDirectory {
     fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn id(&self) -> DirectoryId {
+        self.id
     }
 
     fn open_block_file(
@@ -209,6 +216,10 @@ impl Directory for LocalDirectory {
             .map_err(|errno| failed("ask for the space in", &self.path)(errno.into()))?;
         Ok(space.f_bavail.saturating_mul(space.f_frsize))
     }
+}
+
+fn id_of(metadata: &Metadata) -> DirectoryId {
+    DirectoryId { device: metadata.dev(), node: metadata.ino() }
 }
 
 fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> FileError {

@@ -18,7 +18,7 @@ use crate::ahead::Begun;
 use crate::block::{self, Alignment, Backend, BlockFile, BlockOptions, IoBuffer, IoQueue};
 use crate::cost::Access;
 use crate::crash::{Place, PointKind};
-use crate::directory::{self, Directory, DirectoryLock, Entry, EntryKind};
+use crate::directory::{self, Directory, DirectoryId, DirectoryLock, Entry, EntryKind};
 use crate::mapped::{MapOptions, MappedFile};
 use crate::placement::FileError;
 use crate::raw::buffer::BUFFER_ALIGNMENT;
@@ -49,6 +49,11 @@ impl fmt::Debug for DiskDirectory {
 impl Directory for DiskDirectory {
     fn path(&self) -> &Path {
         &self.path
+    }
+
+    fn id(&self) -> DirectoryId {
+        let device = Arc::as_ptr(&self.machine) as usize as u64;
+        DirectoryId { device, node: self.node }
     }
 
     fn open_block_file(

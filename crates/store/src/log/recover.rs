@@ -47,6 +47,23 @@ pub(crate) struct Recovered {
     pub(crate) next_segment: u64,
     /// Records that were read.
     pub(crate) records: u64,
+    /// What is to be done before anything is written.
+    pub(crate) rest: Rest,
+}
+
+/// What is done once it is known that the store can be opened. Until then nothing is removed, and
+/// no byte of the log changed: the manifest may be an older one that somebody has put back.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    /// Segments behind the log's end, which a crash has left there.
+    behind: Vec<SegmentNumber>,
+    /// Images that are not used.
+    images: Vec<String>,
+    /// Ranges of segments with records of which it is not known whether they are durable.
+    unsure: Vec<(Arc<Segment>, Range<u64>)>,
+    /// Where the log ends, if its last segment is not sealed.
+    open_end: Option<(Arc<Segment>, End)>,
+    last: Sequence,
 }
 
 /// The reader of a log.
@@ -79,8 +96,8 @@ struct LeftBehind {
     sequence: Sequence,
 }
 
-/// Reads the log. What lies behind its end, which a crash has left there, is removed, so are images
-/// that are not used, and the end is sealed, unless the store is only read.
+/// Reads the log. What may be known to the system only is written once more, as it was read, unless
+/// the store is only read.
 ///
 /// # Errors
 /// If the disk fails, or the log ends before a write that was durable.
@@ -132,18 +149,37 @@ pub(crate) fn recover(
     }
     check_last(places, &start, reader.last, open_end.as_ref())?;
     reader.close_generation();
-    if !read_only {
-        if !left_out() {
-            remove(places, rest)?;
-        }
-        let images = names.iter().filter_map(|name| Some((name, image::number_of(name)?)));
-        let mut useless = images.filter(|(_, number)| !reader.images.contains(number));
-        useless.try_for_each(|(name, _)| places.remove(name))?;
-        reader.settle(open_end)?;
-    }
-    let Reader { closed: generations, last, records, .. } = reader;
+    let Reader { closed: generations, last, records, unsure, images: used, .. } = reader;
+    let is_useless = |name: &String| image::number_of(name).is_some_and(|it| !used.contains(&it));
+    let images = names.into_iter().filter(is_useless).collect();
+    let rest = Rest { behind: rest.to_vec(), images, unsure, open_end, last };
     let uncertain_behind = Some(last).filter(|_| !places.missing().is_empty() && !chain.is_over);
-    Ok(Recovered { generations, last, uncertain_behind, next_segment, records })
+    Ok(Recovered { generations, last, uncertain_behind, next_segment, records, rest })
+}
+
+impl Rest {
+    /// Removes what lies behind the log's end and images that are not used, makes durable what was
+    /// found, and seals the segment in which the log ends.
+    ///
+    /// # Errors
+    /// If a disk fails.
+    pub(crate) fn settle(self, places: &Places) -> Result<(), StoreError> {
+        if !left_out() {
+            remove(places, &self.behind)?;
+        }
+        self.images.iter().try_for_each(|name| places.remove(name))?;
+        // What a process that died had written but not synced counts from now on. On persistent
+        // memory its last lines may be in the processor's caches.
+        self.unsure.iter().try_for_each(|(segment, Range { start, end })| {
+            segment.flush(*start, end - start);
+            segment.persist(*start, end - start)
+        })?;
+        if let Some((segment, end)) = self.open_end.filter(|_| !left_out()) {
+            segment.seal(end.offset, Sequence(self.last.0 + 1))?;
+            segment.persist(end.offset, SEAL_BYTES)?;
+        }
+        Ok(())
+    }
 }
 
 /// Refuses a log that ends before a write that was durable.
@@ -349,21 +385,6 @@ impl<'a> Reader<'a> {
     fn seal_again(&self, segment: &Segment, end: End) -> Result<(), StoreError> {
         if end.is_sealed && self.is_unsynced(segment) && !left_out() {
             segment.seal(end.offset, Sequence(self.last.0 + 1))?;
-        }
-        Ok(())
-    }
-
-    /// Makes durable what was found, and seals the segment in which the log ends.
-    fn settle(&self, open_end: Option<(Arc<Segment>, End)>) -> Result<(), StoreError> {
-        // What a process that died had written but not synced counts from now on. On persistent
-        // memory its last lines may be in the processor's caches.
-        self.unsure.iter().try_for_each(|(segment, Range { start, end })| {
-            segment.flush(*start, end - start);
-            segment.persist(*start, end - start)
-        })?;
-        if let Some((segment, end)) = open_end.filter(|_| !left_out()) {
-            segment.seal(end.offset, Sequence(self.last.0 + 1))?;
-            segment.persist(end.offset, SEAL_BYTES)?;
         }
         Ok(())
     }
