@@ -132,6 +132,16 @@ pub enum FileError {
         /// What the system said.
         cause: io::Error,
     },
+    /// A directory's path leads elsewhere than when it was opened.
+    #[error(
+        "{path} is no longer the directory that was opened: that was renamed or removed, or \
+         something is mounted over it. Nothing was changed in what is there now; bring it back, \
+         then open it again"
+    )]
+    Moved {
+        /// The directory's path.
+        path: PathBuf,
+    },
     /// Some other call of the system's failed.
     #[error("cannot {doing} {path}: {cause}")]
     Io {
@@ -157,6 +167,7 @@ impl FileError {
             FileError::NoSpace { .. } => io::ErrorKind::StorageFull,
             FileError::Locked { .. } => io::ErrorKind::ResourceBusy,
             FileError::WrongType { .. } | FileError::NotDax { .. } => io::ErrorKind::Unsupported,
+            FileError::Moved { .. } => io::ErrorKind::Other,
             FileError::IoUring { cause, .. } | FileError::Io { cause, .. } => cause.kind(),
         }
     }

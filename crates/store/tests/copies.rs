@@ -180,3 +180,30 @@ fn an_older_manifest_that_is_put_back_does_not_cost_what_is_newer() {
         assert!(report.is_whole(), "{:?}", report.findings);
     }
 }
+
+/// The directory is renamed while the store is open, and another store made where it was.
+#[test]
+fn a_store_whose_directory_is_renamed_leaves_the_one_in_its_place_alone() {
+    let scratch = Scratch::new();
+    let create = || {
+        let store = Kvdb::create_at(&scratch.at("store"), options()).expect("is made");
+        let kvs = store.create_kvs("data", KvsOptions::default()).expect("is made");
+        (store, kvs)
+    };
+    let (renamed, kvs) = create();
+    kvs.put(b"key", b"value").expect("is put");
+    scratch.rename("store", "renamed");
+    fill(create().0, 2, 1000);
+    let before = scratch.files("store");
+    let write = |_| kvs.put(b"more", &[1; 1000]);
+    let error = (0..2_000).map(write).find_map(Result::err).expect("there are no new files");
+    assert!(error.to_string().contains("no longer the directory that was opened"), "{error}");
+    assert!(renamed.compact().is_err());
+    assert_eq!(kvs.get(b"key").expect("is read"), Some(b"value".to_vec()));
+    drop((renamed, kvs));
+    assert_eq!(scratch.files("store"), before);
+    expect(scratch.open("store").expect("opens"), 2, 1000);
+    let store = scratch.open("renamed").expect("opens");
+    let found = store.kvs("data").expect("there").get(b"key").expect("is read");
+    assert_eq!(found, Some(b"value".to_vec()));
+}

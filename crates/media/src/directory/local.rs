@@ -20,6 +20,10 @@ use crate::model::ModelName;
 use crate::placement::{self, FileError};
 
 /// A directory of this machine's file system, held open.
+///
+/// Files in it are opened, made and removed by its path. So it is looked at before each such call
+/// whether the path still leads here: the directory may be renamed, and another one, with somebody
+/// else's files of the same names, take its place.
 #[derive(Debug)]
 pub struct LocalDirectory {
     path: PathBuf,
@@ -35,6 +39,7 @@ impl LocalDirectory {
     /// # Errors
     /// If it cannot be made or opened, or something else has its name.
     pub fn open(path: &Path) -> Result<LocalDirectory, FileError> {
+        let path = &absolute(path)?;
         match fs::create_dir(path) {
             Ok(()) => {
                 let failed = failed("sync the directory of", path);
@@ -55,6 +60,7 @@ impl LocalDirectory {
     /// # Errors
     /// If there is none.
     pub fn open_existing(path: &Path) -> Result<LocalDirectory, FileError> {
+        let path = &absolute(path)?;
         let handle = File::open(path).map_err(failed("open", path))?;
         let metadata = handle.metadata().map_err(failed("look at", path))?;
         if !metadata.is_dir() {
@@ -73,6 +79,23 @@ impl LocalDirectory {
     pub fn slowed(mut self, model: ModelName) -> Result<LocalDirectory, FileError> {
         self.drive = Some(Drive::new(model).map_err(failed("slow down", &self.path))?);
         Ok(self)
+    }
+
+    /// Refuses to go on by the path if it leads to another directory than the one that is open.
+    fn check_here(&self) -> Result<(), FileError> {
+        match fs::metadata(&self.path) {
+            Ok(metadata) if id_of(&metadata) == self.id => Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed("look at", &self.path)(error))
+            }
+            _ => Err(FileError::Moved { path: self.path.clone() }),
+        }
+    }
+
+    /// The path of a name, as long as it leads here.
+    fn path_of(&self, name: &str) -> Result<PathBuf, FileError> {
+        let path = path_of(&self.path, name)?;
+        self.check_here().map(|()| path)
     }
 
     fn write_and_rename(&self, unfinished: &Path, to: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -98,7 +121,7 @@ impl Directory for LocalDirectory {
         name: &str,
         options: &BlockOptions,
     ) -> Result<Arc<dyn BlockFile>, FileError> {
-        let path = path_of(&self.path, name)?;
+        let path = self.path_of(name)?;
         match &self.drive {
             Some(drive) => block::open_on(&path, options, Some(drive)),
             None => block::open_block_file(&path, options),
@@ -106,7 +129,7 @@ impl Directory for LocalDirectory {
     }
 
     fn map_file(&self, name: &str, options: &MapOptions) -> Result<Arc<dyn MappedFile>, FileError> {
-        let file = mapped::open(&path_of(&self.path, name)?, options)?;
+        let file = mapped::open(&self.path_of(name)?, options)?;
         Ok(match &self.drive {
             Some(drive) => SlowMapped::over(file, drive),
             None => file,
@@ -114,7 +137,7 @@ impl Directory for LocalDirectory {
     }
 
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Directory>, FileError> {
-        let inner = LocalDirectory::open(&path_of(&self.path, name)?)?;
+        let inner = LocalDirectory::open(&self.path_of(name)?)?;
         Ok(Arc::new(LocalDirectory { drive: self.drive.clone(), ..inner }))
     }
 
@@ -136,11 +159,12 @@ impl Directory for LocalDirectory {
             entries.sort_unstable();
             Ok(entries)
         };
+        self.check_here()?;
         list().map_err(failed("list", &self.path))
     }
 
     fn find(&self, name: &str) -> Result<Option<EntryKind>, FileError> {
-        let path = path_of(&self.path, name)?;
+        let path = self.path_of(name)?;
         match fs::symlink_metadata(&path) {
             Ok(metadata) if metadata.is_dir() => Ok(Some(EntryKind::Directory)),
             Ok(_) => Ok(Some(EntryKind::File)),
@@ -150,7 +174,7 @@ impl Directory for LocalDirectory {
     }
 
     fn read(&self, name: &str) -> Result<Vec<u8>, FileError> {
-        let path = path_of(&self.path, name)?;
+        let path = self.path_of(name)?;
         let mut file = File::open(&path).map_err(absent_or("open", &path))?;
         let bytes = file.metadata().map_err(failed("look at", &path))?.len();
         check_small(&path, bytes)?;
@@ -160,7 +184,7 @@ impl Directory for LocalDirectory {
     }
 
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), FileError> {
-        let path = path_of(&self.path, name)?;
+        let path = self.path_of(name)?;
         check_small(&path, bytes.len() as u64)?;
         let unfinished = self.path.join(unfinished(name));
         if let Err(cause) = self.write_and_rename(&unfinished, &path, bytes) {
@@ -173,17 +197,17 @@ impl Directory for LocalDirectory {
     }
 
     fn rename_at(&self, from: &str, to: &str, _: Place) -> Result<(), FileError> {
-        let (from, to) = (path_of(&self.path, from)?, path_of(&self.path, to)?);
+        let (from, to) = (self.path_of(from)?, path_of(&self.path, to)?);
         fs::rename(&from, to).map_err(absent_or("rename", &from))
     }
 
     fn remove(&self, name: &str) -> Result<(), FileError> {
-        let path = path_of(&self.path, name)?;
+        let path = self.path_of(name)?;
         files::remove(&path).map_err(failed("remove", &path))
     }
 
     fn remove_subdirectory(&self, name: &str) -> Result<(), FileError> {
-        let path = path_of(&self.path, name)?;
+        let path = self.path_of(name)?;
         match fs::remove_dir(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result.map_err(failed("remove", &path)),
@@ -198,6 +222,7 @@ impl Directory for LocalDirectory {
     }
 
     fn lock(&self) -> Result<DirectoryLock, FileError> {
+        self.check_here()?;
         // An opening of its own: a lock belongs to that.
         let handle = File::open(&self.path).map_err(failed("open", &self.path))?;
         placement::lock(&handle, &self.path)?;
@@ -216,6 +241,11 @@ impl Directory for LocalDirectory {
             .map_err(|errno| failed("ask for the space in", &self.path)(errno.into()))?;
         Ok(space.f_bavail.saturating_mul(space.f_frsize))
     }
+}
+
+/// The path, wherever the process goes.
+fn absolute(path: &Path) -> Result<PathBuf, FileError> {
+    std::path::absolute(path).map_err(failed("open", path))
 }
 
 fn id_of(metadata: &Metadata) -> DirectoryId {

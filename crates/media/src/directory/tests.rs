@@ -242,3 +242,53 @@ fn what_cannot_be_a_directory_is_an_error_with_the_way_out() {
     check(&parent.path().join("a/b"), "make it first");
     LocalDirectory::open_existing(&parent.path().join("a")).expect_err("is not made");
 }
+
+#[test]
+fn a_directory_whose_path_leads_elsewhere_now_touches_nothing_there() {
+    let scratch = tempfile::tempdir().expect("directory");
+    let at = |name: &str| scratch.path().join(name);
+    let directory: Arc<dyn Directory> = Arc::new(LocalDirectory::open(&at("d")).expect("made"));
+    directory.replace("file", b"ours").expect("writes");
+    let block = directory.open_block_file("block", &block_options(4096)).expect("made");
+    fs::rename(at("d"), at("away")).expect("renames");
+    for is_taken in [false, true] {
+        if is_taken {
+            fs::create_dir(at("d")).expect("makes");
+            fs::write(at("d/file"), b"theirs").expect("writes");
+            fs::write(at("d/.unfinished-file"), b"theirs").expect("writes");
+        }
+        let map = MapOptions { create: Some(4096), ..MapOptions::default() };
+        let refused = [
+            directory.open_block_file("new", &block_options(4096)).map(drop),
+            directory.map_file("new", &map).map(drop),
+            directory.subdirectory("new").map(drop),
+            directory.list().map(drop),
+            directory.find("file").map(drop),
+            directory.read("file").map(drop),
+            directory.replace("file", b"ours"),
+            directory.rename("file", "new"),
+            directory.remove("file"),
+            directory.remove_subdirectory("file"),
+            directory.lock().map(drop),
+        ];
+        for (number, refused) in refused.into_iter().enumerate() {
+            assert!(matches!(refused, Err(FileError::Moved { .. })), "{number}: {refused:?}");
+        }
+    }
+    assert_eq!(fs::read(at("d/file")).expect("reads"), b"theirs");
+    assert_eq!(fs::read_dir(at("d")).expect("lists").count(), 2);
+    // What is open is, and when the directory is back, so is everything.
+    block.sync().expect("syncs");
+    fs::remove_dir_all(at("d")).expect("removes");
+    fs::rename(at("away"), at("d")).expect("renames");
+    assert_eq!(directory.read("file").expect("reads"), b"ours");
+}
+
+#[test]
+fn a_directory_stays_the_same_wherever_the_process_goes() {
+    let here = LocalDirectory::open_existing(Path::new(".")).expect("opens");
+    assert!(here.path().is_absolute(), "{}", here.path().display());
+    let again = LocalDirectory::open_existing(here.path()).expect("opens");
+    let above = LocalDirectory::open_existing(Path::new("..")).expect("opens");
+    assert!(here.id() == again.id() && here.id() != above.id());
+}
