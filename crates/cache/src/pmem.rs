@@ -26,6 +26,7 @@ impl PmemValues {
             grow: true,
             magic: Some(MAGIC),
             pmem: Some(PmemMode { assume_dax }),
+            ..RegionOptions::default()
         };
         Ok(PmemValues { region: Direct::open(path, &options)? })
     }

@@ -114,6 +114,7 @@ impl Restart {
             grow: true,
             magic: Some(MAGIC),
             pmem: None,
+            ..RegionOptions::default()
         };
         let path = dir.join(format!("{name}.map"));
         let found_bytes = files::len(&path).unwrap_or(0);

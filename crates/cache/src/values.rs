@@ -70,12 +70,12 @@ impl Values {
             }
             MediumSpec::File { path, model } => {
                 let options = BlockOptions {
-                    cached: false,
                     create: Some(LABEL_BYTES + bytes),
                     grow: true,
                     magic: Some(MAGIC),
                     backend: config.io_backend,
                     model: *model,
+                    ..BlockOptions::default()
                 };
                 let segment_bytes = plan.segment_bytes;
                 Values::File(FileValues::open(path, &options, plan.buffers, segment_bytes)?)

@@ -173,7 +173,8 @@ fn told(error: StoreError) -> anyhow::Error {
         | StoreError::Prefix { .. }
         | StoreError::Value { .. }
         | StoreError::Nested { .. }
-        | StoreError::Policy { .. } => anyhow!(error),
+        | StoreError::Policy { .. }
+        | StoreError::PlaceOfAnother { .. } => anyhow!(error),
         StoreError::File(ref file) if is_callers(file) => anyhow!(error),
         // Data that are elsewhere are not damaged.
         StoreError::PlaceMissing { .. } => anyhow!(
@@ -186,10 +187,10 @@ fn told(error: StoreError) -> anyhow::Error {
 
 /// Whether a path leads nowhere, or to what cannot be used; all else is the disk's or the store's.
 fn is_callers(error: &FileError) -> bool {
-    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
     match error {
         FileError::Io { cause, .. } => {
-            [NotADirectory, NotFound, PermissionDenied].contains(&cause.kind())
+            [NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem].contains(&cause.kind())
         }
         FileError::NoDirectory { .. }
         | FileError::WrongType { .. }

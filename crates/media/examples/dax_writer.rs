@@ -93,6 +93,7 @@ fn open(path: &Path, bytes: u64) -> Result<Direct, Error> {
         grow: true,
         magic: Some(MAGIC),
         pmem: Some(PmemMode { assume_dax: false }),
+        ..RegionOptions::default()
     };
     let region = Direct::open(path, &options)?;
     if region.kind() != RegionKind::Dax {

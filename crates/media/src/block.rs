@@ -148,6 +148,9 @@ pub struct BlockOptions {
     /// what is read often in memory that the system takes back when it needs it; otherwise past
     /// it, where the file system lets one. Nothing is read ahead.
     pub cached: bool,
+    /// The file exists and is only read: it need not be writable, and none of its space is
+    /// allocated. Whoever writes to it gets an error.
+    pub read_only: bool,
     /// Which kind of queue serves it.
     pub backend: BackendChoice,
     /// The drive that it is slowed to, in real time; slowed files of one folder share one. A
@@ -437,6 +440,7 @@ pub(crate) fn open_on(
         grow: options.grow,
         magic: options.magic,
         device: true,
+        read_only: options.read_only,
     };
     let prepared = placement.prepare(path)?;
     let mut remarks = Vec::new();

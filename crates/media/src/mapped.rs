@@ -97,6 +97,9 @@ pub struct MapOptions {
     pub magic: Option<[u8; 8]>,
     /// Persistent memory, instead of an ordinary file.
     pub pmem: Option<PmemMode>,
+    /// The file exists and is only read: it need not be writable, and none of its space is
+    /// allocated. Whoever writes to it panics.
+    pub read_only: bool,
 }
 
 /// A file that is written in place. An access outside of it is a programmer's error and panics.
@@ -200,6 +203,7 @@ pub struct RegionFile<R> {
     region: Arc<R>,
     kind: MappedKind,
     path: PathBuf,
+    read_only: bool,
 }
 
 impl<R: Region> RegionFile<R> {
@@ -211,7 +215,7 @@ impl<R: Region> RegionFile<R> {
             FlushKind::Msync => MappedKind::File,
             _ => MappedKind::EmulatedPmem,
         };
-        RegionFile { region, kind, path: path.into() }
+        RegionFile { region, kind, path: path.into(), read_only: false }
     }
 
     /// The region.
@@ -237,6 +241,7 @@ impl<R: Region> MappedFile for RegionFile<R> {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {
+        assert!(!self.read_only, "{} was opened to be read only", self.path.display());
         if self.kind.is_pmem() && bytes.len() >= STREAMED_BYTES_MIN {
             self.region.write_streaming(offset, bytes);
             return;
@@ -314,14 +319,15 @@ impl<R: Region> MappedFile for RegionFile<R> {
 
 /// Maps a file of this machine, locked against everybody else for as long as it is mapped.
 pub(crate) fn open(path: &Path, options: &MapOptions) -> Result<Arc<dyn MappedFile>, FileError> {
-    let MapOptions { create, magic, pmem } = *options;
-    let region = Direct::open_file(path, &RegionOptions { create, grow: false, magic, pmem })?;
+    let MapOptions { create, magic, pmem, read_only } = *options;
+    let wanted = RegionOptions { create, grow: false, magic, pmem, read_only };
+    let region = Direct::open_file(path, &wanted)?;
     let kind = match region.kind() {
         RegionKind::Dax => MappedKind::Dax,
         RegionKind::Emulated | RegionKind::Anonymous => MappedKind::EmulatedPmem,
         RegionKind::MappedFile => MappedKind::File,
     };
-    Ok(Arc::new(RegionFile { region: Arc::new(region), kind, path: path.into() }))
+    Ok(Arc::new(RegionFile { region: Arc::new(region), kind, path: path.into(), read_only }))
 }
 
 /// Compares what `read` copies out with `bytes`, a few at a time.

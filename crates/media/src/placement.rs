@@ -4,7 +4,7 @@
 //! A file that was there before is never shortened and never taken over unless it is recognised. A
 //! file that is made appears under its name only once everything else has succeeded.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -191,6 +191,9 @@ pub(crate) struct Placement {
     pub(crate) magic: Option<[u8; 8]>,
     /// Whether a block device will do.
     pub(crate) device: bool,
+    /// The file is there and only read: nothing of it is changed, its space included, and whoever
+    /// may not write it, or nobody may, has it all the same.
+    pub(crate) read_only: bool,
 }
 
 /// A file that is open, locked and long enough. What was done to have it so is undone on drop,
@@ -201,6 +204,7 @@ pub(crate) struct Prepared {
     undo: UndoAt,
     file: File,
     len: u64,
+    read_only: bool,
 }
 
 #[derive(Debug)]
@@ -221,15 +225,24 @@ enum Undo {
 impl Placement {
     /// Opens or makes the file at `path`.
     pub(crate) fn prepare(&self, path: &Path) -> Result<Prepared, FileError> {
-        match OpenOptions::new().read(true).write(true).open(path) {
-            Ok(file) => self.adopt(path, file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.make(path),
-            Err(error) if error.raw_os_error() == Some(Errno::ISDIR.raw_os_error()) => {
-                let (found, wanted) = ("a directory", "a regular file");
-                Err(FileError::WrongType { path: path.into(), found, wanted })
+        let open = || {
+            // Looked at before: whoever opens a pipe to read it waits for somebody to write.
+            let kind = std::fs::metadata(path)?.file_type();
+            if !self.suits(kind) {
+                return Ok(Err(kind));
             }
+            OpenOptions::new().read(true).write(!self.read_only).open(path).map(Ok)
+        };
+        match open() {
+            Ok(Ok(file)) => self.adopt(path, file),
+            Ok(Err(kind)) => Err(wrong_type(path, kind)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.make(path),
             Err(cause) => Err(FileError::Io { doing: "open", path: path.into(), cause }),
         }
+    }
+
+    fn suits(&self, kind: FileType) -> bool {
+        kind.is_file() || (kind.is_block_device() && self.device)
     }
 
     fn make(&self, path: &Path) -> Result<Prepared, FileError> {
@@ -248,17 +261,14 @@ impl Placement {
         })?;
         let undo = UndoAt { undo, path: path.into() };
         lock(&file, path)?;
-        self.fill(Prepared { undo, file, len: 0 }, bytes)
+        self.fill(Prepared { undo, file, len: 0, read_only: false }, bytes)
     }
 
     fn adopt(&self, path: &Path, mut file: File) -> Result<Prepared, FileError> {
         let io = |doing| move |cause| FileError::Io { doing, path: path.into(), cause };
         let kind = file.metadata().map_err(io("look at"))?.file_type();
-        let suits = kind.is_file() || (kind.is_block_device() && self.device);
-        if !suits {
-            let found = if kind.is_block_device() { "a block device" } else { "no file" };
-            let wanted = "a regular file";
-            return Err(FileError::WrongType { path: path.into(), found, wanted });
+        if !self.suits(kind) {
+            return Err(wrong_type(path, kind));
         }
         // Locked before it is looked at: whoever holds the lock may be making it.
         lock(&file, path)?;
@@ -266,14 +276,14 @@ impl Placement {
         let device = kind.is_block_device();
         self.recognise(path, &file, len, device)?;
         let undo = UndoAt { undo: Undo::Nothing, path: path.into() };
-        let mut prepared = Prepared { undo, file, len };
+        let mut prepared = Prepared { undo, file, len, read_only: self.read_only };
         let needed = self.create.map_or(0, |bytes| bytes.next_multiple_of(PAGE_BYTES));
         if device || (len > 0 && len >= needed) {
             let needed = needed.max(PAGE_BYTES);
             if len < needed {
                 return Err(FileError::TooSmall { path: path.into(), found: len, needed });
             }
-            if !device {
+            if !device && !self.read_only {
                 prepared.allocate_missing()?;
             }
             return Ok(prepared);
@@ -298,7 +308,7 @@ impl Placement {
         if head.starts_with(&magic) {
             return Ok(());
         }
-        if device && head.iter().all(|&byte| byte == 0) {
+        if device && !self.read_only && head.iter().all(|&byte| byte == 0) {
             return file.write_all_at(&magic, 0).map_err(io);
         }
         Err(FileError::Foreign { path: path.into() })
@@ -366,6 +376,8 @@ impl Prepared {
         let place = path.as_path();
         let io = |doing| move |cause| FileError::Io { doing, path: place.into(), cause };
         let synced = match self.undo.undo {
+            // Who only reads it makes nothing depend on it.
+            Undo::Nothing if self.read_only => Ok(()),
             // Its bytes and its length may be those of a process that did not live to sync them;
             // of everything else nothing depends on its times.
             Undo::Nothing => sync_found(&self.file),
@@ -397,6 +409,15 @@ impl Drop for UndoAt {
             Undo::Nothing | Undo::Unnamed => Ok(()),
         };
     }
+}
+
+fn wrong_type(path: &Path, kind: FileType) -> FileError {
+    let found = match kind {
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_block_device() => "a block device",
+        _ => "no file",
+    };
+    FileError::WrongType { path: path.into(), found, wanted: "a regular file" }
 }
 
 /// A new file without a name where the file system has such, else with its final name.

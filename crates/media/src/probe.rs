@@ -176,6 +176,7 @@ impl Arena {
             grow: true,
             magic: Some(PROFILE_MAGIC),
             pmem: Some(mode),
+            ..RegionOptions::default()
         };
         let region = Direct::open(path, &options)?;
         Ok(Arena::prepared(region, HEADER_BYTES, sizes))

@@ -83,6 +83,9 @@ pub struct RegionOptions {
     pub magic: Option<[u8; 8]>,
     /// Persistent memory, instead of an ordinary mapped file.
     pub pmem: Option<PmemMode>,
+    /// The file exists and is only read: it need not be writable, and none of its space is
+    /// allocated. A store to the region ends the process.
+    pub read_only: bool,
 }
 
 /// How a file is taken for persistent memory.

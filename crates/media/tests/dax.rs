@@ -32,6 +32,7 @@ fn options(bytes: u64) -> RegionOptions {
         grow: true,
         magic: Some(*b"dax test"),
         pmem: Some(PmemMode { assume_dax: false }),
+        ..RegionOptions::default()
     }
 }
 

@@ -299,6 +299,18 @@ impl StoreError {
         }
     }
 
+    /// Whether the system lets nobody, or not this one, have the file: that says nothing of what is
+    /// in it.
+    pub(crate) fn is_refused(&self) -> bool {
+        use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+        let kind = match self {
+            StoreError::File(error) => error.kind(),
+            StoreError::Io { cause, .. } => cause.kind(),
+            _ => return false,
+        };
+        matches!(kind, PermissionDenied | ReadOnlyFilesystem)
+    }
+
     /// What is wrong, without the file and the place.
     pub(crate) fn reason(&self) -> String {
         match self {

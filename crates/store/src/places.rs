@@ -244,7 +244,8 @@ impl Places {
         let home = shown(self.home.path());
         for place in self.all().iter().filter(|place| place.number != manifest::HOME) {
             let directory = &*place.directory;
-            if let Some(label) = Label::read(directory)?.filter(|label| label.home != home) {
+            let is_old = |label: &Label| Path::new(&label.home) != Path::new(&home);
+            if let Some(label) = Label::read(directory)?.filter(is_old) {
                 manifest::save_checked(&Label { home: home.clone(), ..label }, directory, LABEL)?;
             }
         }
@@ -804,7 +805,7 @@ impl Label {
         place: &dyn Directory,
     ) -> Result<(), StoreError> {
         let path = Path::new(&self.home);
-        if self.home == shown(home.path()) {
+        if path == absolute(home.path()) {
             return Ok(());
         }
         let of_another = |what: String| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use entresol_base::Clock;
-use entresol_media::{Directory, LocalDirectory};
+use entresol_media::{BlockOptions, Directory, LocalDirectory};
 use serde::Serialize;
 
 use crate::StoreError;
@@ -123,7 +123,7 @@ pub fn salvage(
         report,
         kvs: BTreeMap::new(),
     };
-    salvage.open_segments(&manifest);
+    salvage.open_segments(&manifest)?;
     for state in &manifest.kvs {
         salvage.make_kvs(state)?;
         // The oldest first, so that newer versions win.
@@ -149,13 +149,17 @@ struct Salvage<'a> {
 }
 
 impl Salvage<'_> {
-    fn open_segments(&mut self, manifest: &Manifest) {
+    fn open_segments(&mut self, manifest: &Manifest) -> Result<(), StoreError> {
         for number in manifest.segments() {
             let directory = self.from.directory_of(&segment::file_name(number));
-            if let Ok(segment) = Segment::open_blocks(&*directory, manifest.store, number) {
-                self.segments.insert(number, segment);
+            match Segment::open_blocks(&*directory, manifest.store, number) {
+                Ok(segment) => drop(self.segments.insert(number, segment)),
+                Err(error) if error.is_refused() => return Err(error),
+                // What leads to it is said to be lost.
+                Err(_) => {}
             }
         }
+        Ok(())
     }
 
     fn make_kvs(&mut self, state: &KvsState) -> Result<(), StoreError> {
@@ -202,8 +206,9 @@ impl Salvage<'_> {
     /// written is the end.
     fn unreadable(&mut self, id: KvsId, name: &str, error: StoreError) -> Result<(), StoreError> {
         let directory = self.from.directory_of(name);
-        let options = entresol_media::BlockOptions::default();
-        if !error.is_damage() && directory.open_block_file(name, &options).is_ok() {
+        let options = BlockOptions { read_only: true, ..BlockOptions::default() };
+        let is_there = || directory.open_block_file(name, &options).is_ok();
+        if error.is_refused() || (!error.is_damage() && is_there()) {
             return Err(error);
         }
         let lost = "all that it had is lost".to_owned();

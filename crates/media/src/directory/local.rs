@@ -175,10 +175,15 @@ impl Directory for LocalDirectory {
 
     fn read(&self, name: &str) -> Result<Vec<u8>, FileError> {
         let path = self.path_of(name)?;
+        let metadata = fs::metadata(&path).map_err(absent_or("open", &path))?;
+        if !metadata.is_file() {
+            // Who opens a pipe waits until somebody writes to it.
+            let (found, wanted) = ("no file", "a regular file");
+            return Err(FileError::WrongType { path, found, wanted });
+        }
+        check_small(&path, metadata.len())?;
         let mut file = File::open(&path).map_err(absent_or("open", &path))?;
-        let bytes = file.metadata().map_err(failed("look at", &path))?.len();
-        check_small(&path, bytes)?;
-        let mut content = Vec::with_capacity(bytes as usize);
+        let mut content = Vec::with_capacity(metadata.len() as usize);
         file.read_to_end(&mut content).map_err(failed("read", &path))?;
         Ok(content)
     }
@@ -230,7 +235,11 @@ impl Directory for LocalDirectory {
             let entry = entry.map_err(failed("list", &self.path))?;
             if entry.file_name().to_str().is_some_and(is_unfinished) {
                 let path = entry.path();
-                files::remove(&path).map_err(failed("remove", &path))?;
+                match files::remove(&path) {
+                    // Whoever may not remove it replaces nothing either.
+                    Err(error) if is_refused(&error) => {}
+                    result => result.map_err(failed("remove", &path))?,
+                }
             }
         }
         Ok(DirectoryLock::new(handle))
@@ -254,6 +263,12 @@ fn id_of(metadata: &Metadata) -> DirectoryId {
 
 fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> FileError {
     move |cause| FileError::Io { doing, path: path.into(), cause }
+}
+
+/// Whether nobody may change it, or not this process.
+fn is_refused(error: &io::Error) -> bool {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem)
 }
 
 fn absent_or(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> FileError {

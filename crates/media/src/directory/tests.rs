@@ -292,3 +292,29 @@ fn a_directory_stays_the_same_wherever_the_process_goes() {
     let above = LocalDirectory::open_existing(Path::new("..")).expect("opens");
     assert!(here.id() == again.id() && here.id() != above.id());
 }
+
+#[test]
+fn what_is_only_read_takes_no_space_and_cannot_be_written() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = tempfile::tempdir().expect("directory");
+    let path = scratch.path().join("sparse");
+    fs::File::create(&path).and_then(|file| file.set_len(1 << 20)).expect("is made");
+    let directory: Arc<dyn Directory> =
+        Arc::new(LocalDirectory::open(scratch.path()).expect("opens"));
+    let blocks = BlockOptions { read_only: true, ..BlockOptions::default() };
+    let file = directory.open_block_file("sparse", &blocks).expect("opens");
+    let mut buffer = file.buffer(4096);
+    assert_eq!(file.read_at(0, &mut buffer).expect("reads"), 4096);
+    file.write_at(0, &buffer).expect_err("it is only read");
+    drop(file);
+    let map = MapOptions { read_only: true, ..MapOptions::default() };
+    let file = directory.map_file("sparse", &map).expect("maps");
+    assert!(file.equals(1 << 19, &[0; 100]));
+    let write = std::panic::AssertUnwindSafe(|| file.write(0, b"text"));
+    std::panic::catch_unwind(write).expect_err("it is only read");
+    drop(file);
+    assert_eq!(fs::metadata(&path).expect("looks").blocks(), 0);
+    let foreign = BlockOptions { magic: Some(*b"ourfiles"), ..blocks };
+    let error = directory.open_block_file("sparse", &foreign).map(drop);
+    assert!(matches!(error, Err(FileError::Foreign { .. })), "{error:?}");
+}

@@ -158,7 +158,7 @@ fn where_files_cannot_be_nameless_a_failed_one_is_removed() {
     let path = directory.path().join("a");
     let made = || {
         let (file, undo) = open_named(&path).expect("new");
-        Prepared { undo: UndoAt { undo, path: path.clone() }, file, len: 0 }
+        Prepared { undo: UndoAt { undo, path: path.clone() }, file, len: 0, read_only: false }
     };
     wanted(1 << 60).fill(made(), 1 << 60).expect_err("too large");
     assert!(!path.exists());

@@ -91,9 +91,14 @@ impl Mapping {
     }
 
     /// Maps `len` bytes of a file, whole pages, for everybody to see. With `synchronous` the
-    /// mapping is refused unless flushing the processor's caches makes it durable (DAX).
-    pub(crate) fn file(file: &File, len: usize, synchronous: bool) -> io::Result<Mapping> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
+    /// mapping is refused unless flushing the processor's caches makes it durable (DAX). A store
+    /// that the protection forbids raises a signal, which ends the process but breaks no promise.
+    pub(crate) fn file(
+        file: &File,
+        len: usize,
+        protection: ProtFlags,
+        synchronous: bool,
+    ) -> io::Result<Mapping> {
         let flags = match synchronous {
             true => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
             false => MapFlags::SHARED,

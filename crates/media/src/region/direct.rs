@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use rustix::mm::Advice;
+use rustix::mm::{Advice, ProtFlags};
 
 use super::{FlushKind, FoundPair, PmemMode, Region, RegionError, RegionKind, RegionOptions};
 use crate::ahead;
@@ -68,9 +68,10 @@ impl Direct {
             grow: options.grow,
             magic: options.magic,
             device: false,
+            read_only: options.read_only,
         };
         let prepared = placement.prepare(path)?;
-        let (mapping, kind) = map(path, &prepared, options.pmem)?;
+        let (mapping, kind) = map(path, &prepared, options)?;
         let file = match kind {
             RegionKind::Emulated => prepared.keep_as_found()?,
             _ => prepared.keep()?,
@@ -711,7 +712,7 @@ impl Region for Direct {
 fn map(
     path: &Path,
     prepared: &Prepared,
-    pmem: Option<PmemMode>,
+    options: &RegionOptions,
 ) -> Result<(Mapping, RegionKind), FileError> {
     let failed =
         |errno: Errno| FileError::Io { doing: "map", path: path.into(), cause: errno.into() };
@@ -721,8 +722,12 @@ fn map(
         return Err(FileError::TooSmall { path: path.into(), found, needed: PAGE_BYTES });
     }
     let len = usize::try_from(len).map_err(|_| failed(Errno::OVERFLOW))?;
-    let map = |synchronous| Mapping::file(prepared.file(), len, synchronous);
-    let Some(PmemMode { assume_dax }) = pmem else {
+    let protection = match options.read_only {
+        true => ProtFlags::READ,
+        false => ProtFlags::READ | ProtFlags::WRITE,
+    };
+    let map = |synchronous| Mapping::file(prepared.file(), len, protection, synchronous);
+    let Some(PmemMode { assume_dax }) = options.pmem else {
         return Ok((map(false).map_err(failed)?, RegionKind::MappedFile));
     };
     match map(true) {

@@ -193,7 +193,7 @@ fn check_with(
         so_far: CheckProgress { files_done: 1, files: names, ..CheckProgress::default() },
     };
     checker.done(0);
-    checker.open_segments(&manifest);
+    checker.open_segments(&manifest)?;
     let mut leads = Leads::behind(None, leads_max);
     for kvs in &manifest.kvs {
         for run in &kvs.runs {
@@ -225,6 +225,7 @@ pub(crate) fn load_or_guess(
         Err(error @ (StoreError::Version { .. } | StoreError::File(FileError::Locked { .. }))) => {
             return Err(error);
         }
+        Err(error) if error.is_refused() => return Err(error),
         Err(error) => (error.offset(), error.reason()),
     };
     let Some(guessed) = guess::manifest(directory)? else {
@@ -286,7 +287,7 @@ impl Checker<'_> {
         !self.places.missing().is_empty() && self.places.find(name).is_none()
     }
 
-    fn open_segments(&mut self, manifest: &Manifest) {
+    fn open_segments(&mut self, manifest: &Manifest) -> Result<(), StoreError> {
         for number in manifest.segments() {
             let name = segment::file_name(number);
             if self.is_away(&name) {
@@ -303,6 +304,7 @@ impl Checker<'_> {
                     self.unverified.push((number, segment.len()));
                     self.segments.insert(number, segment);
                 }
+                Err(error) if error.is_refused() => return Err(error),
                 Err(error) => {
                     let lost = "the values in it are lost; how many is said below";
                     self.report.find(&name, error.offset(), error.reason(), lost.to_owned());
@@ -311,6 +313,7 @@ impl Checker<'_> {
             }
         }
         self.unverified.sort_unstable_by(|one, other| other.cmp(one));
+        Ok(())
     }
 
     /// Looks at a run: each page and, if all of them are whole, the tree over it. Notes where the
@@ -351,6 +354,7 @@ impl Checker<'_> {
         });
         let scanned = match scanned {
             Ok(scanned) => scanned,
+            Err(error) if error.is_refused() => return Err(error),
             Err(error) => {
                 let lost = format!("all that the run has of Kvs '{kvs}' is lost");
                 self.report.find(&name, error.offset(), error.reason(), lost);

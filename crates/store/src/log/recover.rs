@@ -244,7 +244,8 @@ impl<'a> Reader<'a> {
         let name = segment::file_name(number);
         let directory = self.places.directory_of(&name);
         let pmem = self.places.find(&name).and_then(|place| place.pmem);
-        let segment = Segment::open_mapped(&*directory, self.start.store, number, pmem)?;
+        let read_only = self.unsynced.is_none();
+        let segment = Segment::open_mapped(&*directory, self.start.store, number, pmem, read_only)?;
         if let Some(segment) = &segment {
             self.places.has_bytes(&name, segment.len());
         }

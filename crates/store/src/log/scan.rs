@@ -97,12 +97,13 @@ impl Scan<'_, '_> {
         let name = segment::file_name(number);
         // What is only read may be mapped as an ordinary file, whatever it lies on.
         let (store, directory) = (self.manifest.store, self.places.directory_of(&name));
-        let segment = match Segment::open_mapped(&*directory, store, number, None) {
+        let segment = match Segment::open_mapped(&*directory, store, number, None, true) {
             Ok(Some(segment)) => segment,
             Ok(None) => {
                 self.end = Some((name, 8, "the checksum of the header is wrong"));
                 return Ok(Some(FIRST_RECORD));
             }
+            Err(error) if error.is_refused() => return Err(error),
             Err(error) => {
                 self.found.damage = Some((name.clone(), error.offset(), error.reason()));
                 self.end = Some((name, 0, "it cannot be opened"));

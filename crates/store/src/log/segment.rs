@@ -93,7 +93,8 @@ impl Segment {
         bytes: u64,
         pmem: Option<PmemMode>,
     ) -> Result<Segment, StoreError> {
-        let options = MapOptions { create: Some(bytes), magic: Some(MAGIC), pmem };
+        let (create, magic) = (Some(bytes), Some(MAGIC));
+        let options = MapOptions { create, magic, pmem, read_only: false };
         let file = directory.map_file(&file_name(number), &options)?;
         let mut head = [0; HEAD_BYTES];
         head[4..8].copy_from_slice(&VERSION.to_le_bytes());
@@ -107,8 +108,8 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Opens a segment to be read and sealed; none if it has no header that is right: a crash
-    /// came while it was made, and nothing in it was ever durable.
+    /// Opens a segment to be read and, unless it is only read, sealed; none if it has no header
+    /// that is right: a crash came while it was made, and nothing in it was ever durable.
     ///
     /// # Errors
     /// If it cannot be read, or is another's.
@@ -117,8 +118,9 @@ impl Segment {
         store: u64,
         number: SegmentNumber,
         pmem: Option<PmemMode>,
+        read_only: bool,
     ) -> Result<Option<Segment>, StoreError> {
-        let options = MapOptions { magic: Some(MAGIC), pmem, ..MapOptions::default() };
+        let options = MapOptions { create: None, magic: Some(MAGIC), pmem, read_only };
         let file = directory.map_file(&file_name(number), &options)?;
         let segment = Segment::of(number, store, Bytes::Mapped(file));
         match segment.head()? {
@@ -136,7 +138,8 @@ impl Segment {
         store: u64,
         number: SegmentNumber,
     ) -> Result<Segment, StoreError> {
-        let file = directory.map_file(&file_name(number), &MapOptions::default())?;
+        let options = MapOptions { read_only: true, ..MapOptions::default() };
+        let file = directory.map_file(&file_name(number), &options)?;
         Ok(Segment::of(number, store, Bytes::Mapped(file)))
     }
 
@@ -151,7 +154,7 @@ impl Segment {
         number: SegmentNumber,
     ) -> Result<Segment, StoreError> {
         // The system's cache has what was written last, and is not the store's memory.
-        let options = BlockOptions { cached: true, ..BlockOptions::default() };
+        let options = BlockOptions { cached: true, read_only: true, ..BlockOptions::default() };
         let file = directory.open_block_file(&file_name(number), &options)?;
         let segment = Segment::of(number, store, Bytes::Blocks(file));
         match segment.head()? {

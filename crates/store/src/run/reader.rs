@@ -115,7 +115,8 @@ impl Run {
         number: RunNumber,
         pages: &Arc<Pages>,
     ) -> Result<Arc<Run>, StoreError> {
-        let options = BlockOptions { magic: Some(MAGIC), ..BlockOptions::default() };
+        let options =
+            BlockOptions { magic: Some(MAGIC), read_only: true, ..BlockOptions::default() };
         let file = directory.open_block_file(&file_name(number), &options)?;
         let reader = Blocks { file: &file, pages, run: number, end: u64::MAX };
         let footer = reader.footer()?;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use entresol_media::{BlockOptions, Directory};
+use entresol_media::{BlockFile, BlockOptions, Directory};
 
 use crate::entry::{Entry, KvsId, Mark, RunNumber, Sequence};
 use crate::error::StoreError;
@@ -59,7 +59,7 @@ pub(crate) fn scan(
     visit: &mut Visit<'_>,
 ) -> Result<Scanned, StoreError> {
     let number = state.number();
-    let file = directory.open_block_file(&file_name(number), &BlockOptions::default())?;
+    let file = open_file(directory, number)?;
     let end = (file.len() / PAGE_BYTES as u64).saturating_sub(1);
     let blocks = Blocks { file: &file, pages, run: number, end };
     let seen = Scanned { bytes: file.len(), ..Scanned::default() };
@@ -73,6 +73,14 @@ pub(crate) fn scan(
     scan.tell_bad()?;
     scan.compare()?;
     Ok(scan.seen)
+}
+
+fn open_file(
+    directory: &Arc<dyn Directory>,
+    number: RunNumber,
+) -> Result<Arc<dyn BlockFile>, StoreError> {
+    let options = BlockOptions { read_only: true, ..BlockOptions::default() };
+    Ok(directory.open_block_file(&file_name(number), &options)?)
 }
 
 struct Scan<'a, 'v> {
@@ -237,7 +245,7 @@ pub(crate) fn identify(
     number: RunNumber,
     pages: &Arc<Pages>,
 ) -> Result<Identity, StoreError> {
-    let file = directory.open_block_file(&file_name(number), &BlockOptions::default())?;
+    let file = open_file(directory, number)?;
     let end = (file.len() / PAGE_BYTES as u64).saturating_sub(1);
     let blocks = Blocks { file: &file, pages, run: number, end };
     let lease = blocks.read(end, 1)?;

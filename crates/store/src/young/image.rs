@@ -262,7 +262,12 @@ impl Making {
     ) -> Result<Making, StoreError> {
         let buckets = (generation_bytes / SEGMENT_BYTES_A_LINE).max(1);
         let bytes = LINES_AT + (1 + buckets + buckets / 2 + 64) * LINE_BYTES;
-        let options = MapOptions { create: Some(bytes), magic: Some(MAGIC), pmem: Some(pmem) };
+        let options = MapOptions {
+            create: Some(bytes),
+            magic: Some(MAGIC),
+            pmem: Some(pmem),
+            read_only: false,
+        };
         let name = file_name(owner.segment);
         // What is there is none of ours: what it leads to may be something else by now.
         directory.remove(&name)?;
@@ -441,7 +446,8 @@ impl Left {
     /// anything.
     pub(crate) fn open(directory: &dyn Directory, owner: Owner, pmem: PmemMode) -> Option<Left> {
         let name = file_name(owner.segment);
-        let options = MapOptions { create: None, magic: Some(MAGIC), pmem: Some(pmem) };
+        let options =
+            MapOptions { create: None, magic: Some(MAGIC), pmem: Some(pmem), read_only: true };
         let file = directory.map_file(&name, &options).ok()?;
         let mut head = [0; HEADER_LEN];
         file.read(HEADER_AT, &mut head);
@@ -599,13 +605,14 @@ mod tests {
         let left = open(OWNER).expect("an image");
         assert_eq!(left.watermark, watermark(2), "the last one that is whole");
         assert_eq!(left.prefixes().expect("whole").len(), 7);
+        drop(left);
         for link in [1_u64, 101, 1 << 40] {
-            left.lines.file.write(LINES_AT + 56, &link.to_le_bytes());
-            let told = left.prefixes().map(|_| ());
+            let file = directory.map_file(&file_name(OWNER.segment), &MapOptions::default());
+            file.expect("is mapped").write(LINES_AT + 56, &link.to_le_bytes());
+            let told = open(OWNER).expect("an image").prefixes().map(|_| ());
             // The first line behind those that hashes choose from is one.
             assert_eq!(told.is_err(), link != 101, "{told:?}");
         }
-        drop(left);
         assert!(open(Owner { store: 8, ..OWNER }).is_none());
         assert!(open(Owner { first: Sequence(11), ..OWNER }).is_none());
         assert!(open(Owner { segment: SegmentNumber(4), ..OWNER }).is_none());

@@ -43,7 +43,12 @@ fn leave(disk: &Disk, left: &Disk) -> Told {
     let dead = thread::spawn("dead", move || -> Told {
         for (name, bytes) in files.iter().filter(|(name, _)| name.ends_with(".segment")) {
             let pmem = Some(PmemMode { assume_dax: false });
-            let options = MapOptions { create: Some(bytes.len() as u64), magic: None, pmem };
+            let options = MapOptions {
+                create: Some(bytes.len() as u64),
+                magic: None,
+                pmem,
+                read_only: false,
+            };
             to.map_file(name, &options).map_err(text)?.write(0, bytes);
         }
         Ok(())
