@@ -109,8 +109,8 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// If there is none.
     fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Directory>, FileError>;
 
-    /// The names in the directory, sorted. What is not UTF-8, neither file nor directory, or the
-    /// unfinished part of a replacement is left out.
+    /// The names in the directory, sorted. What is not UTF-8, neither file nor directory, the
+    /// unfinished part of a replacement, or what a file system has by itself is left out.
     ///
     /// # Errors
     /// If the directory cannot be read.

@@ -154,10 +154,16 @@ impl Kvdb {
         // What a manifest names is there before it.
         let mut manifest = Manifest::new(store & (u64::MAX >> 1));
         manifest.places = vec![PlaceState::home(home.class, home.bytes_max)];
-        for place in others {
+        for (number, place) in others.iter().enumerate() {
             let state = manifest.take_place(place);
             // The lock is taken again when it is opened.
-            drop(places::label(place, manifest.store, state.place, directory)?);
+            let labelled = places::label(place, manifest.store, state.place, directory).map(drop);
+            if let Err(error) = labelled {
+                // A label that is left would keep others out, and this store as well, which would
+                // have another identity the next time.
+                others[..number].iter().for_each(places::unlabel);
+                return Err(error);
+            }
             manifest.places.push(state);
         }
         manifest.save(&**directory)?;
@@ -221,7 +227,7 @@ impl Kvdb {
         let Some(mut manifest) = Manifest::load(&*home)? else {
             return Err(StoreError::NoStore { directory: home.path().to_owned() });
         };
-        places::note_moved(&mut manifest, &given);
+        places::note_moved(&mut manifest, &given)?;
         Kvdb::assemble(Opening { home, given, options, clock, lock, read_only }, manifest)
     }
 

@@ -857,16 +857,38 @@ pub(crate) fn shown(path: &Path) -> String {
 }
 
 /// Notes in a manifest where places are that are given: they may have moved.
-pub(crate) fn note_moved(manifest: &mut Manifest, given: &[Arc<dyn Directory>]) {
+///
+/// # Errors
+/// If the path of one cannot be written down.
+pub(crate) fn note_moved(
+    manifest: &mut Manifest,
+    given: &[Arc<dyn Directory>],
+) -> Result<(), StoreError> {
     for directory in given {
         let Ok(Some(label)) = Label::read(&**directory) else { continue };
         let mut places = manifest.places.iter_mut();
         if label.store == manifest.store
             && let Some(state) = places.find(|state| state.place == label.place)
         {
+            check_text(&**directory)?;
             state.path = shown(directory.path());
         }
     }
+    Ok(())
+}
+
+/// Refuses a directory whose path would be another one once it is written down.
+fn check_text(directory: &dyn Directory) -> Result<(), StoreError> {
+    let path = directory.path();
+    if path.to_str().is_some() {
+        return Ok(());
+    }
+    let what = format!(
+        "{} is not UTF-8, and a store could not write down where its places are; give the \
+         directory another name",
+        path.display()
+    );
+    Err(StoreError::Options { what })
 }
 
 /// A place that is opened, with the lock that keeps others out.
@@ -900,6 +922,12 @@ fn open_labelled(
     }
 }
 
+/// Lets a place go that was labelled, and that no manifest names.
+pub(crate) fn unlabel(place: &Place) {
+    // Why it is let go says more than why it cannot be.
+    let _ = place.directory.remove(LABEL);
+}
+
 /// Labels an empty directory as a place of a store, and locks it.
 ///
 /// # Errors
@@ -911,6 +939,8 @@ pub(crate) fn label(
     home: &Arc<dyn Directory>,
 ) -> Result<DirectoryLock, StoreError> {
     let Place { directory, .. } = place;
+    check_text(&**home)?;
+    check_text(&**directory)?;
     let lock = directory.lock()?;
     // A crash came when it was labelled the last time, or before the manifest named it.
     let before = Label::read(&**directory).ok().flatten().filter(|label| label.store == store);

@@ -450,6 +450,52 @@ fn what_cannot_be_a_place_is_refused() {
     assert!(second.contains("staging"), "{second}");
 }
 
+/// A path is written down as text, and would lead elsewhere the next time.
+#[test]
+fn a_place_whose_path_is_no_text_is_refused() {
+    use std::os::unix::ffi::OsStrExt;
+    let scratch = Scratch::new();
+    let odd = scratch.0.path().join(std::ffi::OsStr::from_bytes(b"odd\xff"));
+    let odd = Place { class: MediaClass::Capacity, directory: directory(&odd), bytes_max: None };
+    let home = scratch.place(MediaClass::Staging, "home", None);
+    let clock = Arc::new(SystemClock::new());
+    let made = Kvdb::create_on(&[home.clone(), odd.clone()], options(), clock.clone());
+    let error = made.map(drop).expect_err("it could not be found again").to_string();
+    assert!(error.contains("UTF-8"), "{error}");
+    let store = Kvdb::create_on(&[home], options(), clock).expect("is made");
+    assert!(matches!(store.add_place(&odd), Err(StoreError::Options { .. })));
+    assert_eq!(odd.directory.list().expect("lists"), []);
+}
+
+#[test]
+fn a_store_that_could_not_be_made_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    let class = MediaClass::Capacity;
+    let places = ["one", "two", "three"].map(|name| scratch.place(class, name, None));
+    let letter = scratch.0.path().join("three/letter");
+    std::fs::write(&letter, b"mine").expect("is written");
+    let create = || Kvdb::create_on(&places, options(), Arc::new(SystemClock::new())).map(drop);
+    assert!(matches!(create(), Err(StoreError::Exists { .. })));
+    assert_eq!((scratch.files("one"), scratch.files("two"), scratch.files("three")), (0, 0, 1));
+    std::fs::remove_file(&letter).expect("is removed");
+    create().expect("is made");
+}
+
+#[test]
+fn the_root_of_a_new_file_system_is_empty() {
+    let scratch = Scratch::new();
+    for name in ["home", "slow"] {
+        std::fs::create_dir_all(scratch.0.path().join(name).join("lost+found")).expect("is made");
+    }
+    let places = ["home", "slow"].map(|name| scratch.place(MediaClass::Capacity, name, None));
+    let made = Kvdb::create_on(&places, options(), Arc::new(SystemClock::new()));
+    let store = made.expect("is made");
+    put(&kvs(&store, "users", Policy::default()), 0..10, 1);
+    store.close().expect("closes");
+    let report = check_at(&scratch.0.path().join("home"), &mut |_| {}).expect("checks");
+    assert!(report.is_whole() && report.remarks.is_empty(), "{:?}", report.remarks);
+}
+
 #[test]
 fn what_the_log_has_put_where_it_ages_does_not_come_back_first() {
     let scratch = Scratch::new();

@@ -19,6 +19,10 @@ use crate::mapped::{self, MapOptions, MappedFile};
 use crate::model::ModelName;
 use crate::placement::{self, FileError};
 
+/// What ext4 has in the root of a file system from the beginning: it may well be the place for a
+/// directory of one's own.
+const LOST_AND_FOUND: &str = "lost+found";
+
 /// A directory of this machine's file system, held open.
 ///
 /// Files in it are opened, made and removed by its path. So it is looked at before each such call
@@ -152,7 +156,9 @@ impl Directory for LocalDirectory {
                 let entry = entry?;
                 let kind = entry.file_type()?;
                 let Ok(name) = entry.file_name().into_string() else { continue };
-                if (kind.is_file() || kind.is_dir()) && !is_unfinished(&name) {
+                let is_of_system = kind.is_dir() && name == LOST_AND_FOUND;
+                let is_known = kind.is_file() || kind.is_dir();
+                if is_known && !is_of_system && !is_unfinished(&name) {
                     entries.push(Entry { name, is_directory: kind.is_dir() });
                 }
             }
