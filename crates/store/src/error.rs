@@ -320,6 +320,16 @@ impl StoreError {
         }
     }
 
+    /// The name of the file that is wrong, if it is known.
+    pub(crate) fn file(&self) -> Option<String> {
+        let path = match self {
+            StoreError::Damaged { path, .. } | StoreError::Io { path, .. } => path,
+            StoreError::File(FileError::Io { path, .. }) => path,
+            _ => return None,
+        };
+        Some(path.file_name()?.to_string_lossy().into_owned())
+    }
+
     /// Where in its file it is wrong.
     pub(crate) fn offset(&self) -> u64 {
         match self {

@@ -359,6 +359,24 @@ impl Places {
         self.find(name).map_or_else(|| self.home.clone(), |place| place.directory.clone())
     }
 
+    /// Refuses what has a name and is no file, which no list has: a link to a file, for example.
+    ///
+    /// # Errors
+    /// If there is such a thing, or a directory cannot be read.
+    pub(crate) fn refuse_other(&self, name: &str) -> Result<(), StoreError> {
+        if self.find(name).is_some() {
+            return Ok(());
+        }
+        for place in self.all() {
+            if place.directory.find(name)?.is_some() {
+                let (found, wanted) = ("a link, or something else that is no file", "a file there");
+                let path = place.directory.path().join(name);
+                return Err(FileError::WrongType { path, found, wanted }.into());
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a file lies where nothing may stay.
     pub(crate) fn is_retiring(&self, name: &str) -> bool {
         self.files.read().get(name).is_some_and(|known| known.place.is_retiring())

@@ -12,7 +12,9 @@ use common::in_world;
 use entresol_base::checksum;
 use entresol_base::world::World;
 use entresol_media::BlockOptions;
-use entresol_media::disk::{Disk, DiskOptions};
+use entresol_media::disk::{
+    Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
+};
 use entresol_store::{
     CheckReport, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, SalvageReport, StoreError,
     check, salvage,
@@ -479,4 +481,176 @@ fn a_manifest_without_marks_is_read_and_has_them_later() {
         assert!(manifest.contains("\"format\":3,"), "{manifest}");
         assert!(manifest.contains("\"mark\":") && !manifest.contains("\"mark\":0}"), "{manifest}");
     });
+}
+
+/// What a power cut leaves of a store whose log has several segments and was synced; a new one each
+/// time. Its values are the numbers of their keys.
+fn with_synced_log(run: impl FnOnce(World, &dyn Fn() -> Disk) + 'static) {
+    in_world(move |world, disk| {
+        let options = KvdbOptions { generation_bytes: 1 << 20, ..options() };
+        let store = Kvdb::create(disk.root(), options, Arc::new(world.clone())).expect("made");
+        let kvs = store.create_kvs("one", KvsOptions::default()).expect("a Kvs");
+        for number in 0..LOGGED as u8 {
+            kvs.put(format!("key{number:02}").as_bytes(), &[number; 1000]).expect("room");
+        }
+        store.sync().expect("durable");
+        let none = vec![0; disk.units().len()];
+        run(world, &|| disk.image(&none));
+    });
+}
+
+/// So many writes are in the log, about fifteen in a segment.
+const LOGGED: usize = 80;
+
+/// The store is not opened, by an error that names a file; nothing is removed, `check` names it as
+/// well, and so many writes are saved.
+fn is_told_and_saved(world: &World, disk: &Disk, name: &str, writes: std::ops::Range<usize>) {
+    let before = disk.contents();
+    for _ in 0..2 {
+        let opened = Kvdb::open(disk.root(), options(), Arc::new(world.clone()));
+        let error = opened.expect_err("it is damaged").to_string();
+        assert!(error.contains(name) && error.contains("store salvage"), "{name}: {error}");
+    }
+    let after: Vec<String> = disk.contents().into_keys().collect();
+    assert_eq!(before.into_keys().collect::<Vec<_>>(), after, "files are gone");
+    assert!(read(world, disk).is_err(), "{name}: an older state is read");
+    let report = checked(disk);
+    assert!(report.findings.iter().any(|it| it.file == name), "{name}: {report:?}");
+    let (found, report) = saved(world, disk);
+    assert!(writes.contains(&found.len()), "{name}: {} writes are saved: {report:?}", found.len());
+    assert!(!report.findings.is_empty());
+    assert!(found.iter().all(|((_, key), value)| key.ends_with(&digits(value[0]))), "{found:?}");
+}
+
+fn digits(number: u8) -> Vec<u8> {
+    format!("{number:02}").into_bytes()
+}
+
+/// That a log went on behind what is damaged is known by the segments behind that, also if no
+/// manifest says so: they are marked when they are synced, and not before.
+#[test]
+fn damage_amid_a_log_that_was_synced_is_told_and_removes_nothing() {
+    with_synced_log(|world, left| {
+        assert_eq!(read(&world, &left()).expect("whole").len(), LOGGED);
+        let segments: BTreeMap<String, Vec<u8>> = left().contents();
+        let segments = segments.into_iter().filter(|(name, _)| name.ends_with(".segment"));
+        let is_written = |(_, bytes): &(String, Vec<u8>)| bytes[4096] != 0;
+        let segments: Vec<(String, Vec<u8>)> = segments.filter(is_written).collect();
+        assert!(segments.len() > 4, "{}", segments.len());
+        let all = LOGGED;
+        let (_, early) = segments.split_last().expect("some");
+        for (name, bytes) in early {
+            let used = bytes.iter().rposition(|byte| *byte != 0).expect("a seal") as u64;
+            // The header, the first record, one amid the others, and the seal.
+            for (at, lost) in [(12, 0), (4096, 1), (9000, 1), (used, 0)] {
+                let disk = left();
+                disk.flip(name, at, 2).expect("there");
+                is_told_and_saved(&world, &disk, name, all - lost..all - lost + 1);
+            }
+            let disk = left();
+            disk.root().remove(name).expect("there");
+            is_told_and_saved(&world, &disk, name, all - 20..all - 10);
+        }
+    });
+}
+
+/// The header of the segment that was written to last is damaged: it bears its mark, so it was one.
+#[test]
+fn a_header_that_is_damaged_of_the_last_segment_is_told() {
+    with_synced_log(|world, left| {
+        let segments = left().contents().into_iter();
+        let mut written =
+            segments.filter(|(name, bytes)| name.ends_with(".segment") && bytes[4096] != 0);
+        let (name, _) = written.by_ref().last().expect("one");
+        let disk = left();
+        disk.flip(&name, 12, 2).expect("there");
+        is_told_and_saved(&world, &disk, &name, LOGGED..LOGGED + 1);
+    });
+}
+
+/// Where reads fail, from some call on for ever, no older state is answered, `check` says so, and
+/// what was read before is saved.
+#[test]
+fn reads_of_the_log_that_fail_are_told() {
+    with_synced_log(|world, left| {
+        let fails_from = |nth| {
+            let disk = left();
+            let effect = Effect::Fail(Failure::Io);
+            let (calls, repeat) = (Calls::of(&[Call::Read]), Repeat::EverAfter);
+            disk.inject(FaultPlan::one(Fault { calls, nth, repeat, effect }));
+            disk
+        };
+        let (mut told, mut nth) = (0, 0);
+        loop {
+            nth += 1;
+            let disk = fails_from(nth);
+            match read(&world, &disk) {
+                Ok(state) => assert_eq!(state.len(), LOGGED, "from call {nth} on"),
+                Err(_) => told += 1,
+            }
+            let disk = fails_from(nth);
+            if let Ok(report) = check(&disk.root(), &mut |_| {}) {
+                // Whether what is known of heat can be read matters to nobody.
+                let struck = disk.struck();
+                if struck.iter().all(|it| it.path.ends_with("HEAT")) {
+                    break;
+                }
+                assert!(!report.is_whole(), "from call {nth} on: {struck:?}");
+            }
+            let (disk, to) = (fails_from(nth), Disk::new(&world, DiskOptions::default()));
+            let (to, clock) = (to.expect("a disk"), Arc::new(world.clone()));
+            if let Ok(report) = salvage(&disk.root(), to.root(), options(), clock) {
+                let found = read(&world, &to).expect("whole").len();
+                let is_all = found == LOGGED;
+                assert!(is_all || !report.findings.is_empty(), "{found} from call {nth} on");
+            }
+        }
+        assert!(told > 10, "{told}");
+    });
+}
+
+/// What is called as the log's segments are, or almost so, and is none costs nothing: it is left
+/// alone, or the store is not opened, by an error that names it.
+#[test]
+fn files_with_names_like_segments_cost_nothing() {
+    with_synced_log(|world, left| {
+        let open = |disk: &Disk| Kvdb::open(disk.root(), options(), Arc::new(world.clone()));
+        let names = ["+7.segment", "99999.segment", "4611686018427387903.segment"];
+        for (name, bytes) in names.into_iter().flat_map(|name| [(name, &b""[..]), (name, b"else")])
+        {
+            let disk = left();
+            disk.root().replace(name, bytes).expect("room");
+            let store = match open(&disk) {
+                Ok(store) => store,
+                Err(error) => {
+                    assert!(error.to_string().contains(name), "{name}: {error}");
+                    assert!(checked(&disk).findings.iter().any(|it| it.file == name));
+                    assert_eq!(disk.contents().get(name).map(Vec::as_slice), Some(bytes));
+                    disk.root().remove(name).expect("there");
+                    open(&disk).expect("it is gone")
+                }
+            };
+            store.kvs("one").expect("there").put(b"later", &[1; 9000]).expect("room");
+            store.sync().expect("durable");
+            let killed = disk.image(&vec![0; disk.units().len()]);
+            assert_eq!(read(&world, &killed).expect("whole").len(), LOGGED + 1, "{name}");
+        }
+    });
+}
+
+/// A link in the place of a segment is not passed over.
+#[test]
+fn a_segment_that_is_a_link_is_told() {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let path = scratch.path().join("store");
+    let store = Kvdb::create_at(&path, options()).expect("made");
+    store.create_kvs("one", KvsOptions::default()).expect("a Kvs");
+    store.close().expect("closes");
+    let (segment, moved) = (path.join("000000000001.segment"), scratch.path().join("moved"));
+    std::fs::rename(&segment, &moved).expect("there");
+    std::os::unix::fs::symlink(&moved, &segment).expect("a link");
+    let error = Kvdb::open_at(&path, options()).expect_err("it is a link").to_string();
+    assert!(error.contains("000000000001.segment") && error.contains("link"), "{error}");
+    let report = entresol_store::check_at(&path, &mut |_| {}).expect("a store");
+    assert!(report.findings.iter().any(|it| it.file == "000000000001.segment"), "{report:?}");
 }

@@ -246,6 +246,14 @@ impl MappedFile for DiskMapped {
         self.read(offset, &mut out[before..]);
     }
 
+    fn read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        if !self.is_pmem {
+            self.machine.call(Call::Read, &self.path)?;
+        }
+        self.append_to(offset, len, out);
+        Ok(())
+    }
+
     fn try_read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
         mapped::assert_inside(self.bytes, offset, len as u64);
         self.step();

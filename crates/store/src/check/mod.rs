@@ -154,7 +154,8 @@ pub fn check_at(
 /// after whatever it finds.
 ///
 /// What lies behind the end of the log of a store that was not closed cannot be told from what a
-/// crash left there, and is not looked at.
+/// crash left there, and is not looked at, unless a segment there was synced: then the end is
+/// damage.
 ///
 /// # Errors
 /// If there is no store, somebody has it open, or its format is not known. What is damaged is in
@@ -522,6 +523,11 @@ impl Checker<'_> {
                 found.records, found.behind
             );
             self.report.find(&file, offset, what, lost);
+        }
+        for (file, offset, what) in found.strangers {
+            let lost =
+                "nothing, but the store cannot be opened to be written to as long as it is there";
+            self.report.find(&file, offset, what, lost.to_owned());
         }
         if dropped > 0 {
             let what = format!("the log has {dropped} writes of Kvs that were dropped");

@@ -19,6 +19,11 @@ impl Chain {
         Chain { next: first, is_over: false }
     }
 
+    /// The number of the segment that follows if none was removed.
+    pub(crate) fn next(&self) -> SegmentNumber {
+        self.next
+    }
+
     /// Notes that a segment was sealed.
     pub(crate) fn goes_on_behind(&mut self, segment: SegmentNumber) {
         self.next = SegmentNumber(segment.0 + 1);

@@ -25,9 +25,12 @@ pub(crate) struct End {
 /// cache until they are looked at.
 const WINDOW_BYTES: u64 = 64 << 10;
 
-/// A part of a segment that was read.
+/// What a disk loses at once is a page of these.
+pub(super) const PAGE_BYTES: u64 = 4096;
+
+/// A part of a segment that was read, by calls of the system.
 #[derive(Debug, Default)]
-struct Window {
+pub(super) struct Window {
     begin: u64,
     bytes: Vec<u8>,
 }
@@ -40,23 +43,51 @@ impl Window {
     }
 
     /// The header at an offset, if one can be there; it is not believed yet.
-    fn header(&self, segment: &Segment, offset: u64) -> Option<Header> {
-        match self.get(offset, HEADER_BYTES as u64) {
-            Some(bytes) => Header::decode(bytes.first_chunk()?),
+    fn header(&self, segment: &Segment, offset: u64) -> Result<Option<Header>, StoreError> {
+        let mut bytes = Vec::new();
+        let found = match self.get(offset, HEADER_BYTES as u64) {
+            Some(found) => found,
             // Of a long record no more is read than is needed to know how long it is.
-            None => segment.header(offset).ok(),
-        }
+            None => {
+                segment.read_by_call(offset, HEADER_BYTES, &mut bytes)?;
+                &bytes
+            }
+        };
+        Ok(found.first_chunk().and_then(Header::decode))
     }
 
-    /// A range of a segment, and some of what lies behind it.
+    /// A range of a segment, and some of what lies behind it if that can be read.
     fn read(&mut self, segment: &Segment, offset: u64, len: u64) -> Result<&[u8], StoreError> {
         if self.get(offset, len).is_none() {
-            let wanted = len.max(WINDOW_BYTES).min(segment.len() - offset);
+            let room = segment.len().saturating_sub(offset);
+            let page = PAGE_BYTES - offset % PAGE_BYTES;
+            let more = |bytes: u64| len.max(bytes.min(room)) as usize;
             self.begin = offset;
             self.bytes.clear();
-            segment.read(offset, wanted as usize, &mut self.bytes)?;
+            segment
+                .read_by_call(offset, more(WINDOW_BYTES), &mut self.bytes)
+                .or_else(|_| segment.read_by_call(offset, more(page), &mut self.bytes))
+                .or_else(|_| segment.read_by_call(offset, len as usize, &mut self.bytes))?;
         }
         Ok(self.get(offset, len).unwrap_or_default())
+    }
+
+    /// The record at an offset, if there is one that is whole and can be read.
+    ///
+    /// # Errors
+    /// If not even a header can be read.
+    pub(super) fn record(
+        &mut self,
+        segment: &Segment,
+        offset: u64,
+    ) -> Result<Option<Record<'_>>, StoreError> {
+        let header = self.read(segment, offset, HEADER_BYTES as u64)?;
+        let Some(header) = header.first_chunk().and_then(Header::decode) else { return Ok(None) };
+        if header.bytes() > segment.len() - offset {
+            return Ok(None);
+        }
+        let bytes = self.read(segment, offset, header.bytes()).unwrap_or_default();
+        Ok(Record::decode(segment.address(offset), bytes))
     }
 }
 
@@ -77,7 +108,7 @@ impl Segment {
     pub(crate) fn scan_from(&self, offset: u64, visit: &mut Visit<'_>) -> Result<End, StoreError> {
         let mut end = End { offset, is_sealed: false };
         let (mut window, mut places) = (Window::default(), Vec::new());
-        while self.group(end.offset, &window, &mut places) {
+        while self.group(end.offset, &window, &mut places)? {
             let len = places.iter().map(|place| u64::from(place.bytes)).sum();
             let bytes = window.read(self, end.offset, len)?;
             let record = |place: RecordPlace| {
@@ -114,23 +145,28 @@ impl Segment {
 
     /// Puts the places of the records of the group at an offset into `places`; false if there is no
     /// whole one by its headers, which are not believed yet.
-    fn group(&self, offset: u64, window: &Window, places: &mut Vec<RecordPlace>) -> bool {
+    fn group(
+        &self,
+        offset: u64,
+        window: &Window,
+        places: &mut Vec<RecordPlace>,
+    ) -> Result<bool, StoreError> {
         places.clear();
         let mut at = offset;
         loop {
             let room = self.len() - at;
             if room < HEADER_BYTES as u64 {
-                return false;
+                return Ok(false);
             }
-            let Some(header) = window.header(self, at) else { return false };
+            let Some(header) = window.header(self, at)? else { return Ok(false) };
             let bytes = header.bytes();
             if bytes > room || bytes > u64::from(u32::MAX) {
-                return false;
+                return Ok(false);
             }
             places.push(RecordPlace { segment: self.number(), offset: at, bytes: bytes as u32 });
             at += bytes;
             if !header.more_follow || left_out() {
-                return true;
+                return Ok(true);
             }
         }
     }

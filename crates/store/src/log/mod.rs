@@ -36,6 +36,7 @@ use record::{Draft, HEADER_BYTES, Kind};
 use segment::{FIRST_RECORD, SEAL_BYTES, Segment};
 
 mod ahead;
+mod behind;
 mod chain;
 mod groups;
 mod order;

@@ -8,6 +8,7 @@ use entresol_base::mutants::left_out;
 use entresol_index::Flow;
 
 use super::ahead::Ahead;
+use super::behind::{self, LogEnd, Lost};
 use super::chain::Chain;
 use super::groups::End;
 use super::record::{Draft, Record};
@@ -96,6 +97,17 @@ struct LeftBehind {
     sequence: Sequence,
 }
 
+/// How far a log was followed.
+struct Walked<'n> {
+    chain: Chain,
+    /// Where it ends, unless with its last segment.
+    end: Option<LogEnd>,
+    /// The segment that it ends in without a seal.
+    open_end: Option<(Arc<Segment>, End)>,
+    /// The segments that are no part of it.
+    rest: &'n [SegmentNumber],
+}
+
 /// Reads the log. What may be known to the system only is written once more, as it was read, unless
 /// the store is only read.
 ///
@@ -111,44 +123,28 @@ pub(crate) fn recover(
     let numbers = numbers.filter(|number| number.is_of_log());
     let mut numbers: Vec<SegmentNumber> = numbers.collect();
     numbers.sort_unstable();
-    let next_segment = numbers.last().map_or(start.segment.0, |last| last.0 + 1);
     numbers.retain(|number| *number >= start.segment);
     let mut reader = Reader::new(places, start);
     if !read_only {
         reader.unsynced = Some(reader.first_unsynced(&numbers));
     }
-    let (mut open_end, mut rest) = (None, numbers.as_slice());
-    let mut chain = Chain::from(start.segment);
-    while let Some((&number, behind)) = rest.split_first() {
-        let last_before = reader.last;
-        let left = if names.contains(&image::file_name(number)) { reader.left(rest) } else { None };
-        let (segment, end) = match left {
-            Some((left, places)) => {
-                rest = rest.get(places..).unwrap_or_default();
-                reader.go_on_behind(left)?
-            }
-            None => {
-                let Some(found) = reader.read(number)? else {
-                    chain.ends_in(number, false);
-                    break;
-                };
-                rest = behind;
-                found
-            }
-        };
-        if end.is_sealed {
-            chain.goes_on_behind(segment.number());
-        } else {
-            chain.ends_in(segment.number(), reader.last > last_before);
-            if let Some(error) = segment.cut_short(end) {
-                return Err(error);
-            }
-            open_end = Some((segment, end));
-            break;
+    let Walked { chain, end, open_end, rest } = reader.walk(&names, &numbers)?;
+    let last = reader.last;
+    places.refuse_other(&segment::file_name(chain.next()))?;
+    let lost = match end {
+        Some(end) => {
+            let open = open_end.as_ref().map(|(segment, _)| &**segment);
+            behind::lost((places, start.store), last, (&chain, end, open), rest)?
         }
-    }
-    check_last(places, &start, reader.last, open_end.as_ref())?;
+        None => None,
+    };
+    check_last(places, &start, last, open_end.as_ref(), lost)?;
+    let newest = match read_only {
+        true => numbers.last().copied(),
+        false => newest_of(places, &start, &numbers, rest)?,
+    };
     reader.close_generation();
+    let next_segment = newest.map_or(0, |newest| newest.0 + 1).max(start.segment.0);
     let Reader { closed: generations, last, records, unsure, images: used, .. } = reader;
     let is_useless = |name: &String| image::number_of(name).is_some_and(|it| !used.contains(&it));
     let images = names.into_iter().filter(is_useless).collect();
@@ -182,14 +178,16 @@ impl Rest {
     }
 }
 
-/// Refuses a log that ends before a write that was durable.
+/// Refuses a log that ends before a write that was durable, by the manifest or by what lies behind.
 fn check_last(
     places: &Places,
     start: &Start,
     last: Sequence,
     open_end: Option<&(Arc<Segment>, End)>,
+    lost: Option<Lost>,
 ) -> Result<(), StoreError> {
-    let (last, durable) = (last.0, start.durable.0);
+    let lost_durable = lost.as_ref().map_or(0, |lost| lost.durable.0);
+    let (last, durable) = (last.0, start.durable.0.max(lost_durable));
     if last >= durable || left_out() {
         return Ok(());
     }
@@ -198,12 +196,45 @@ fn check_last(
         let places = paths.collect::<Vec<_>>().join(", ");
         return Err(StoreError::LogMissing { places, last, durable });
     }
-    let (path, offset) = match open_end {
-        Some((segment, end)) => (segment.path(), end.offset),
-        None => (places.home().path().to_owned(), 0),
+    let (path, offset, what) = match (lost, open_end) {
+        (Some(Lost { file, offset, what, .. }), _) => {
+            let path = places.directory_of(&file).path().join(file);
+            (
+                path,
+                offset,
+                format!("{what}; nothing was removed, `store salvage` copies what is there"),
+            )
+        }
+        (None, open_end) => {
+            let what = format!("the log ends with write {last}, {durable} was durable");
+            match open_end {
+                Some((segment, end)) => (segment.path(), end.offset, what),
+                None => (places.home().path().to_owned(), 0, what),
+            }
+        }
     };
-    let what = format!("the log ends with write {last}, {durable} was durable");
     Err(StoreError::Damaged { path, offset, what })
+}
+
+/// The newest segment of the log, those included that are behind its end.
+///
+/// # Errors
+/// If a file behind the end has a segment's name and is none.
+fn newest_of(
+    places: &Places,
+    start: &Start,
+    numbers: &[SegmentNumber],
+    rest: &[SegmentNumber],
+) -> Result<Option<SegmentNumber>, StoreError> {
+    let followed = numbers.len() - rest.len();
+    let mut newest = numbers.get(..followed).and_then(<[_]>::last).copied();
+    for &number in rest {
+        let directory = places.directory_of(&segment::file_name(number));
+        if Segment::is_ours(&*directory, start.store, number)? {
+            newest = Some(number);
+        }
+    }
+    Ok(newest)
 }
 
 /// Removes segments behind the log's end, so that none is ever taken for a part of it. That is
@@ -250,6 +281,47 @@ impl<'a> Reader<'a> {
             self.places.has_bytes(&name, segment.len());
         }
         Ok(segment)
+    }
+
+    /// Reads one segment after the other, up to the log's end.
+    fn walk<'n>(
+        &mut self,
+        names: &BTreeSet<String>,
+        numbers: &'n [SegmentNumber],
+    ) -> Result<Walked<'n>, StoreError> {
+        let chain = Chain::from(self.start.segment);
+        let mut walked = Walked { chain, end: None, open_end: None, rest: numbers };
+        while let Some((&number, behind)) = walked.rest.split_first() {
+            let has_image = names.contains(&image::file_name(number));
+            let last_before = self.last;
+            let left = if has_image { self.left(walked.rest) } else { None };
+            let (segment, end) = match left {
+                Some((left, places)) => {
+                    walked.rest = walked.rest.get(places..).unwrap_or_default();
+                    self.go_on_behind(left)?
+                }
+                None => {
+                    let Some(found) = self.read(number)? else {
+                        walked.chain.ends_in(number, false);
+                        walked.end = Some(LogEnd::without_header(number));
+                        break;
+                    };
+                    walked.rest = behind;
+                    found
+                }
+            };
+            if !end.is_sealed {
+                walked.chain.ends_in(segment.number(), self.last > last_before);
+                if let Some(error) = segment.cut_short(end) {
+                    return Err(error);
+                }
+                walked.end = Some(LogEnd::of_records(segment.number(), end.offset));
+                walked.open_end = Some((segment, end));
+                break;
+            }
+            walked.chain.goes_on_behind(segment.number());
+        }
+        Ok(walked)
     }
 
     /// Reads a segment; none if it never became one.
@@ -353,7 +425,9 @@ impl<'a> Reader<'a> {
     fn first_unsynced(&self, numbers: &[SegmentNumber]) -> SegmentNumber {
         let is_durable_before = |number: &&SegmentNumber| {
             let directory = self.places.directory_of(&segment::file_name(**number));
-            Segment::is_durable_before(&*directory, self.start.store, **number)
+            let segment = Segment::open_unchecked(&*directory, self.start.store, **number);
+            // One that cannot be read says nothing: more is written again then.
+            segment.and_then(|segment| segment.is_durable_before()).unwrap_or(false)
         };
         numbers.iter().rev().find(is_durable_before).copied().unwrap_or(self.start.segment)
     }

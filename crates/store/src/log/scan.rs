@@ -2,8 +2,10 @@
 
 use entresol_index::Flow;
 
+use super::behind::{LogEnd, Lost, lost};
 use super::chain::Chain;
-use super::record::{HEADER_BYTES, Header, Kind, Record};
+use super::groups::{PAGE_BYTES, Window};
+use super::record::{HEADER_BYTES, Kind, Record};
 use super::segment::{self, FIRST_RECORD, Segment};
 use crate::StoreError;
 use crate::entry::{RecordPlace, SegmentNumber, Sequence};
@@ -28,6 +30,8 @@ pub(crate) struct LogScan {
     pub(crate) is_over: bool,
     /// What is damaged: the file, where, and what.
     pub(crate) damage: Option<(String, u64, String)>,
+    /// The same of files behind its end that have names of segments and are none.
+    pub(crate) strangers: Vec<(String, u64, String)>,
 }
 
 type Visit<'a> = dyn FnMut(&Record<'_>) -> Result<(), StoreError> + 'a;
@@ -52,7 +56,7 @@ pub(crate) fn scan(
     scan.found.files = numbers.len() as u64;
     let mut behind = Vec::new();
     let mut chain = Chain::from(SegmentNumber(manifest.log.first_segment));
-    for number in numbers {
+    for &number in &numbers {
         let last_before = scan.found.last;
         if scan.end.is_some() {
             behind.push((number, FIRST_RECORD));
@@ -64,19 +68,18 @@ pub(crate) fn scan(
         }
     }
     scan.found.is_over = chain.is_over;
-    let LogScan { last, damage, is_short, .. } = &mut scan.found;
-    if last.0 < manifest.log.durable && damage.is_none() {
-        *is_short = true;
-        let (file, offset, why) = scan.end.take().unwrap_or_else(|| {
-            (segment::file_name(SegmentNumber(manifest.log.first_segment)), 0, "it is missing")
-        });
-        let (last, durable) = (last.0, manifest.log.durable);
-        let what = format!("{why}: the log ends with write {last}, {durable} was durable");
-        *damage = Some((file, offset, what));
+    let next = segment::file_name(chain.next());
+    if let Err(error) = places.refuse_other(&next) {
+        scan.found.damage.get_or_insert((next, error.offset(), error.reason()));
     }
-    if scan.found.damage.is_some() {
-        for (number, from) in behind {
-            scan.search(number, from)?;
+    if scan.found.damage.is_none() {
+        scan.look_for_more(&chain, &numbers);
+    }
+    let is_damaged = scan.found.damage.is_some();
+    for (number, from) in behind {
+        match is_damaged {
+            true => scan.search(number, from)?,
+            false => scan.look_for_stranger(number),
         }
     }
     Ok(scan.found)
@@ -87,8 +90,8 @@ struct Scan<'a, 'v> {
     manifest: &'a Manifest,
     visit: &'a mut Visit<'v>,
     found: LogScan,
-    /// Where the log ends, and why there.
-    end: Option<(String, u64, &'static str)>,
+    /// Where the log ends.
+    end: Option<LogEnd>,
 }
 
 impl Scan<'_, '_> {
@@ -100,26 +103,85 @@ impl Scan<'_, '_> {
         let segment = match Segment::open_mapped(&*directory, store, number, None, true) {
             Ok(Some(segment)) => segment,
             Ok(None) => {
-                self.end = Some((name, 8, "the checksum of the header is wrong"));
+                self.end = Some(LogEnd::without_header(number));
                 return Ok(Some(FIRST_RECORD));
             }
             Err(error) if error.is_refused() => return Err(error),
             Err(error) => {
-                self.found.damage = Some((name.clone(), error.offset(), error.reason()));
-                self.end = Some((name, 0, "it cannot be opened"));
+                self.found.damage = Some((name, error.offset(), error.reason()));
+                self.end = Some(LogEnd::without_header(number));
                 return Ok(Some(FIRST_RECORD));
             }
         };
         self.found.bytes += segment.len();
-        let end = segment.scan(&mut |group| self.group(group))?;
-        if end.is_sealed {
-            return Ok(None);
+        let (mut at, mut failed) = (FIRST_RECORD, None);
+        let end = segment.scan(&mut |group| match (self.group(group), group.last()) {
+            (Ok(Flow::On), Some((last, _))) => {
+                at = last.offset + u64::from(last.bytes);
+                Ok(Flow::On)
+            }
+            (Err(error), _) => {
+                failed = Some(error);
+                Ok(Flow::Stop)
+            }
+            _ => Ok(Flow::Stop),
+        });
+        if let Some(error) = failed {
+            return Err(error);
         }
+        let end = match end {
+            Ok(end) if end.is_sealed => return Ok(None),
+            Ok(end) => end,
+            Err(error) => {
+                self.found.damage = Some((name, error.offset(), error.reason()));
+                self.end = Some(LogEnd::of_records(number, at));
+                return Ok(Some(at));
+            }
+        };
         if let Some(error) = segment.cut_short(end) {
-            self.found.damage = Some((name.clone(), error.offset(), error.reason()));
+            self.found.damage = Some((name, error.offset(), error.reason()));
         }
-        self.end = Some((name, end.offset, "no record begins here, or a damaged one"));
+        self.end = Some(LogEnd::of_records(number, end.offset));
         Ok(Some(end.offset))
+    }
+
+    /// Whether there was more that was durable: the manifest or what lies behind the end says so.
+    fn look_for_more(&mut self, chain: &Chain, numbers: &[SegmentNumber]) {
+        let Scan { places, manifest, found, end, .. } = self;
+        let of = (*places, manifest.store);
+        match end.map(|end| lost(of, found.last, (chain, end, None), numbers)) {
+            Some(Ok(Some(Lost { file, offset, what, .. }))) => {
+                (found.is_short, found.damage) = (true, Some((file, offset, what)));
+                return;
+            }
+            Some(Err(error)) => {
+                let file = error.file().unwrap_or_default();
+                found.damage = Some((file, error.offset(), error.reason()));
+                return;
+            }
+            _ => {}
+        }
+        let (last, durable) = (found.last.0, manifest.log.durable);
+        if last < durable {
+            let first = LogEnd {
+                segment: SegmentNumber(manifest.log.first_segment),
+                offset: 0,
+                why: "it is missing",
+            };
+            let LogEnd { segment, offset, why } = end.unwrap_or(first);
+            let what = format!("{why}: the log ends with write {last}, {durable} was durable");
+            let file = segment::file_name(segment);
+            (found.is_short, found.damage) = (true, Some((file, offset, what)));
+        }
+    }
+
+    /// Whether a file at the end or behind that is no segment.
+    fn look_for_stranger(&mut self, number: SegmentNumber) {
+        let name = segment::file_name(number);
+        let directory = self.places.directory_of(&name);
+        if let Err(error) = Segment::is_ours(&*directory, self.manifest.store, number) {
+            self.found.strangers.push((name, error.offset(), error.reason()));
+        }
     }
 
     fn group(&mut self, group: &[(RecordPlace, Record<'_>)]) -> Result<Flow, StoreError> {
@@ -141,14 +203,19 @@ impl Scan<'_, '_> {
         let Ok(segment) = Segment::open_unchecked(&*directory, self.manifest.store, number) else {
             return Ok(());
         };
-        let (mut at, mut bytes) = (from, Vec::new());
+        let (mut at, mut window) = (from, Window::default());
         while at + HEADER_BYTES as u64 <= segment.len() {
-            let header = segment.header(at).ok().filter(|header| {
-                let fits = header.bytes() <= segment.len() - at;
-                fits && header.kind != Kind::Seal && header.sequence > self.found.last
-            });
-            let found = header.and_then(|header| self.record(&segment, at, header, &mut bytes));
-            let Some(record) = found else {
+            let found = match window.record(&segment, at) {
+                Ok(found) => found,
+                Err(_) => {
+                    at = (at + 1).next_multiple_of(PAGE_BYTES);
+                    continue;
+                }
+            };
+            let is_new = |record: &Record<'_>| {
+                record.header.kind != Kind::Seal && record.header.sequence > self.found.last
+            };
+            let Some(record) = found.filter(is_new) else {
                 at += 1;
                 continue;
             };
@@ -158,17 +225,5 @@ impl Scan<'_, '_> {
             at += record.header.bytes();
         }
         Ok(())
-    }
-
-    fn record<'a>(
-        &self,
-        segment: &Segment,
-        offset: u64,
-        header: Header,
-        bytes: &'a mut Vec<u8>,
-    ) -> Option<Record<'a>> {
-        let bytes_of_record = u32::try_from(header.bytes()).ok()?;
-        let place = RecordPlace { segment: segment.number(), offset, bytes: bytes_of_record };
-        segment.record(place, bytes).ok()
     }
 }

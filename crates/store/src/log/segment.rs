@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use entresol_base::checksum;
 use entresol_media::{
-    BlockFile, BlockOptions, Directory, MapOptions, MappedFile, MappedKind, PmemMode,
+    BlockFile, BlockOptions, Directory, FileError, MapOptions, MappedFile, MappedKind, PmemMode,
 };
 
-use super::groups::End;
+use super::groups::{End, Window};
 use super::record::{Address, Draft, HEADER_BYTES, Header, Record};
 use crate::StoreError;
 use crate::entry::{KvsId, RecordPlace, SegmentNumber, Sequence};
@@ -74,7 +74,9 @@ pub(crate) fn file_name(number: SegmentNumber) -> String {
 
 /// The segment whose file has a name.
 pub(crate) fn number_of(name: &str) -> Option<SegmentNumber> {
-    name.strip_suffix(SUFFIX)?.parse().ok().map(SegmentNumber)
+    let number = name.strip_suffix(SUFFIX)?.parse().ok().map(SegmentNumber)?;
+    // What is called almost so is somebody else's.
+    (file_name(number) == name).then_some(number)
 }
 
 impl Segment {
@@ -166,7 +168,7 @@ impl Segment {
     /// What is wrong with the header, if anything is.
     pub(crate) fn header_error(&self) -> Option<StoreError> {
         let mut magic = Vec::with_capacity(MAGIC.len());
-        match self.read(0, MAGIC.len(), &mut magic).and_then(|()| self.head()) {
+        match self.read_by_call(0, MAGIC.len(), &mut magic).and_then(|()| self.head()) {
             Ok(_) if magic != MAGIC => Some(self.damaged(0, "it does not begin as segments do")),
             Ok(Some(_)) => None,
             Ok(None) => Some(self.damaged(8, "the header's checksum is wrong")),
@@ -181,6 +183,32 @@ impl Segment {
         (head.number == number.0).then_some(head.store)
     }
 
+    /// Whether a file behind the end of the log is a segment of the store, and not what a crash has
+    /// left of one.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is another's.
+    pub(crate) fn is_ours(
+        directory: &dyn Directory,
+        store: u64,
+        number: SegmentNumber,
+    ) -> Result<bool, StoreError> {
+        match Segment::open_mapped(directory, store, number, None, true) {
+            Ok(segment) => Ok(segment.is_some()),
+            Err(StoreError::File(FileError::TooSmall { found: 0, .. })) => Ok(false),
+            Err(error @ StoreError::File(FileError::Foreign { .. })) => {
+                let mut bytes = Vec::with_capacity(MAGIC.len());
+                let segment = Segment::open_unchecked(directory, store, number);
+                let read = segment.and_then(|it| it.read_by_call(0, MAGIC.len(), &mut bytes));
+                match read.is_ok() && bytes.iter().all(|&byte| byte == 0) {
+                    true => Ok(false),
+                    false => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Says in it that all segments before it are durable. Whoever reads that has it from the disk,
     /// or from a process that had synced them: it is true however it got there.
     ///
@@ -190,16 +218,25 @@ impl Segment {
         self.write(MARK_AT, &self.mark().to_le_bytes())
     }
 
-    /// Whether a segment says that all before it are durable.
-    pub(crate) fn is_durable_before(
-        directory: &dyn Directory,
-        store: u64,
-        number: SegmentNumber,
-    ) -> bool {
-        let Ok(segment) = Segment::open_unchecked(directory, store, number) else { return false };
+    /// Whether it says that all segments before it are durable.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn is_durable_before(&self) -> Result<bool, StoreError> {
         let mut bytes = Vec::with_capacity(8);
-        let read = segment.read(MARK_AT, 8, &mut bytes);
-        read.is_ok() && u64_at(&bytes, 0) == Some(segment.mark())
+        self.read_by_call(MARK_AT, 8, &mut bytes)?;
+        Ok(u64_at(&bytes, 0) == Some(self.mark()))
+    }
+
+    /// The number of the write that it begins with, or of the next one if it has none; none if
+    /// there is no record that is whole.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn first_write(&self) -> Result<Option<Sequence>, StoreError> {
+        let mut window = Window::default();
+        let record = window.record(self, FIRST_RECORD)?;
+        Ok(record.map(|record| record.header.sequence))
     }
 
     /// One word, which is never torn.
@@ -211,7 +248,7 @@ impl Segment {
     /// The header, if its checksum is right.
     fn head(&self) -> Result<Option<Head>, StoreError> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES);
-        self.read(MAGIC.len() as u64, HEAD_BYTES, &mut bytes)?;
+        self.read_by_call(MAGIC.len() as u64, HEAD_BYTES, &mut bytes)?;
         let parts = (u32_at(&bytes, 0), u32_at(&bytes, 4), u64_at(&bytes, 8), u64_at(&bytes, 16));
         let (Some(crc), Some(version), Some(store), Some(number)) = parts else { return Ok(None) };
         if !checksum::matches(crc, &bytes[4..]) {
@@ -391,20 +428,38 @@ impl Segment {
             return Err(self.damaged(offset, format!("{len} bytes lie beyond its end")));
         }
         match &self.bytes {
-            Bytes::Mapped(file) if self.is_frozen.load(Relaxed) => {
-                let read = file.read_out(offset, len, out);
-                read.map_err(|cause| self.failed("read", offset, cause))?;
+            Bytes::Mapped(file) if !self.is_frozen.load(Relaxed) => {
+                file.append_to(offset, len, out);
+                Ok(())
             }
-            Bytes::Mapped(file) => file.append_to(offset, len, out),
-            Bytes::Blocks(file) => {
-                let before = out.len();
-                let read = file.read_out(offset, len, out);
-                let read = read.map_err(|cause| self.failed("read", offset, cause))?;
-                if read < len {
-                    out.truncate(before);
-                    return Err(self.damaged(offset, format!("it ends after {read} bytes")));
-                }
-            }
+            _ => self.read_by_call(offset, len, out),
+        }
+    }
+
+    /// Appends `len` bytes at `offset` to `out` by a call of the system, but on persistent memory:
+    /// what another process wrote may lie where the disk fails, and who came upon that through a
+    /// mapping would be killed.
+    ///
+    /// # Errors
+    /// If the disk fails, or the segment is shorter.
+    pub(crate) fn read_by_call(
+        &self,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), StoreError> {
+        if !self.has(offset, len) {
+            return Err(self.damaged(offset, format!("{len} bytes lie beyond its end")));
+        }
+        let before = out.len();
+        let read = match &self.bytes {
+            Bytes::Mapped(file) => file.read_out(offset, len, out).map(|()| len),
+            Bytes::Blocks(file) => file.read_out(offset, len, out),
+        };
+        let read = read.map_err(|cause| self.failed("read", offset, cause))?;
+        if read < len {
+            out.truncate(before);
+            return Err(self.damaged(offset, format!("it ends after {read} bytes")));
         }
         Ok(())
     }

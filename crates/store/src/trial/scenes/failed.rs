@@ -143,7 +143,9 @@ pub(super) fn durable_before() -> Told {
             let home = left.root();
             let names = home.list().map_err(text)?.into_iter().map(|entry| entry.name);
             let numbers = names.filter_map(|name| segment::number_of(&name));
-            Ok(numbers.map(|it| Segment::is_durable_before(&*home, identity, it)).collect())
+            let say_so = numbers
+                .map(|it| Segment::open_unchecked(&*home, identity, it)?.is_durable_before());
+            say_so.collect::<Result<_, StoreError>>().map_err(text)
         };
         let before = say_so(disk.image(&disk.units()))?;
         require(before.len() > 3, "there are few segments")?;
