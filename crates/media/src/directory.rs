@@ -33,7 +33,7 @@ mod local;
 pub use local::LocalDirectory;
 
 /// The most bytes of a small file, which is read and replaced as a whole.
-pub const SMALL_FILE_BYTES_MAX: u64 = 64 << 20;
+pub const SMALL_FILE_BYTES_MAX: u64 = 32 << 20;
 /// The most bytes of a name.
 pub const NAME_BYTES_MAX: usize = 200;
 /// How the names of replacements begin that are not yet complete. No other file may be called so.

@@ -213,7 +213,7 @@ fn what_is_too_large_for_a_small_file_is_refused() {
         assert!(matches!(error, FileError::TooLarge { .. }), "{error}");
         directory.open_block_file("b", &block_options(bytes)).expect("makes");
         let error = directory.read("b").expect_err("too large").to_string();
-        assert!(error.contains("more than the 67108864"), "{error}");
+        assert!(error.contains("more than the 33554432"), "{error}");
         assert!(directory.free_bytes().expect("says") > 0);
     });
 }
