@@ -178,7 +178,7 @@ fn a_transaction_removes_all_keys_with_a_prefix() {
     let kvs = store.kvs("data").expect("there");
     assert_eq!(all(&kvs, false), expected);
     let refused = begin(&store).delete_prefix(&kvs, b"").expect_err("as a plain one");
-    assert!(matches!(refused, StoreError::Key { bytes: 0, .. }), "{refused}");
+    assert!(matches!(refused, StoreError::Prefix { bytes: 0, .. }), "{refused}");
 }
 
 /// Begins a transaction, lets somebody else do something, and says whether the keys with `k` can be
