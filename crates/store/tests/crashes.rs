@@ -110,13 +110,13 @@ fn expect_all(met: &Met, all: &[&str]) {
 /// is missing when the store is opened.
 #[test]
 fn with_a_drive_in_trouble_a_crash_leaves_a_beginning_of_what_was_written() {
-    in_trouble(0..30, false);
+    in_trouble(0..60, false);
 }
 
 /// The same with persistent memory, staging and capacity.
 #[test]
 fn with_three_drives_and_one_in_trouble_a_crash_leaves_all_that_was_acknowledged() {
-    in_trouble(0..30, true);
+    in_trouble(0..60, true);
 }
 
 /// Carries out histories, closes the store, and damages what they leave.
