@@ -30,8 +30,8 @@ pub enum StoreError {
     },
     /// What lies there was not written so.
     #[error(
-        "{path} is damaged at {offset}: {what}; other data can still be read, `store check` lists \
-         what cannot"
+        "{path} is damaged at {offset}: {what}; other data can still be read: `store check` lists \
+         what cannot, `store salvage` copies what can"
     )]
     Damaged {
         /// The file.
@@ -311,9 +311,28 @@ impl StoreError {
         matches!(kind, PermissionDenied | ReadOnlyFilesystem)
     }
 
+    /// The same of a file of the store. Whoever is told that a file is not what he meant may well
+    /// remove it; this one has what was acknowledged.
+    pub(crate) fn of_own_file(self) -> StoreError {
+        use FileError::{Foreign, NoFile, NotFound, TooSmall};
+        let what = self.reason();
+        match self {
+            StoreError::File(
+                Foreign { path } | NoFile { path } | NotFound { path } | TooSmall { path, .. },
+            ) => StoreError::Damaged { path, offset: 0, what },
+            other => other,
+        }
+    }
+
     /// What is wrong, without the file and the place.
     pub(crate) fn reason(&self) -> String {
+        use FileError::{Foreign, NoFile, NotFound, TooSmall};
         match self {
+            StoreError::File(Foreign { .. }) => "it does not begin as it was made".to_owned(),
+            StoreError::File(NoFile { .. } | NotFound { .. }) => "it is missing".to_owned(),
+            StoreError::File(TooSmall { found, .. }) => {
+                format!("it was cut short: it has {found} bytes")
+            }
             StoreError::Damaged { what, .. } => what.clone(),
             StoreError::Io { doing, cause, .. } => format!("cannot {doing} it: {cause}"),
             other => other.to_string(),

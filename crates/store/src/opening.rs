@@ -208,7 +208,8 @@ fn open_frozen(
     for kvs in &manifest.kvs {
         let of_kvs = kvs.runs.iter().map(|&run| {
             let name = run::file_name(run.number());
-            let opened = Frozen::open(&places.directory_of(&name), run, pages)?;
+            let opened = Frozen::open(&places.directory_of(&name), run, pages);
+            let opened = opened.map_err(StoreError::of_own_file)?;
             places.has_bytes(&name, opened.run.summary().file_bytes);
             Ok(opened)
         });
@@ -229,7 +230,8 @@ fn open_frozen(
             continue;
         }
         let directory = places.directory_of(&name);
-        let segment = Segment::open_blocks(&*directory, manifest.store, number)?;
+        let segment = Segment::open_blocks(&*directory, manifest.store, number);
+        let segment = segment.map_err(StoreError::of_own_file)?;
         places.has_bytes(&name, segment.len());
         segments.insert(number, Arc::new(segment));
     }

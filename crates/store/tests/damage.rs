@@ -338,6 +338,48 @@ fn a_missing_segment_and_a_missing_run_are_told() {
     });
 }
 
+/// Whatever has become of one of its files, nobody is told to remove it, or to name another one:
+/// each says what is wrong, and how the rest is saved.
+#[test]
+fn nobody_is_told_to_remove_a_file_of_a_store() {
+    with_synced_log(|world, left| {
+        let disks = [&left as &dyn Fn() -> Disk, &|| {
+            let disk = left();
+            let store = Kvdb::open(disk.root(), options(), Arc::new(world.clone()));
+            store.expect("whole").compact().expect("room");
+            disk
+        }];
+        let mut told = [0; 2];
+        for (made, told) in disks.iter().zip(&mut told) {
+            let names = made().contents().into_keys();
+            let names = names.filter(|name| name.ends_with(".segment") || name.starts_with("run-"));
+            for (name, left) in names.flat_map(|it| (0..4).map(move |left| (it.clone(), left))) {
+                let disk = made();
+                disk.root().remove(&name).expect("there");
+                let bytes: Option<&[u8]> =
+                    [None, Some(&b""[..]), Some(b"else"), Some(&[b'x'; 9000])][left];
+                if let Some(bytes) = bytes {
+                    disk.root().replace(&name, bytes).expect("room");
+                }
+                let errors = read_each(&world, &disk).into_iter().filter_map(Result::err);
+                let opened = Kvdb::open(disk.root(), options(), Arc::new(world.clone()));
+                let errors: Vec<_> = errors.chain(opened.err()).map(|it| it.to_string()).collect();
+                *told += errors.len();
+                for error in &errors {
+                    assert!(error.contains(&name) && error.contains("store salvage"), "{error}");
+                }
+                let found = checked(&disk).findings.into_iter().map(|finding| finding.what);
+                for what in errors.into_iter().chain(found) {
+                    for bad in ["remove it", "name another", "quota", "give a size"] {
+                        assert!(!what.contains(bad), "{name}: {what}");
+                    }
+                }
+            }
+        }
+        assert!(told.iter().all(|told| *told > 10), "{told:?}");
+    });
+}
+
 #[test]
 fn a_directory_without_a_store_is_told() {
     in_world(|_, disk| {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use entresol_base::mutants::left_out;
 use entresol_index::Flow;
+use entresol_media::Directory;
 
 use super::ahead::Ahead;
 use super::behind::{self, LogEnd, Lost};
@@ -199,11 +200,7 @@ fn check_last(
     let (path, offset, what) = match (lost, open_end) {
         (Some(Lost { file, offset, what, .. }), _) => {
             let path = places.directory_of(&file).path().join(file);
-            (
-                path,
-                offset,
-                format!("{what}; nothing was removed, `store salvage` copies what is there"),
-            )
+            (path, offset, format!("{what}; nothing was removed"))
         }
         (None, open_end) => {
             let what = format!("the log ends with write {last}, {durable} was durable");
@@ -230,11 +227,26 @@ fn newest_of(
     let mut newest = numbers.get(..followed).and_then(<[_]>::last).copied();
     for &number in rest {
         let directory = places.directory_of(&segment::file_name(number));
-        if Segment::is_ours(&*directory, start.store, number)? {
+        let is_ours = Segment::is_ours(&*directory, start.store, number);
+        if is_ours.map_err(|error| stranger(&*directory, number, error))? {
             newest = Some(number);
         }
     }
     Ok(newest)
+}
+
+/// What is said of a file behind the log's end that is none of its segments.
+fn stranger(directory: &dyn Directory, number: SegmentNumber, error: StoreError) -> StoreError {
+    if !error.is_damage() {
+        return error;
+    }
+    let path = directory.path().join(segment::file_name(number));
+    let what = format!(
+        "{}, and lies behind the end of the log: if it is not the store's, move it elsewhere, and \
+         open the store again",
+        error.reason()
+    );
+    StoreError::Damaged { path, offset: error.offset(), what }
 }
 
 /// Removes segments behind the log's end, so that none is ever taken for a part of it. That is
@@ -276,7 +288,8 @@ impl<'a> Reader<'a> {
         let directory = self.places.directory_of(&name);
         let pmem = self.places.find(&name).and_then(|place| place.pmem);
         let read_only = self.unsynced.is_none();
-        let segment = Segment::open_mapped(&*directory, self.start.store, number, pmem, read_only)?;
+        let segment = Segment::open_mapped(&*directory, self.start.store, number, pmem, read_only);
+        let segment = segment.map_err(StoreError::of_own_file)?;
         if let Some(segment) = &segment {
             self.places.has_bytes(&name, segment.len());
         }
