@@ -31,11 +31,16 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Replaces the file as a whole: whoever reads it, or finds it after a power failure, finds either
-/// what was there or all of `bytes`.
+/// what was there or all of `bytes`. Of a link it is the file that this leads to; what is no file, as
+/// a device or a pipe, is not replaced but written to.
 ///
 /// # Errors
 /// If the file cannot be written; what was there is still there then.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+        return fs::OpenOptions::new().write(true).open(path)?.write_all(bytes);
+    }
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let new = beside(path, "new")?;
     let result = write_and_rename(&new, path, bytes);
     if result.is_err() {
@@ -213,6 +218,29 @@ mod tests {
         assert_eq!(names, 1, "nothing is left beside it");
         remove(&path).expect("removes");
         remove(&path).expect("is gone already");
+    }
+
+    #[test]
+    fn links_stay_and_so_does_what_is_no_file() {
+        use std::os::unix::fs::FileTypeExt;
+        let directory = tempfile::tempdir().expect("directory");
+        let [file, link, pipe] = ["file", "link", "pipe"].map(|name| directory.path().join(name));
+        write_atomically(&file, b"one").expect("writes");
+        std::os::unix::fs::symlink(&file, &link).expect("links");
+        write_atomically(&link, b"two").expect("writes");
+        assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+        assert_eq!(read_to_string(&file).expect("reads"), "two");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("runs");
+        assert!(made.success());
+        let read = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| fs::read(&pipe).expect("reads"));
+            write_atomically(&pipe, b"three").expect("writes");
+            // Where it was replaced nobody writes to the old one any more.
+            let is_pipe = fs::metadata(&pipe).expect("there").file_type().is_fifo();
+            assert!(is_pipe, "it was replaced");
+            reader.join().expect("no panic")
+        });
+        assert_eq!(read, b"three");
     }
 
     #[test]
