@@ -145,6 +145,10 @@ pub trait MappedFile: Send + Sync + fmt::Debug {
     /// ordinary file the mapping is let go, and the system reads nothing ahead.
     fn expect_reads_only(&self) {}
 
+    /// Says that all of it is going to be read soon: of an ordinary file the system reads at once
+    /// what it has not in memory.
+    fn expect_reads(&self) {}
+
     /// Asks the processor to fetch the cache line at `offset`, or does nothing. An offset outside
     /// is ignored.
     fn prefetch(&self, _offset: u64) {}
@@ -272,6 +276,10 @@ impl<R: Region> MappedFile for RegionFile<R> {
         self.region.expect_reads_only();
     }
 
+    fn expect_reads(&self) {
+        self.region.expect_reads();
+    }
+
     fn prefetch(&self, offset: u64) {
         self.region.prefetch(offset);
     }
@@ -307,6 +315,7 @@ impl<R: Region> MappedFile for RegionFile<R> {
             if len >= LET_GO_BYTES_MIN {
                 self.region.expect_no_writes(offset, len as usize);
             }
+            self.region.expect_reads_in_no_order(offset, len as usize);
             self.region.persist(offset, len as usize);
         }
         self.region.sync_failure().map_or(Ok(()), Err)

@@ -208,6 +208,12 @@ pub trait Region: Send + Sync {
     /// hint.
     fn expect_reads_only(&self) {}
 
+    /// Says that all of it is going to be read soon, in order or not. A hint.
+    fn expect_reads(&self) {}
+
+    /// Says that `len` bytes at `offset` are read in no order from now on. A hint.
+    fn expect_reads_in_no_order(&self, _offset: u64, _len: usize) {}
+
     /// Whether the bytes at `offset` are `bytes`.
     #[track_caller]
     fn equals(&self, offset: u64, bytes: &[u8]) -> bool;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -17,6 +18,8 @@ pub use crate::raw::mapping::Line;
 use crate::raw::mapping::Mapping;
 use crate::raw::persist::{LineFlush, fence};
 
+/// Systems read at most so many bytes, and mostly more, for one advice.
+const READ_AHEAD_BYTES: usize = 128 << 10;
 /// So many lines are looked at for a pair at once: their bits fill a word.
 const PART_LINES: usize = 4;
 
@@ -428,6 +431,28 @@ impl Direct {
         }
     }
 
+    /// Says that the whole pages in `len` bytes at `offset` of an ordinary mapped file are read here
+    /// and there from now on. Where the system has given a page up it would read far ahead of it
+    /// otherwise, and give up others for that.
+    pub fn expect_reads_in_no_order(&self, offset: u64, len: usize) {
+        let (first, end) = self.whole_pages(offset, len);
+        if self.kind == RegionKind::MappedFile && end > first {
+            // If the advice is not taken, more is read than is needed.
+            let _ = self.mapping.advise(first, (end - first) as usize, Advice::Random);
+        }
+    }
+
+    /// Says that all of an ordinary mapped file is going to be read soon: what is not in memory is
+    /// read at once.
+    pub fn expect_reads(&self) {
+        let Some(file) = self.ordinary_file() else { return };
+        for offset in (0..self.len()).step_by(READ_AHEAD_BYTES) {
+            // If the advice is not taken, each page is waited for.
+            let len = NonZeroU64::new(READ_AHEAD_BYTES as u64);
+            let _ = rustix::fs::fadvise(file, offset, len, rustix::fs::Advice::WillNeed);
+        }
+    }
+
     /// Lets go of the mapping of an ordinary file, which is only read from now on, by calls of the
     /// system and in no order.
     pub fn expect_reads_only(&self) {
@@ -604,6 +629,14 @@ impl Region for Direct {
 
     fn expect_reads_only(&self) {
         Direct::expect_reads_only(self);
+    }
+
+    fn expect_reads(&self) {
+        Direct::expect_reads(self);
+    }
+
+    fn expect_reads_in_no_order(&self, offset: u64, len: usize) {
+        Direct::expect_reads_in_no_order(self, offset, len);
     }
 
     #[inline]

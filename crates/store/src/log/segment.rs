@@ -292,6 +292,13 @@ impl Segment {
         }
     }
 
+    /// Says that it is going to be frozen, which reads all of it.
+    pub(crate) fn expect_reads(&self) {
+        if let Bytes::Mapped(file) = &self.bytes {
+            file.expect_reads();
+        }
+    }
+
     /// Its bytes, header included.
     pub(crate) fn len(&self) -> u64 {
         match &self.bytes {

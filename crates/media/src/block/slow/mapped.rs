@@ -76,6 +76,10 @@ impl MappedFile for SlowMapped {
         self.inner.expect_reads_only();
     }
 
+    fn expect_reads(&self) {
+        self.inner.expect_reads();
+    }
+
     fn prefetch(&self, offset: u64) {
         self.inner.prefetch(offset);
     }
