@@ -30,8 +30,8 @@ pub(crate) struct Arguments {
     /// What each process may use, the system's cache of its files included.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     memory: ByteSize,
-    /// What ours is told to take for itself [default: five eighths of it; three are for the log,
-    /// which is mapped: a generation has a sixteenth, and five of them may be there].
+    /// What ours is told to take for itself [default: three quarters of it; the rest is for the
+    /// log, which is mapped: a generation has a sixteenth, and five of them may be there].
     #[arg(long, value_name = "SIZE")]
     own_memory: Option<ByteSize>,
     /// Make no control groups: nothing bounds the system's cache then.
@@ -103,7 +103,7 @@ impl Arguments {
     }
 
     fn own_memory(&self) -> ByteSize {
-        self.own_memory.unwrap_or(ByteSize(self.memory.0 / 8 * 5))
+        self.own_memory.unwrap_or(ByteSize(self.memory.0 / 4 * 3))
     }
 
     fn check(&self) -> anyhow::Result<()> {

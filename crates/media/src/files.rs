@@ -31,8 +31,8 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Replaces the file as a whole: whoever reads it, or finds it after a power failure, finds either
-/// what was there or all of `bytes`. Of a link it is the file that this leads to; what is no file, as
-/// a device or a pipe, is not replaced but written to.
+/// what was there or all of `bytes`. Of a link it is the file that this leads to; what is no file,
+/// as a device or a pipe, is not replaced but written to.
 ///
 /// # Errors
 /// If the file cannot be written; what was there is still there then.

@@ -177,9 +177,8 @@ impl Inner {
             return Err(StoreError::Group { bytes, most: GROUP_BYTES_MAX });
         }
         self.slow_down(bytes)?;
-        let mut was_cached = false;
-        let last = log.append(drafts, || was_cached = held.remove(drafts))?;
-        if was_cached && let [draft] = drafts {
+        let last = log.append(drafts, || held.remove(drafts))?;
+        if let [draft] = drafts {
             held.put(draft, last);
         }
         Ok(last)

@@ -6,15 +6,16 @@
 //! each and a ring of bytes, in which entries lie one behind the other ([`ring`]). A slot has some
 //! bits of the hash and the place of an entry in the ring.
 //!
-//! **What is let in.** Keys that are asked for one by one, as long as there is room; later a key
-//! whose name was left in the table when it was asked for before. So what is read once drives
-//! nothing out, and cursors do not come here at all. The oldest entry makes room, unless it was
-//! found since it came or stayed: then it stays for another round.
+//! **What is let in.** Keys that are written or asked for one by one, as long as there is room;
+//! later a key whose name was left in the table when it was asked for before. So what is read once
+//! drives nothing out, and cursors do not come here at all. The oldest entry makes room, unless it
+//! was found since it came or stayed: then it stays for another round.
 //!
 //! Who may do what:
 //! 1. Who writes a key holds its stripe's lock from before the write gets a number until it counts.
 //!    He removes the key's entry before anybody can see the new version elsewhere: nobody finds the
-//!    old one here after that. If there was one, he puts the new one in when the write counts.
+//!    old one here after that. If there was one, or there is room, he puts the new one in when the
+//!    write counts.
 //! 2. Nobody else writes to a stripe but who fills it, and he holds the lock as well. He has read
 //!    without it; so he notes before he reads how many writes there were ([`Ticket`]), and lets it
 //!    be if there was one since: an older value never comes back.
@@ -26,8 +27,10 @@
 //!    then, which are counted before they count, are asked whether they cover it.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
+    AtomicU32, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+    fence,
 };
 
 use entresol_base::hash::KeyHasher;
@@ -37,6 +40,7 @@ use serde::Serialize;
 use crate::StoreError;
 use crate::entry::{Expiry, KvsId, Sequence};
 use crate::log::record::{Draft, Kind};
+use crate::memory::{Borrower, Room};
 use ring::{Header, Ring, Stripes};
 use slot::Slot;
 
@@ -60,6 +64,8 @@ pub(crate) struct Entries {
     locks: Box<[Stripe]>,
     /// None: nothing is cached.
     stripes: Option<Stripes>,
+    /// The stripe that gives back next what was borrowed.
+    next: AtomicUsize,
     /// How many prefixes were removed.
     epoch: AtomicU32,
     gone: RwLock<Gone>,
@@ -133,6 +139,8 @@ pub(crate) struct Ticket {
 pub(crate) struct Held<'a> {
     entries: &'a Entries,
     guards: Guards<'a>,
+    /// The slot that led to the key that is written, if it is one.
+    emptied: Option<Slot>,
 }
 
 #[derive(Debug)]
@@ -150,23 +158,30 @@ pub struct EntryCounts {
     pub hits: u64,
     /// Reads of single keys that were not.
     pub misses: u64,
-    /// The most bytes of DRAM that it takes; it takes them as it fills.
+    /// The most bytes of DRAM that it has for itself; it takes them as it fills.
     pub cap_bytes: u64,
+    /// What it has taken beside these of what cached blocks and indexes of the youngest data leave
+    /// of their shares.
+    pub borrowed_bytes: u64,
 }
 
 impl Entries {
-    /// An empty cache of at most so many bytes; none if they are 0.
+    /// An empty cache of at most so many bytes, and those that it borrows; none if they are 0.
     ///
     /// # Errors
     /// If the system has no address space.
-    pub(crate) fn new(cap_bytes: u64) -> Result<Entries, StoreError> {
+    pub(crate) fn new(cap_bytes: u64, room: &Arc<Room>) -> Result<Arc<Entries>, StoreError> {
         let stripes = match cap_bytes {
             0 => None,
-            _ => Some(Stripes::new(STRIPES as u64, cap_bytes)?),
+            _ => Some(Stripes::new(STRIPES as u64, cap_bytes, room)?),
         };
         let locks = (0..STRIPES).map(|_| Stripe::default()).collect();
-        let (epoch, gone) = (AtomicU32::new(0), RwLock::default());
-        Ok(Entries { hasher: NameHasher::new(), locks, stripes, epoch, gone })
+        let (epoch, gone, next) = (AtomicU32::new(0), RwLock::default(), AtomicUsize::new(0));
+        let hasher = NameHasher::new();
+        let entries = Arc::new(Entries { hasher, locks, stripes, next, epoch, gone });
+        let borrower = Arc::downgrade(&entries);
+        room.lend_to(borrower);
+        Ok(entries)
     }
 
     /// What it has done so far.
@@ -174,8 +189,10 @@ impl Entries {
         let sum = |count: fn(&Stripe) -> &AtomicU64| {
             self.locks.iter().map(|stripe| count(stripe).load(Relaxed)).sum()
         };
+        let (hits, misses) = (sum(|it| &it.hits), sum(|it| &it.misses));
         let cap_bytes = self.stripes.as_ref().map_or(0, Stripes::bytes);
-        EntryCounts { hits: sum(|it| &it.hits), misses: sum(|it| &it.misses), cap_bytes }
+        let borrowed_bytes = self.stripes.as_ref().map_or(0, |it| it.room().borrowed());
+        EntryCounts { hits, misses, cap_bytes, borrowed_bytes }
     }
 
     /// A key, with its hash.
@@ -282,7 +299,7 @@ impl Entries {
         }
         if stripes.is_let_in(name.stripe(), &mut ring, name.hash) {
             let header = Header::new(name, cached, ticket.epoch);
-            stripes.put(name.stripe(), &mut ring, &header, (name.key, value));
+            stripes.put((name.stripe(), &mut ring), None, &header, (name.key, value));
         }
     }
 
@@ -293,7 +310,7 @@ impl Entries {
             stripes.prefetch(name.stripe(), name.hash);
         }
         let ring = self.locks[name.stripe()].ring.lock();
-        Held { entries: self, guards: Guards::One(name.hash, ring) }
+        Held { entries: self, guards: Guards::One(name.hash, ring), emptied: None }
     }
 
     /// Locks several keys, in an order that all agree on.
@@ -311,7 +328,7 @@ impl Entries {
 
     fn lock_stripes(&self, stripes: impl Iterator<Item = usize>) -> Held<'_> {
         let guards = stripes.map(|stripe| (stripe, self.locks[stripe].ring.lock())).collect();
-        Held { entries: self, guards: Guards::Several(guards) }
+        Held { entries: self, guards: Guards::Several(guards), emptied: None }
     }
 
     /// Remembers a prefix that was removed.
@@ -326,6 +343,30 @@ impl Entries {
             gone.forgotten = number;
         }
         self.epoch.store(number, Release);
+    }
+}
+
+impl Borrower for Entries {
+    fn give_back(&self, bytes: u64) {
+        let Some(stripes) = &self.stripes else { return };
+        let (mut given, part) = (0, bytes / STRIPES as u64);
+        loop {
+            let before = given;
+            for _ in 0..STRIPES {
+                let stripe = self.next.fetch_add(1, Relaxed) % STRIPES;
+                // Who asks may hold some of the locks, and waits for none.
+                if let Some(mut ring) = self.locks[stripe].ring.try_lock() {
+                    given += stripes.give_back(stripe, &mut ring, part);
+                }
+                if given >= bytes {
+                    return;
+                }
+            }
+            // All the rest is locked.
+            if given == before {
+                return;
+            }
+        }
     }
 }
 
@@ -357,13 +398,16 @@ pub(crate) fn stripe_of(hash: u64) -> usize {
 }
 
 impl Held<'_> {
-    /// Removes what is cached of what is going to be seen; says whether that is one key, and it
-    /// was there.
+    /// Removes what is cached of what is going to be seen.
     #[inline]
-    pub(crate) fn remove(&mut self, drafts: &[Draft<'_>]) -> bool {
-        let Some(stripes) = &self.entries.stripes else { return false };
+    pub(crate) fn remove(&mut self, drafts: &[Draft<'_>]) {
+        let Some(stripes) = &self.entries.stripes else { return };
         if let (Guards::One(hash, ring), [_]) = (&self.guards, drafts) {
-            return !ring.is_empty() && stripes.remove(stripe_of(*hash), *hash);
+            self.emptied = match ring.is_empty() {
+                true => None,
+                false => stripes.remove(stripe_of(*hash), *hash),
+            };
+            return;
         }
         for draft in drafts {
             if draft.kind == Kind::PrefixGone {
@@ -373,20 +417,26 @@ impl Held<'_> {
                 stripes.remove(name.stripe(), name.hash);
             }
         }
-        false
     }
 
-    /// Caches what was written to a key that had been cached.
+    /// Caches what was written to a key that had been cached, or for which nothing has to make
+    /// room.
+    #[inline]
     pub(crate) fn put(&mut self, draft: &Draft<'_>, sequence: Sequence) {
         let epoch = self.entries.epoch.load(Acquire);
         let (Some(stripes), Guards::One(hash, ring)) = (&self.entries.stripes, &mut self.guards)
         else {
             return;
         };
+        let bytes = draft.key.len() + draft.value.len();
+        if self.emptied.is_none() && !stripes.has_room(ring, bytes) {
+            return;
+        }
         if matches!(draft.kind, Kind::Put | Kind::PutUntil) && epoch != u32::MAX {
             let name = Name { kvs: draft.kvs, key: draft.key, hash: *hash };
             let header = Header::new(&name, Cached { sequence, expiry: draft.expiry }, epoch);
-            stripes.put(name.stripe(), ring, &header, (draft.key, draft.value));
+            let stripe = (name.stripe(), &mut **ring);
+            stripes.put(stripe, self.emptied.take(), &header, (draft.key, draft.value));
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::inner::Inner;
 use crate::log::record::OVERHEAD;
 use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
+use crate::memory::Taken;
 use crate::merge::values::ValueWriter;
 use crate::places::{Held, What};
 use crate::prefixes;
@@ -42,6 +43,9 @@ pub(crate) fn freeze(
     // What the manifest says to be frozen must not depend on what a crash would undo.
     let durable = if left_out() { last } else { inner.log_behind()?.sync()? };
     generation.check_unread()?;
+    generation.segments().iter().for_each(|segment| segment.expect_reads());
+    let sorting = Taken::of_young(&inner.room);
+    sorting.set(generation.sorting_bytes(last));
     let mut made = Made::default();
     let done = generation.kvs().into_iter().try_for_each(|kvs| {
         made.values.extend(freeze_kvs(inner, generation, kvs, last, &mut made.runs)?);

@@ -20,6 +20,7 @@ use crate::images::Images;
 use crate::log::Log;
 use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
+use crate::memory::Room;
 use crate::options::KvdbOptions;
 use crate::pages::Pages;
 use crate::places::{Held, Places, What};
@@ -58,7 +59,9 @@ pub(crate) struct Inner {
     pub(crate) merging: Mutex<()>,
     pub(crate) pages: Arc<Pages>,
     /// Entries that were read last, and the locks of keys.
-    pub(crate) entries: Entries,
+    pub(crate) entries: Arc<Entries>,
+    /// What it borrows of.
+    pub(crate) room: Arc<Room>,
     pub(crate) transactions: Transactions,
     /// Those that were dropped since the store was opened, or have writes in the log from before.
     pub(crate) dropped: KvsBits,

@@ -1,11 +1,16 @@
 //! One limit of memory for a whole store: which use may take how much of it.
 //!
 //! The shares are fixed. Memory that one use gives up seldom comes back from the allocator in one
-//! piece, so that another that took it as well would take it twice.
+//! piece, so that another that took it as well would take it twice. The exception is the cache of
+//! entries, which borrows what others do not use of theirs ([`room`]).
 
 use crate::KvdbOptions;
 use crate::entry::Sequence;
 use crate::run::WRITERS_BYTES;
+
+mod room;
+
+pub(crate) use room::{Borrower, Room, Taken};
 
 /// No generation is closed for an index of fewer bytes.
 const INDEX_BYTES_MIN: u64 = 256 << 10;
@@ -17,8 +22,10 @@ const SORTING_BYTES: u64 = 16;
 /// What each use may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shares {
-    /// The cache of entries.
+    /// The cache of entries, beside what it borrows.
     pub(crate) entries: u64,
+    /// What it borrows of: pages of runs, and indexes of the youngest data.
+    pub(crate) room: u64,
     /// Pages of runs, cached or held by readers, and what is known of each run.
     pub(crate) pages: u64,
     /// What freezing and merging write.
@@ -63,16 +70,21 @@ impl Shares {
             false => options.segment_bytes,
         };
         let pages = memory - memory / 16 * 3 - entries - writing - young;
-        Shares { entries, pages, writing, generation, segment_bytes }
+        let room = if entries == 0 { 0 } else { pages + young };
+        Shares { entries, room, pages, writing, generation, segment_bytes }
     }
 }
 
 impl GenerationLimits {
     /// Whether a generation with such an index, and records of such numbers, is to be closed.
     pub(crate) fn are_reached(&self, index_bytes: u64, first: Sequence, last: Sequence) -> bool {
-        let records = (last.0 + 1).saturating_sub(first.0);
-        index_bytes >= self.index_bytes || records * SORTING_BYTES >= self.sorting_bytes
+        index_bytes >= self.index_bytes || sorting_bytes(first, last) >= self.sorting_bytes
     }
+}
+
+/// What it takes to sort the records of such numbers.
+pub(crate) fn sorting_bytes(first: Sequence, last: Sequence) -> u64 {
+    (last.0 + 1).saturating_sub(first.0) * SORTING_BYTES
 }
 
 #[cfg(test)]

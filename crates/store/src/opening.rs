@@ -23,7 +23,7 @@ use crate::log::recover::{Recovered, Rest, Start, recover};
 use crate::log::segment::{self, Segment};
 use crate::log::{Beginning, Log, LogOptions, Rotated};
 use crate::manifest::{LogState, Manifest};
-use crate::memory::Shares;
+use crate::memory::{Room, Shares};
 use crate::options::KvdbOptions;
 use crate::pages::Pages;
 use crate::places::{Access, Places};
@@ -62,13 +62,15 @@ impl Opening {
         let recovered = recover(&places, start(&manifest, &shares), read_only)?;
         let Recovered { generations, last, uncertain_behind, next_segment, records, rest } =
             recovered;
-        let pages = Pages::new(shares.pages);
+        let room = Room::new(shares.room);
+        let pages = Pages::lending(shares.pages, &room);
         let (runs, segments, unreadable) = open_frozen(&places, &manifest, &pages, read_only)?;
         if !read_only {
             settle(&places, &mut manifest, rest, unreadable.is_empty())?;
         }
         let young = Arc::new(Generation::new(shares.generation.bytes, Sequence(last.0 + 1)));
-        let closed = generations.into_iter().rev().collect();
+        let closed: Vec<_> = generations.into_iter().rev().collect();
+        closed.iter().for_each(|(closed, _)| closed.take_room(&room));
         let current = Arc::new(Current::new(View { young: young.clone(), closed, runs, segments }));
         let (work, failure) = (Arc::new(Work::default()), Arc::new(Failure::default()));
         let log = match read_only {
@@ -79,7 +81,7 @@ impl Opening {
                 Some(Log::begin(
                     places.clone(),
                     manifest.store,
-                    LogOptions { segment_bytes, generation },
+                    LogOptions { segment_bytes, generation, room: room.clone() },
                     Beginning { last, next_segment, generation: young },
                     failure.clone(),
                     rotated,
@@ -101,7 +103,8 @@ impl Opening {
             manifest: Mutex::new(manifest),
             merging: Mutex::new(()),
             pages,
-            entries: Entries::new(shares.entries)?,
+            entries: Entries::new(shares.entries, &room)?,
+            room,
             transactions: Transactions::default(),
             dropped,
             full: KvsBits::new(),

@@ -52,9 +52,11 @@ pub struct KvdbOptions {
     /// [`give_large_buffers_back`](entresol_media::machine::give_large_buffers_back) before:
     /// glibc's allocator, left alone, keeps much of what was freed.
     pub memory_bytes: u64,
-    /// The bytes of DRAM for entries that were read one by one: a key that is read again is found
-    /// there by one look. At least 128 KiB, or 0 for none, and never more than a quarter of
-    /// `memory_bytes`; a value is kept there if it takes no more than a 2,400th of it.
+    /// The bytes of DRAM for entries that were read or written one by one: a key that is read
+    /// again is found there by one look. At least 128 KiB, or 0 for none, and never more than a
+    /// quarter of `memory_bytes`; what takes more than a 2,800th of it may not be kept there. What
+    /// indexes of the youngest data and pages of runs leave of theirs it borrows, and gives back
+    /// when they want it.
     pub entry_cache_bytes: u64,
     /// Bytes on media for each byte that is live: above it, merging makes room.
     pub space_amplification_max: f64,

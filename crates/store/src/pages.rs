@@ -28,6 +28,7 @@ use entresol_media::IoBuffer;
 use serde::Serialize;
 
 use crate::entry::RunNumber;
+use crate::memory::Room;
 
 mod frame;
 mod page;
@@ -95,7 +96,12 @@ impl Pages {
     /// An empty cache that keeps to `cap_bytes`, which are at least [`CACHE_BYTES_MIN`].
     #[must_use]
     pub(crate) fn new(cap_bytes: u64) -> Arc<Pages> {
-        let usage = Arc::new(Usage::new(cap_bytes.max(CACHE_BYTES_MIN)));
+        Pages::lending(cap_bytes, &Room::new(0))
+    }
+
+    /// The same that lends what it does not use.
+    pub(crate) fn lending(cap_bytes: u64, room: &Arc<Room>) -> Arc<Pages> {
+        let usage = Arc::new(Usage::new(cap_bytes.max(CACHE_BYTES_MIN), room));
         let shards = (0..SHARDS).map(|_| Shard::new()).collect();
         Arc::new(Pages { shards, usage, buffers: Mutex::new(Vec::new()), read: AtomicU64::new(0) })
     }
@@ -118,7 +124,7 @@ impl Pages {
         let bytes_most = usage.most.load(Relaxed);
         let over_bytes_most = bytes_most.saturating_sub(cap_bytes);
         let spare_bytes = usage.spare_bytes();
-        let bytes = usage.bytes.load(Relaxed).saturating_sub(spare_bytes);
+        let bytes = usage.bytes().load(Relaxed).saturating_sub(spare_bytes);
         PageCounts {
             data,
             index,

@@ -208,8 +208,10 @@ pub struct MemoryStatistics {
     pub cache_bytes: u64,
     /// The limit of that.
     pub cache_bytes_max: u64,
-    /// The limit of the cache of entries, which takes memory as it fills.
+    /// The limit of the cache of entries for itself, which takes memory as it fills.
     pub entry_cache_bytes_max: u64,
+    /// What it has beside that of what is left of the limits of indexes and cached blocks.
+    pub entry_cache_borrowed_bytes: u64,
     /// What freezing and merging may take for what they write.
     pub writing_bytes_max: u64,
     /// Segments that are mapped: bytes of files, which the system may take back.
@@ -361,6 +363,7 @@ impl Kvdb {
             cache_bytes: cache.bytes + cache.spare_bytes,
             cache_bytes_max: cache.cap_bytes,
             entry_cache_bytes_max: entries.cap_bytes,
+            entry_cache_borrowed_bytes: entries.borrowed_bytes,
             mapped_bytes: mapped_bytes(&view),
         };
         let log = inner.log.as_ref().map(Log::written).unwrap_or_default();

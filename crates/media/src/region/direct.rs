@@ -431,8 +431,8 @@ impl Direct {
         }
     }
 
-    /// Says that the whole pages in `len` bytes at `offset` of an ordinary mapped file are read here
-    /// and there from now on. Where the system has given a page up it would read far ahead of it
+    /// Says that the whole pages in `len` bytes at `offset` of an ordinary mapped file are read in
+    /// no order from now on. Where the system has given a page up it would read far ahead of it
     /// otherwise, and give up others for that.
     pub fn expect_reads_in_no_order(&self, offset: u64, len: usize) {
         let (first, end) = self.whole_pages(offset, len);

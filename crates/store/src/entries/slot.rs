@@ -3,25 +3,31 @@
 //! ```text
 //! bits 49-63  fifteen bits of the key's hash
 //! bit  48     found since it came, or stayed
-//! bits 32-47  how often the ring had come round, modulo 65,536
-//! bits  0-31  where in the ring, in eight bytes, plus 1; 0: only the name
+//! bits 28-47  which version of the ring's bytes it is, modulo 1,048,576
+//! bits  0-27  where in the ring, in eight bytes, plus 1; 0: only the name
 //! ```
 //!
-//! A slot that is 0 is free. One that leads somewhere else has another number of rounds, unless the
-//! ring came round 65,536 times while a reader looked.
+//! A slot that is 0 is free. One that leads to other bytes has another version, unless 1,048,576
+//! entries were put into the stripe while a reader copied one, and that one again as the last.
+
+/// Fewer places than these can be said.
+pub(super) const PLACES: u32 = (1 << VERSION_SHIFT) - 1;
 
 /// What a slot says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot(pub(super) u64);
 
 const FOUND: u64 = 1 << 48;
-const PLACE: u64 = (1 << 32) - 1;
+const PLACE: u64 = (1 << VERSION_SHIFT) - 1;
+const VERSION_SHIFT: u32 = 28;
+const VERSION: u64 = (1 << 20) - 1;
 const TAG_SHIFT: u32 = 49;
 
 impl Slot {
     /// The slot of an entry at a place, in units of eight bytes.
-    pub(super) fn of(hash: u64, place: u32, round: u16) -> Slot {
-        Slot(tag(hash) << TAG_SHIFT | u64::from(round) << 32 | (u64::from(place) + 1))
+    pub(super) fn of(hash: u64, place: u32, version: u32) -> Slot {
+        let version = (u64::from(version) & VERSION) << VERSION_SHIFT;
+        Slot(tag(hash) << TAG_SHIFT | version | (u64::from(place) + 1))
     }
 
     /// The name of a key whose entry is not there: never 0.
@@ -44,7 +50,7 @@ impl Slot {
     /// Where the entry lies, in units of eight bytes.
     #[inline]
     pub(super) fn place(self) -> u32 {
-        (self.0 as u32).wrapping_sub(1)
+        ((self.0 & PLACE) as u32).wrapping_sub(1)
     }
 
     #[inline]

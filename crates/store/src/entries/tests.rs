@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use entresol_base::rng::Rng;
 
 use super::*;
+use crate::memory::Taken;
 
 const KVS: KvsId = KvsId(3);
 
@@ -19,9 +20,8 @@ fn write(entries: &Entries, draft: Draft<'_>, sequence: u64) {
         Kind::PrefixGone => entries.lock_every(),
         _ => entries.lock(&name),
     };
-    if held.remove(&[draft]) {
-        held.put(&draft, Sequence(sequence));
-    }
+    held.remove(&[draft]);
+    held.put(&draft, Sequence(sequence));
 }
 
 fn find(entries: &Entries, key: &[u8]) -> Option<(Vec<u8>, u64)> {
@@ -46,12 +46,20 @@ fn key(number: u64) -> Vec<u8> {
 fn what_is_found_is_the_newest_version() {
     let mut rng = Rng::new(1);
     let mut found = 0;
-    for cap_bytes in [ENTRY_CACHE_BYTES_MIN, 1 << 20, 8 << 20] {
-        let entries = Entries::new(cap_bytes).expect("address space");
+    for (cap_bytes, lent) in
+        [(ENTRY_CACHE_BYTES_MIN, 0), (1 << 20, 0), (1 << 20, 8 << 20), (8 << 20, 4 << 20)]
+    {
+        let room = Room::new(lent);
+        let entries = Entries::new(cap_bytes, &room).expect("address space");
+        let young = Taken::of_young(&room);
         let mut model: BTreeMap<Vec<u8>, (Vec<u8>, u64)> = BTreeMap::new();
         for sequence in 1..60_000 {
             let key = key(rng.below(9_000).min(rng.below(9_000)));
             let value = vec![sequence as u8; rng.below(200) as usize];
+            if rng.below(20) == 0 {
+                young.set(rng.below(lent + 1));
+                assert!(young.bytes() + room.borrowed() <= lent, "it gives back what is wanted");
+            }
             match rng.below(1_000) {
                 0 => {
                     let prefix = &key[..2 + rng.below(6) as usize];
@@ -82,14 +90,16 @@ fn what_is_found_is_the_newest_version() {
 
 #[test]
 fn what_was_read_before_a_write_is_not_filled_in_after_it() {
-    let entries = Entries::new(1 << 20).expect("address space");
+    let entries = Entries::new(1 << 20, &Room::new(0)).expect("address space");
     let name = entries.name(KVS, b"key");
     let old = Cached { sequence: Sequence(1), expiry: Expiry::NEVER };
-    for draft in [put(b"key", b"new"), Draft::gone(KVS, Kind::Gone, b"key")] {
+    let new = Some((b"new".to_vec(), 2));
+    for (draft, after) in [(put(b"key", b"new"), new), (Draft::gone(KVS, Kind::Gone, b"key"), None)]
+    {
         let ticket = entries.ticket(&name);
         write(&entries, draft, 2);
         entries.fill(&name, ticket, old, b"old");
-        assert_eq!(find(&entries, b"key"), None);
+        assert_eq!(find(&entries, b"key"), after);
     }
     // Nor while somebody writes.
     let ticket = entries.ticket(&name);
@@ -108,7 +118,7 @@ fn what_was_read_before_a_write_is_not_filled_in_after_it() {
 
 #[test]
 fn who_looks_back_goes_past_what_came_later() {
-    let entries = Entries::new(1 << 20).expect("address space");
+    let entries = Entries::new(1 << 20, &Room::new(0)).expect("address space");
     fill(&entries, b"key", b"value", 7);
     let mut out = Vec::new();
     let name = entries.name(KVS, b"key");
@@ -122,7 +132,7 @@ fn who_looks_back_goes_past_what_came_later() {
 
 #[test]
 fn keys_that_are_read_once_drive_nothing_out() {
-    let entries = Entries::new(1 << 20).expect("address space");
+    let entries = Entries::new(1 << 20, &Room::new(0)).expect("address space");
     let value = [5; 100];
     let read = |number: u64| {
         let found = find(&entries, &key(number)).is_some();
@@ -151,7 +161,7 @@ fn keys_that_are_read_once_drive_nothing_out() {
 
 #[test]
 fn prefixes_that_were_forgotten_cover_everything_before_them() {
-    let entries = Entries::new(1 << 20).expect("address space");
+    let entries = Entries::new(1 << 20, &Room::new(0)).expect("address space");
     fill(&entries, b"kept", b"value", 1);
     fill(&entries, b"gone", b"value", 2);
     write(&entries, Draft::gone(KvsId(9), Kind::PrefixGone, b"kept"), 3);
@@ -175,7 +185,7 @@ fn prefixes_that_were_forgotten_cover_everything_before_them() {
 
 #[test]
 fn large_values_and_caches_of_no_bytes_are_passed_by() {
-    let entries = Entries::new(1 << 20).expect("address space");
+    let entries = Entries::new(1 << 20, &Room::new(0)).expect("address space");
     fill(&entries, b"key", &[1; 1000], 1);
     assert_eq!(find(&entries, b"key"), None);
     fill(&entries, b"key", &[1; 200], 1);
@@ -183,8 +193,99 @@ fn large_values_and_caches_of_no_bytes_are_passed_by() {
     // The new value does not fit: the old one goes all the same.
     write(&entries, put(b"key", &[1; 1000]), 2);
     assert_eq!(find(&entries, b"key"), None);
-    let entries = Entries::new(0).expect("nothing");
+    let entries = Entries::new(0, &Room::new(0)).expect("nothing");
     fill(&entries, b"key", b"value", 1);
     assert_eq!(find(&entries, b"key"), None);
     write(&entries, put(b"key", b"value"), 2);
+}
+
+/// What is borrowed is worth what it takes, is given back when others want it, and comes again.
+#[test]
+fn what_others_leave_is_borrowed() {
+    let room = Room::new(16 << 20);
+    let entries = Entries::new(4 << 20, &room).expect("address space");
+    let value = [5; 200];
+    let all = 50_000;
+    let there = |entries: &Entries| {
+        let is_there = |number: &u64| find(entries, &key(*number)).is_some();
+        (0..all).filter(is_there).count()
+    };
+    let read_all = || (0..all).for_each(|number| fill(&entries, &key(number), &value, 1));
+    read_all();
+    // A line may have more than eight.
+    assert!(there(&entries) > 49_500, "12 MiB have room");
+    assert!(room.borrowed() > 8 << 20 && room.borrowed() <= 15 << 20);
+    let young = Taken::of_young(&room);
+    young.set(8 << 20);
+    assert!(room.borrowed() <= 8 << 20);
+    let left = there(&entries);
+    assert!((30_000..48_000).contains(&left), "{left}");
+    young.set(16 << 20);
+    assert_eq!(room.borrowed(), 0);
+    let left = there(&entries);
+    assert!((6_000..16_000).contains(&left), "{left}");
+    drop(young);
+    for _ in 0..6 {
+        read_all();
+    }
+    let again = there(&entries);
+    assert!(again > 48_000, "{again}");
+}
+
+/// A value that is written again lies where it did: nothing has to make room for it.
+#[test]
+fn what_is_written_again_drives_nothing_out() {
+    let entries = Entries::new(1 << 20, &Room::new(0)).expect("address space");
+    (0..3_000).for_each(|number| fill(&entries, &key(number), &[5; 100], 1));
+    let there = |entries: &Entries| {
+        (0..3_000).filter(|&number| find(entries, &key(number)).is_some()).count()
+    };
+    let before = there(&entries);
+    for sequence in 2..200_000 {
+        write(&entries, put(&key(sequence % 40), &[sequence as u8; 100]), sequence);
+    }
+    assert_eq!(there(&entries), before);
+    let (value, sequence) = find(&entries, &key(199_999 % 40)).expect("written last");
+    assert_eq!((value, sequence), (vec![(199_999 % 256) as u8; 100], 199_999));
+}
+
+/// Readers see whole values of one version while these are written where they lie, moved, driven
+/// out and given back.
+#[test]
+fn values_that_are_read_while_they_change_are_whole() {
+    let room = Room::new(2 << 20);
+    let entries = Entries::new(1 << 20, &room).expect("address space");
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let keys = 500;
+    // Words of one number: the version, of which the length depends as well now and then.
+    let value = |sequence: u64| {
+        let words = 4 + (sequence / 64 % 3) as usize;
+        sequence.to_le_bytes().repeat(words)
+    };
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (entries, is_over) = (&entries, &is_over);
+            scope.spawn(move || {
+                let (mut rng, mut hits) = (Rng::new(reader), 0_u64);
+                while !is_over.load(Relaxed) || hits == 0 {
+                    if let Some((found, sequence)) = find(entries, &key(rng.below(keys))) {
+                        assert_eq!(found, value(sequence));
+                        hits += 1;
+                    }
+                }
+            });
+        }
+        let (mut rng, young) = (Rng::new(7), Taken::of_young(&room));
+        for sequence in 1..400_000 {
+            let key = key(rng.below(keys));
+            write(&entries, put(&key, &value(sequence)), sequence);
+            if find(&entries, &key).is_none() {
+                fill(&entries, &key, &value(sequence), sequence);
+            }
+            if sequence % 500 == 0 {
+                young.set(rng.below(room.bytes()));
+            }
+        }
+        is_over.store(true, Relaxed);
+    });
 }

@@ -27,7 +27,7 @@ use entresol_media::MappedKind;
 use crate::StoreError;
 use crate::entry::{SegmentNumber, Sequence};
 use crate::failure::Failure;
-use crate::memory::GenerationLimits;
+use crate::memory::{GenerationLimits, Room};
 use crate::places::{Held, Places, What};
 use crate::policy::Classes;
 use crate::young::Generation;
@@ -46,12 +46,14 @@ pub(crate) mod scan;
 pub(crate) mod segment;
 
 /// How large things are.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct LogOptions {
     /// The bytes of a segment, unless a write needs more.
     pub(crate) segment_bytes: u64,
     /// A generation that has grown to these is followed by the next.
     pub(crate) generation: GenerationLimits,
+    /// Of which the indexes of generations take.
+    pub(crate) room: Arc<Room>,
 }
 
 /// Is told, with the head locked, that a generation is closed and another follows.
@@ -329,6 +331,7 @@ impl Log {
     }
 
     fn look_at_indexes(&self, generation: &Generation, last: Sequence) {
+        generation.take_room(&self.options.room);
         if generation.has_reached(&self.options.generation, last) {
             self.is_index_full.store(true, Relaxed);
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use entresol_base::sync::Mutex;
 
+use crate::memory::Room;
 use crate::run::PAGE_BYTES;
 
 /// What remembering a block takes beside its bytes: its entry in the map, in a queue, and later
@@ -20,7 +21,7 @@ pub(super) fn weight_of(bytes: &[u8]) -> u64 {
 #[derive(Debug)]
 pub(super) struct Usage {
     pub(super) cap: u64,
-    pub(super) bytes: AtomicU64,
+    room: Arc<Room>,
     pub(super) most: AtomicU64,
     /// Those of blocks that are to stay longer.
     pub(super) preferred: AtomicU64,
@@ -30,25 +31,31 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    pub(super) fn new(cap: u64) -> Usage {
+    pub(super) fn new(cap: u64, room: &Arc<Room>) -> Usage {
         let zero = || AtomicU64::new(0);
-        let spares = Mutex::default();
-        Usage { cap, bytes: zero(), most: zero(), preferred: zero(), spares }
+        let (room, spares) = (Arc::clone(room), Mutex::default());
+        Usage { cap, room, most: zero(), preferred: zero(), spares }
+    }
+
+    pub(super) fn bytes(&self) -> &AtomicU64 {
+        self.room.pages()
     }
 
     /// Counts bytes if they fit under the limit.
     pub(super) fn take(&self, bytes: u64) -> bool {
         let more = |now: u64| now.checked_add(bytes).filter(|sum| *sum <= self.cap);
-        let taken = self.bytes.fetch_update(Relaxed, Relaxed, more);
+        let taken = self.bytes().fetch_update(Relaxed, Relaxed, more);
         if let Ok(before) = taken {
             self.most.fetch_max(before + bytes, Relaxed);
+            self.room.settle();
         }
         taken.is_ok()
     }
 
     pub(super) fn take_anyway(&self, bytes: u64) {
-        let before = self.bytes.fetch_add(bytes, Relaxed);
+        let before = self.bytes().fetch_add(bytes, Relaxed);
         self.most.fetch_max(before + bytes, Relaxed);
+        self.room.settle();
     }
 
     pub(super) fn preferred_fit(&self) -> bool {
@@ -62,14 +69,14 @@ impl Usage {
 
     /// The others.
     pub(super) fn in_use(&self) -> u64 {
-        self.bytes.load(Relaxed).saturating_sub(self.spare_bytes())
+        self.bytes().load(Relaxed).saturating_sub(self.spare_bytes())
     }
 
     /// Frees a spare frame; answers whether there was one.
     pub(super) fn free_spare(&self) -> bool {
         let spare = self.spares.lock().pop();
         if let Some(frame) = &spare {
-            self.bytes.fetch_sub(weight_of(frame), Relaxed);
+            self.bytes().fetch_sub(weight_of(frame), Relaxed);
         }
         spare.is_some()
     }
@@ -91,7 +98,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.usage.bytes.fetch_sub(self.bytes, Relaxed);
+        self.usage.bytes().fetch_sub(self.bytes, Relaxed);
     }
 }
 
@@ -136,7 +143,7 @@ impl Frame {
 impl Drop for Frame {
     fn drop(&mut self) {
         let usage = &self.charge.usage;
-        if self.bytes.len() == PAGE_BYTES && usage.bytes.load(Relaxed) <= usage.cap {
+        if self.bytes.len() == PAGE_BYTES && usage.bytes().load(Relaxed) <= usage.cap {
             usage.spares.lock().push(std::mem::take(&mut self.bytes));
             self.charge.bytes = 0;
         }

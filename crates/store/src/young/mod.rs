@@ -19,7 +19,7 @@ use crate::entries::NameHasher;
 use crate::entry::{Expiry, KvsId, RecordPlace, Sequence};
 use crate::log::record::{Draft, HEADER_BYTES, Header, Kind};
 use crate::log::segment::{FIRST_RECORD, Segment};
-use crate::memory::GenerationLimits;
+use crate::memory::{self, GenerationLimits, Room, Taken};
 use crate::prefixes::Prefixes;
 use crate::run::PREFIXES_GONE_BYTES_MAX;
 use crate::run::bytes::u32_at;
@@ -84,6 +84,8 @@ pub(crate) struct Generation {
     kvs: Box<[AtomicU64]>,
     first: Sequence,
     bytes: u64,
+    /// What of the room for indexes it takes.
+    taken: OnceLock<Taken>,
 }
 
 /// A version that was found.
@@ -179,6 +181,7 @@ impl Generation {
             kvs: (0..KVS_WORDS).map(|_| AtomicU64::new(0)).collect(),
             first,
             bytes,
+            taken: OnceLock::new(),
         }
     }
 
@@ -223,6 +226,16 @@ impl Generation {
     /// The bytes of the indexes.
     pub(crate) fn index_bytes(&self) -> u64 {
         self.table.get().map_or(0, Table::bytes) + self.ordered.bytes()
+    }
+
+    /// Says how much of the room its indexes take by now.
+    pub(crate) fn take_room(&self, room: &Arc<Room>) {
+        self.taken.get_or_init(|| Taken::of_young(room)).set(self.index_bytes());
+    }
+
+    /// What it takes to sort its records, of which `last` is the last.
+    pub(crate) fn sorting_bytes(&self, last: Sequence) -> u64 {
+        memory::sorting_bytes(self.first, last)
     }
 
     /// Whether it is to be closed, with `last` as its last write.
