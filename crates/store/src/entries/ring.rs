@@ -180,6 +180,10 @@ impl Stripes {
         &self.room
     }
 
+    fn entry_bytes_max(&self) -> u64 {
+        self.ring_bytes / ENTRY_SHARE
+    }
+
     /// The units of a ring's first part.
     #[inline]
     fn first(&self) -> u32 {
@@ -333,7 +337,7 @@ impl Stripes {
             return;
         };
         let bytes = (HEAD_BYTES + key.len() + value.len()) as u64;
-        if bytes > self.ring_bytes / ENTRY_SHARE {
+        if bytes > self.entry_bytes_max() {
             return;
         }
         let sizes = Sizes { kvs, key: key_bytes, value: value.len() as u32 };
@@ -379,8 +383,11 @@ impl Stripes {
     }
 
     fn find_room(&self, ring: &mut Ring, bytes: usize) -> bool {
-        let needed = 3 * ((HEAD_BYTES + bytes) as u64).div_ceil(UNIT);
-        let Ok(needed) = u32::try_from(needed) else { return false };
+        let bytes = (HEAD_BYTES + bytes) as u64;
+        if bytes > self.entry_bytes_max() {
+            return false;
+        }
+        let needed = 3 * bytes.div_ceil(UNIT) as u32;
         while ring.free(self.end(ring)) < needed {
             if ring.tail_end.is_some() || !self.borrow(ring, needed) {
                 ring.is_full = true;

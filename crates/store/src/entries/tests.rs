@@ -193,6 +193,13 @@ fn large_values_and_caches_of_no_bytes_are_passed_by() {
     // The new value does not fit: the old one goes all the same.
     write(&entries, put(b"key", &[1; 1000]), 2);
     assert_eq!(find(&entries, b"key"), None);
+    // Nor does it keep others out for which there is room.
+    let room = Room::new(64 << 20);
+    let entries = Entries::new(1 << 20, &room).expect("address space");
+    write(&entries, put(b"key", &[1; 100_000]), 1);
+    assert_eq!((find(&entries, b"key"), room.borrowed()), (None, 0));
+    write(&entries, put(b"key", b"small"), 2);
+    assert_eq!(find(&entries, b"key"), Some((b"small".to_vec(), 2)));
     let entries = Entries::new(0, &Room::new(0)).expect("nothing");
     fill(&entries, b"key", b"value", 1);
     assert_eq!(find(&entries, b"key"), None);
