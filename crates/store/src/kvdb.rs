@@ -15,6 +15,7 @@ use entresol_media::directory::DirectoryLock;
 use entresol_media::{Directory, LocalDirectory};
 
 use crate::entry::{KvsId, Sequence};
+use crate::freeze::freeze;
 use crate::inner::Inner;
 use crate::kvs::Kvs;
 use crate::manifest::{KvsState, Manifest, PlaceState};
@@ -237,7 +238,10 @@ impl Kvdb {
         let (inner, lock) = opened.map_err(|error| error.with_descriptors(needed))?;
         let inner = Arc::new(inner);
         let mut threads = Vec::new();
-        if inner.log.is_some() {
+        if let Some(log) = &inner.log {
+            if log.is_of_reserve() {
+                freeze_what_waits(&inner);
+            }
             let spawn = |name: &str, run: fn(&Inner)| {
                 let inner = inner.clone();
                 thread::spawn(name, move || run(&inner))
@@ -462,6 +466,18 @@ impl Kvdb {
         self.inner.places.unlock();
         self.inner.current.change(|view| *view = View::default());
         done
+    }
+}
+
+/// Freezes what processes before have left in the log. Where there is only the reserve for another
+/// segment, that is not left to a thread that ends with this process: each opening takes one, and
+/// nothing would be left for those that make room.
+fn freeze_what_waits(inner: &Inner) {
+    while let Some((generation, last)) = inner.current.get().closed.last().cloned() {
+        // The thread that freezes meets the same, and tells it.
+        if freeze(inner, &generation, last).is_err() {
+            return;
+        }
     }
 }
 

@@ -230,6 +230,79 @@ fn on_a_full_disk_keys_can_be_removed_and_that_makes_room() {
     });
 }
 
+/// Each opening takes a segment, and processes that live shortly freeze nothing: whatever they do,
+/// they do not use up what is kept for those that make room.
+#[test]
+fn openings_on_a_full_disk_leave_the_reserve_to_those_that_make_room() {
+    in_world(|world, disk| {
+        let options = KvdbOptions {
+            segment_bytes: 256 << 10,
+            generation_bytes: 1 << 20,
+            reserve_bytes: 2 << 20,
+            ..options()
+        };
+        let open = || Kvdb::open(disk.root(), options, Arc::new(world.clone()));
+        create(&world, &disk).close().expect("durable");
+        let store = open().expect("opens");
+        let kvs = store.kvs("data").expect("there");
+        disk.inject(FaultPlan { capacity: Some(8 << 20), ..FaultPlan::default() });
+        let mut written = 0;
+        while kvs.put(&key(written), &[written as u8; 3000]).is_ok() {
+            written += 1;
+        }
+        drop((store, kvs));
+        for round in 0..40 {
+            let store = open().unwrap_or_else(|error| panic!("{round}: {error}"));
+            let kvs = store.kvs("data").expect("there");
+            let refused = kvs.put(b"more", &[1; 3000]).expect_err("no room");
+            assert!(refused.to_string().contains("are kept for deleting"), "{round}: {refused}");
+            // Every other process removes a key.
+            if round % 2 == 0 {
+                kvs.delete(&key(round)).unwrap_or_else(|error| panic!("{round}: {error}"));
+            }
+            store.close().expect("durable");
+        }
+        let store = open().expect("opens");
+        let kvs = store.kvs("data").expect("there");
+        for number in 0..written {
+            kvs.delete(&key(number)).expect("the reserve is there for this");
+        }
+        store.compact().expect("the reserve is there for this");
+        kvs.put(b"more", &[1; 3000]).expect("room was made");
+    });
+}
+
+/// Others have filled the disk, and left less of the reserve than a segment has.
+#[test]
+fn with_a_part_of_the_reserve_keys_can_be_removed() {
+    in_world(|world, disk| {
+        let options =
+            KvdbOptions { segment_bytes: 4 << 20, generation_bytes: 4 << 20, ..options() };
+        let open = || Kvdb::open(disk.root(), options, Arc::new(world.clone()));
+        create(&world, &disk).close().expect("durable");
+        let store = open().expect("opens");
+        let kvs = store.kvs("data").expect("there");
+        for number in 0..1000 {
+            kvs.put(&key(number), &[number as u8; 3000]).expect("room");
+        }
+        store.close().expect("durable");
+        const BYTES: u64 = 100 << 20;
+        disk.inject(FaultPlan { capacity: Some(BYTES), ..FaultPlan::default() });
+        let used = BYTES - disk.root().free_bytes().expect("is known");
+        disk.inject(FaultPlan { capacity: Some(used + (2 << 20)), ..FaultPlan::default() });
+        let kvs = |store: &Kvdb| store.kvs("data").expect("there");
+        for number in 0..5 {
+            let store = open().unwrap_or_else(|error| panic!("{number}: {error}"));
+            kvs(&store).delete(&key(number)).unwrap_or_else(|error| panic!("{number}: {error}"));
+            store.close().expect("durable");
+        }
+        let store = open().expect("opens");
+        kvs(&store).delete_prefix(b"key").expect("that is small");
+        store.compact().expect("nothing is left to be written");
+        kvs(&store).put(b"more", &[1; 3000]).expect("room was made");
+    });
+}
+
 /// The drives of two classes: the home is on the first.
 struct Drives {
     staging: Disk,

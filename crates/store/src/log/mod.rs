@@ -24,13 +24,14 @@ use entresol_base::mutants::left_out;
 use entresol_base::sync::Mutex;
 use entresol_media::MappedKind;
 
-use crate::StoreError;
 use crate::entry::{SegmentNumber, Sequence};
 use crate::failure::Failure;
 use crate::memory::{GenerationLimits, Room};
 use crate::places::{Held, Places, What};
 use crate::policy::Classes;
 use crate::young::Generation;
+use crate::{KvdbOptions, StoreError};
+use groups::PAGE_BYTES;
 use order::{Order, Position};
 use record::{Draft, HEADER_BYTES, Kind};
 use segment::{FIRST_RECORD, SEAL_BYTES, Segment};
@@ -174,8 +175,20 @@ const WRITES_BETWEEN_COUNTS: u64 = 512;
 const SPARES_MAX: u64 = 4;
 /// So many bytes of a segment are made ready to be written at once, while those before are written.
 const READY_BYTES: u64 = 256 << 10;
+/// A segment that is made of the reserve has no more: what makes room is small.
+const RESERVE_SEGMENT_BYTES_MAX: u64 = 256 << 10;
+/// And no more than one part in so many of what room there is: others may have filled the disk, and
+/// runs and the manifest need some.
+const RESERVE_PARTS: u64 = 4;
 /// A scratch buffer is not kept longer than this.
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
+
+/// The bytes of a segment that is made of the reserve in a place, if no write needs more.
+fn bytes_of_reserve(place: &Held, options: &LogOptions) -> u64 {
+    let part = place.room().unwrap_or(u64::MAX) / RESERVE_PARTS / PAGE_BYTES * PAGE_BYTES;
+    let bytes = part.clamp(KvdbOptions::SEGMENT_BYTES_MIN, RESERVE_SEGMENT_BYTES_MAX);
+    bytes.min(options.segment_bytes)
+}
 
 impl Log {
     /// A log that goes on in a segment of its own.
@@ -192,19 +205,22 @@ impl Log {
     ) -> Result<Log, StoreError> {
         let Beginning { last, next_segment, generation } = beginning;
         let number = SegmentNumber(next_segment);
-        let has_room = places.choose_for_log(options.segment_bytes);
-        let is_of_reserve = has_room.is_err();
-        let place =
-            has_room.unwrap_or_else(|_| places.choose_of_reserve(What::Log, Classes::FASTEST, 0));
-        let segment = make(&places, &place, store, number, options.segment_bytes)?;
-        let segment = Arc::new(segment);
+        let (place, bytes, is_of_reserve) = match places.choose_for_log(options.segment_bytes) {
+            Ok(place) => (place, options.segment_bytes, false),
+            Err(_) => {
+                let place = places.choose_of_reserve(What::Log, Classes::FASTEST, 0);
+                let bytes = bytes_of_reserve(&place, &options);
+                (place, bytes, true)
+            }
+        };
+        let segment = Arc::new(make(&places, &place, store, number, bytes)?);
         let place = generation.add_segment(segment.clone()).unwrap_or_default();
         let head = Head {
             generation,
             segment: segment.clone(),
             place,
             used: FIRST_RECORD,
-            generation_used: options.segment_bytes,
+            generation_used: bytes,
             generation_first: Sequence(last.0 + 1),
             next: Sequence(last.0 + 1),
             unsynced: VecDeque::from([(segment.clone(), FIRST_RECORD)]),
@@ -232,6 +248,11 @@ impl Log {
             is_index_full: AtomicBool::new(false),
             image_lag: AtomicU64::new(0),
         })
+    }
+
+    /// Whether it goes on in what is left for those that make room.
+    pub(crate) fn is_of_reserve(&self) -> bool {
+        self.head.lock().as_ref().is_some_and(|head| head.is_of_reserve)
     }
 
     /// What was written since the log began.
@@ -474,11 +495,13 @@ impl Log {
             return Ok(found(segment));
         }
         self.remove_spares()?;
-        let bytes = bytes.max(self.options.segment_bytes);
-        let (place, is_of_reserve) = match self.places.choose_for_log(bytes) {
-            Ok(place) => (place, false),
+        let bytes_wanted = bytes.max(self.options.segment_bytes);
+        let (place, bytes, is_of_reserve) = match self.places.choose_for_log(bytes_wanted) {
+            Ok(place) => (place, bytes_wanted, false),
             Err(_) if makes_room => {
-                (self.places.choose_of_reserve(What::Log, Classes::FASTEST, bytes), true)
+                let place = self.places.choose_of_reserve(What::Log, Classes::FASTEST, bytes);
+                let bytes = bytes.max(bytes_of_reserve(&place, &self.options));
+                (place, bytes, true)
             }
             Err(error) => return Err(error),
         };
