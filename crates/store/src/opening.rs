@@ -132,7 +132,7 @@ fn settle(
 ) -> Result<(), StoreError> {
     places.name_home()?;
     save_again(places, manifest)?;
-    places.remove_the_rest()?;
+    places.remove_the_rest(rest.behind())?;
     rest.settle(places)?;
     // What this manifest does not know may be what another one, which was lost, has made of what
     // cannot be read.

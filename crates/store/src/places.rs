@@ -21,6 +21,7 @@ use entresol_media::{Directory, FileError, PmemMode, files};
 use serde::{Deserialize, Serialize};
 
 use crate::ageing::SINK_BELOW;
+use crate::entry::SegmentNumber;
 use crate::log::segment;
 use crate::manifest::{self, KvsState, Manifest, PlaceState};
 use crate::policy::{Classes, MediaClass};
@@ -468,14 +469,16 @@ impl Places {
     }
 
     /// Removes what a process before has set aside. The sync behind which it was to be removed may
-    /// have failed: then nobody knows which name it has, until it was given both again.
+    /// have failed: then nobody knows which name it has, until it was given both again. The
+    /// segments `behind` the end of the log are about to be removed as well.
     ///
     /// # Errors
     /// If a disk fails.
-    pub(crate) fn remove_the_rest(&self) -> Result<(), StoreError> {
+    pub(crate) fn remove_the_rest(&self, behind: &[SegmentNumber]) -> Result<(), StoreError> {
         let mut rest = Vec::new();
         let last = self.names().into_iter().filter_map(|name| segment::number_of(&name));
-        let last = last.filter(|number| number.is_of_log()).max();
+        let is_left = |number: &SegmentNumber| left_out() || !behind.contains(number);
+        let last = last.filter(|number| number.is_of_log() && is_left(number)).max();
         for place in self.all() {
             for entry in place.directory.list()? {
                 let Some(name) = entry.name.strip_prefix(ASIDE) else { continue };

@@ -155,6 +155,11 @@ pub(crate) fn recover(
 }
 
 impl Rest {
+    /// Segments behind the log's end.
+    pub(crate) fn behind(&self) -> &[SegmentNumber] {
+        &self.behind
+    }
+
     /// Removes what lies behind the log's end and images that are not used, makes durable what was
     /// found, and seals the segment in which the log ends.
     ///

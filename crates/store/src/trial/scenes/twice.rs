@@ -1,16 +1,20 @@
 //! Scenes with two places, in which a crash leaves files of one name in both.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World};
-use entresol_media::disk::{Call, Calls, Disk, Effect, Failure, Fault, FaultPlan, Repeat};
+use entresol_media::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subject};
+use entresol_media::disk::{
+    Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
+};
 use entresol_media::{BlockOptions, Directory};
 
 use super::super::arrange::{self, FASTEST_BYTES};
 use super::super::drives::Drives;
-use super::{Pairs, Told, all, in_world, key, require, text};
+use super::{Pairs, Told, all, in_world, key, on_disk, require, text};
 use crate::entry::{RunNumber, SegmentNumber};
 use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
@@ -155,6 +159,116 @@ pub(super) fn removed_unsurely() -> Told {
             let is_kept = left_by_a_cut(world, disk)? == all(&kvs)?;
             require(is_kept, "a power cut brings back what was removed")
         })
+    })
+}
+
+/// Makes a store whose log has empty segments behind its end, in both places by turns.
+fn left_behind(world: &World, disk: &Disk) -> Told {
+    let (store, kvs) = create(world, disk).map_err(text)?;
+    kvs.put(&key(1), b"of the first process").map_err(text)?;
+    store.close().map_err(text)?;
+    let home = arrange::home(disk).map_err(text)?;
+    let capacity = disk.root().subdirectory("capacity").map_err(text)?;
+    let manifest = Manifest::load(&*home).map_err(text)?.ok_or("there is no manifest")?;
+    let names = home.list().map_err(text)?.into_iter().map(|entry| entry.name);
+    let last = names.filter_map(|name| segment::number_of(&name)).max();
+    let last = last.ok_or("there is no segment")?.0;
+    for (more, place) in [&capacity, &home, &capacity].into_iter().enumerate() {
+        let (next, bytes) = (SegmentNumber(last + 1 + more as u64), KvdbOptions::SEGMENT_BYTES_MIN);
+        drop(Segment::create(&**place, manifest.store, next, bytes, None).map_err(text)?);
+        place.sync().map_err(text)?;
+    }
+    Ok(())
+}
+
+fn failing(call: Call, nth: u64, repeat: Repeat) -> FaultPlan {
+    let (calls, effect) = (Calls::of(&[call]), Effect::Fail(Failure::Io));
+    FaultPlan::one(Fault { calls, nth, repeat, effect })
+}
+
+/// Of several segments behind the end of the log some have got other names, and no more, when a
+/// process dies. A sync fails under the next one. The third may give their numbers again, and a
+/// power cut must bring none of them back.
+pub(super) fn removed_in_part() -> Told {
+    for (rename, sync) in (1..=3).flat_map(|rename| (1..=6).map(move |sync| (rename, sync))) {
+        in_world(Preemption::Never, move |world, disk| {
+            left_behind(world, disk)?;
+            // All of that was durable.
+            let disk = &disk.image(&disk.units());
+            disk.inject(failing(Call::Rename, rename, Repeat::EverAfter));
+            require(open(world, disk).is_err(), "a rename fails without a word")?;
+            disk.inject(failing(Call::DirectorySync, sync, Repeat::EverAfter));
+            drop(open(world, disk));
+            disk.inject(FaultPlan::default());
+            let (store, kvs) = open(world, disk).map_err(text)?;
+            kvs.put(&key(2), b"of the third process").map_err(text)?;
+            store.sync().map_err(text)?;
+            let is_kept = left_by_a_cut(world, disk)? == all(&kvs)?;
+            require(is_kept, "a power cut brings back what was removed")
+        })
+        .map_err(|what| format!("rename {rename}, sync {sync}: {what}"))?;
+    }
+    Ok(())
+}
+
+/// What was acknowledged while segments are removed, and what of that must be there.
+#[derive(Default)]
+struct Acknowledged {
+    written: AtomicU32,
+    synced: AtomicU32,
+}
+
+impl Subject for Acknowledged {
+    type Opened = Pairs;
+
+    fn recover(&self, crash: &Crash<'_>) -> Result<Pairs, String> {
+        let disk = crash.images.first().and_then(|image| image.downcast_ref::<Disk>());
+        let disk = disk.ok_or("the medium is no disk")?;
+        let world = World::current().ok_or("there is no world")?;
+        let (store, kvs) = open(&world, disk).map_err(text)?;
+        let found = all(&kvs)?;
+        // It can be written to, which is found behind another crash.
+        kvs.put(&key(100), b"of the one behind a crash").map_err(text)?;
+        store.sync().map_err(text)?;
+        drop(store);
+        let (_store, kvs) = open(&world, disk).map_err(text)?;
+        require(all(&kvs)?.len() >= found.len(), "less is found the second time").map(|()| found)
+    }
+
+    fn check(&self, found: Pairs, _crash: &Crash<'_>) -> Told {
+        let found = found.into_iter().filter(|(it, _)| *it != key(100)).count() as u32;
+        let (least, most) = (self.synced.load(Relaxed), self.written.load(Relaxed));
+        require((least..=most).contains(&found), format!("{found} keys, not {least} to {most}"))
+    }
+}
+
+/// A crash comes at any moment while segments behind the end of the log are removed, the log goes
+/// on behind them, and those that were made ahead are removed for a larger one; and then another
+/// one, when it is recovered.
+pub(super) fn removed_for_good() -> Told {
+    let power = Power::new();
+    let options = DiskOptions { power: power.clone(), ..DiskOptions::default() };
+    on_disk(Preemption::Never, options, move |world, disk| {
+        left_behind(world, disk)?;
+        let said = Arc::new(Acknowledged::default());
+        said.written.store(1, Relaxed);
+        said.synced.store(1, Relaxed);
+        let nested = Nested { one_in: 64, depth_max: 1, ..Nested::default() };
+        let explore = ExploreOptions { nested, images_max: 8, ..ExploreOptions::default() };
+        let explorer = Explorer::new(said.clone(), explore);
+        explorer.watch(&power);
+        let (store, kvs) = open(world, disk).map_err(text)?;
+        for number in 2..5 {
+            said.written.store(number, Relaxed);
+            let bytes = if number == 3 { 40_000 } else { 100 };
+            kvs.put(&key(number.into()), &vec![number as u8; bytes]).map_err(text)?;
+            thread::sleep(Duration::from_millis(20));
+            store.sync().map_err(text)?;
+            said.synced.store(number, Relaxed);
+        }
+        let report = explorer.finish(&power);
+        require(report.images > 100, format!("only {} images", report.images))?;
+        report.failure.map_or(Ok(()), |failure| Err(failure.to_string()))
     })
 }
 
