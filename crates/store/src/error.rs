@@ -164,7 +164,10 @@ pub enum StoreError {
         directory: PathBuf,
     },
     /// A value is in a segment that the store does not have.
-    #[error("a value is said to be in segment {number}, which is no part of the store")]
+    #[error(
+        "a value lies in segment {number}, which the store does not have: if one of its places is \
+         missing, bring that back; else it is damaged, and `store check` lists what is lost"
+    )]
     NoSegment {
         /// The segment.
         number: u64,

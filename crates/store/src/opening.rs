@@ -209,6 +209,11 @@ fn open_frozen(
 ) -> Result<(Runs, Segments, Unreadable), StoreError> {
     let (mut runs, mut unreadable) = (BTreeMap::new(), Unreadable::new());
     for kvs in &manifest.kvs {
+        let mut names = kvs.runs.iter().map(|run| run::file_name(run.number()));
+        if let Some(what) = names.find_map(|name| places.away(&name)) {
+            unreadable.insert(KvsId(kvs.id), what);
+            continue;
+        }
         let of_kvs = kvs.runs.iter().map(|&run| {
             let name = run::file_name(run.number());
             let opened = Frozen::open(&places.directory_of(&name), run, pages);
@@ -228,7 +233,7 @@ fn open_frozen(
     let mut segments = BTreeMap::new();
     for number in manifest.segments() {
         let name = segment::file_name(number);
-        if is_partial && places.find(&name).is_none() && !places.missing().is_empty() {
+        if is_partial && places.away(&name).is_some() {
             // Its values are said to be missing when they are asked for.
             continue;
         }

@@ -333,6 +333,16 @@ impl Places {
         &self.missing
     }
 
+    /// That a file must lie in a place that is missing, if it is in none of the others.
+    pub(crate) fn away(&self, name: &str) -> Option<String> {
+        if self.missing.is_empty() || self.find(name).is_some() {
+            return None;
+        }
+        let paths = self.missing.iter().map(|missing| missing.state.path.as_str());
+        let paths = paths.collect::<Vec<_>>().join(", ");
+        Some(format!("{name} lies in a place that is missing: {paths}"))
+    }
+
     /// Whether there is a place of a class that takes new files.
     pub(crate) fn has(&self, class: MediaClass) -> bool {
         self.all.read().iter().any(|place| place.class == class && !place.is_retiring())

@@ -343,9 +343,14 @@ fn without_a_place_it_says_what_can_be_read_and_reads_that() {
     let store = Kvdb::open_read_only(home.clone(), options(), clock.clone()).expect("opens");
     assert_eq!(store.uncertain_behind(), None, "the log ends before our eyes");
     expect(&store.kvs("hot").expect("whole"), 0..510, 1);
-    assert!(matches!(store.kvs("cold"), Err(StoreError::KvsDamaged { .. })));
+    let error = store.kvs("cold").expect_err("is away");
+    assert!(matches!(error, StoreError::KvsDamaged { .. }));
+    let away_at = format!("place that is missing: {}", there.display());
+    let error = error.to_string();
+    assert!(error.contains(&away_at) && !error.contains("damaged"), "{error}");
     let mixed = store.kvs("mixed").expect("has its keys");
-    assert!(mixed.get(&key(3)).is_err(), "its values are missing");
+    let error = mixed.get(&key(3)).expect_err("its values are missing").to_string();
+    assert!(error.contains("one of its places is missing"), "{error}");
     drop(store);
     let report = check_at(&scratch.0.path().join("staging"), &mut |_| {}).expect("checks");
     assert_eq!(report.findings, [], "what is away is not damaged");
