@@ -177,7 +177,8 @@ impl Inner {
             return Err(StoreError::Group { bytes, most: GROUP_BYTES_MAX });
         }
         self.slow_down(bytes)?;
-        let last = log.append(drafts, || held.remove(drafts))?;
+        let done = log.append(drafts, || held.remove(drafts));
+        let last = done.map_err(|error| self.refused(error))?;
         if let [draft] = drafts {
             held.put(draft, last);
         }

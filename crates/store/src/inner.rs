@@ -332,6 +332,14 @@ impl Inner {
         }
     }
 
+    /// Why a write is refused: too few descriptors for a segment are too little room for writers.
+    pub(crate) fn refused(&self, error: StoreError) -> StoreError {
+        match error.is_no_descriptors() {
+            true => StoreError::NoRoom { what: self.with_descriptors(error).to_string() },
+            false => error,
+        }
+    }
+
     /// Makes everything durable, and says so in the manifest.
     pub(crate) fn make_all_durable(&self) -> Result<(), StoreError> {
         let Some(log) = &self.log else { return Ok(()) };

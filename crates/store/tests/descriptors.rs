@@ -57,6 +57,17 @@ fn write(path: &Path) {
         raise_descriptor_limit(limit).expect("may be raised");
     }
     assert!(limit > FEW + 1, "{limit}");
+    // Others have all that are left when a writer needs the next segment.
+    let null = || std::fs::File::open("/dev/null");
+    let others: Vec<_> = std::iter::from_fn(|| null().ok()).collect();
+    let mut puts = (0..u32::from(u16::MAX)).map(|_| all[0].put(b"c", &[3; 5000]));
+    let refused = puts.find_map(Result::err).expect("there are none for a segment");
+    let is_told = refused.to_string().contains("raise the limit of open files");
+    assert!(refused.is_no_room() && is_told, "{refused}");
+    drop(others);
+    raise_descriptor_limit(limit + 16).expect("may be raised");
+    all[0].put(b"c", &[3; 5000]).expect("there are some again");
+    store.compact().expect("there are some again");
     store.close().expect("closes");
     assert_eq!(counted(path), KVS as usize, "nothing is left behind");
 }
