@@ -439,7 +439,11 @@ impl Places {
     pub(crate) fn remove_for_good(&self, names: &[String]) -> Result<(), StoreError> {
         let mut removed: Vec<(Arc<Held>, Option<String>)> = Vec::new();
         for name in names {
-            if let Some(place) = self.find(name) {
+            // A crash while what was set aside had its name again may have left two of it.
+            let twins =
+                self.copies.lock().extract_if(.., |(_, twin)| twin == name).collect::<Vec<_>>();
+            let twins = twins.into_iter().map(|(place, _)| place);
+            for place in self.find(name).into_iter().chain(twins) {
                 let aside = self.set_aside(&place, name)?;
                 removed.push((place, aside));
             }
@@ -492,9 +496,9 @@ impl Places {
         for place in self.all() {
             for entry in place.directory.list()? {
                 let Some(name) = entry.name.strip_prefix(ASIDE) else { continue };
-                // If the log has gone on behind it, it was known to be away; and a crash that left
-                // it by its name would end the log there.
-                if segment::number_of(name) > last {
+                // If the log has gone on behind it, or its name was given again, it was known to be
+                // away; and a crash that left it by its name would end the log there.
+                if segment::number_of(name) > last && self.find(name).is_none() {
                     place.directory.rename(&entry.name, name)?;
                     place.directory.rename(name, &entry.name)?;
                 }
