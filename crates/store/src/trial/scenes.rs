@@ -30,7 +30,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 43] = [
+pub(crate) const ALL: [(&str, Scene); 44] = [
     ("what is read is what was written last", reads_follow_writes),
     ("a failed sync is the last word", failed::last_word),
     ("a failed sync of names is the last word", failed::last_word_on_names),
@@ -45,6 +45,7 @@ pub(crate) const ALL: [(&str, Scene); 43] = [
     ("a file that was removed does not come back", twice::numbers_given_again),
     ("nor if nobody knows whether it was", twice::removed_unsurely),
     ("nor if others were to be removed with it", twice::removed_in_part),
+    ("nor if it lies in two places", twice::removed_from_two),
     ("crashes while segments are removed for good", twice::removed_for_good),
     ("what is kept of heat is believed if it is right", heat::kept),
     ("damage is told", damage),

@@ -18,7 +18,7 @@ use super::{Pairs, Told, all, in_world, key, on_disk, require, text};
 use crate::entry::{RunNumber, SegmentNumber};
 use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
-use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError, run};
+use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Place, StoreError, run};
 
 fn create(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), StoreError> {
     let clock = Arc::new(world.clone());
@@ -162,9 +162,14 @@ pub(super) fn removed_unsurely() -> Told {
     })
 }
 
-/// Makes a store whose log has empty segments behind its end, in both places by turns.
+/// Makes a store of three places whose log has empty segments behind its end, in the first two by
+/// turns.
 fn left_behind(world: &World, disk: &Disk) -> Told {
     let (store, kvs) = create(world, disk).map_err(text)?;
+    let directory = disk.root().subdirectory("third").map_err(text)?;
+    disk.root().sync().map_err(text)?;
+    let third = Place { class: MediaClass::Capacity, directory, bytes_max: None };
+    store.add_place(&third).map_err(text)?;
     kvs.put(&key(1), b"of the first process").map_err(text)?;
     store.close().map_err(text)?;
     let home = arrange::home(disk).map_err(text)?;
@@ -209,6 +214,26 @@ pub(super) fn removed_in_part() -> Told {
         .map_err(|what| format!("rename {rename}, sync {sync}: {what}"))?;
     }
     Ok(())
+}
+
+/// A crash has left a segment behind the end of the log in two places: both are removed.
+pub(super) fn removed_from_two() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        left_behind(world, disk)?;
+        let [capacity, third] = ["capacity", "third"].map(|name| disk.root().subdirectory(name));
+        let (capacity, third) = (capacity.map_err(text)?, third.map_err(text)?);
+        let names = capacity.list().map_err(text)?.into_iter().map(|entry| entry.name);
+        for name in names.filter(|name| segment::number_of(name).is_some()) {
+            copy((&*capacity, &name), (&*third, &name))?;
+        }
+        // All of that was durable.
+        let disk = &disk.image(&disk.units());
+        let (store, kvs) = open(world, disk).map_err(text)?;
+        kvs.put(&key(2), b"of the next process").map_err(text)?;
+        store.sync().map_err(text)?;
+        let is_kept = left_by_a_cut(world, disk)? == all(&kvs)?;
+        require(is_kept, "a power cut brings back what was removed")
+    })
 }
 
 /// What was acknowledged while segments are removed, and what of that must be there.
