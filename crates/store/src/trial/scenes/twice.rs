@@ -286,7 +286,7 @@ pub(super) fn removed_for_good() -> Told {
         for number in 2..5 {
             said.written.store(number, Relaxed);
             let bytes = if number == 3 { 40_000 } else { 100 };
-            kvs.put(&key(number.into()), &vec![number as u8; bytes]).map_err(text)?;
+            kvs.put(&key(number), &vec![number as u8; bytes]).map_err(text)?;
             thread::sleep(Duration::from_millis(20));
             store.sync().map_err(text)?;
             said.synced.store(number, Relaxed);
