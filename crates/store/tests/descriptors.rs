@@ -58,8 +58,8 @@ fn write(path: &Path) {
     }
     assert!(limit > FEW + 1, "{limit}");
     // Others have all that are left when a writer needs the next segment.
-    let null = || std::fs::File::open("/dev/null");
-    let others: Vec<_> = std::iter::from_fn(|| null().ok()).collect();
+    let socket = || std::net::UdpSocket::bind("127.0.0.1:0");
+    let others: Vec<_> = std::iter::from_fn(|| socket().ok()).collect();
     let mut puts = (0..u32::from(u16::MAX)).map(|_| all[0].put(b"c", &[3; 5000]));
     let refused = puts.find_map(Result::err).expect("there are none for a segment");
     let is_told = refused.to_string().contains("raise the limit of open files");
