@@ -496,15 +496,7 @@ fn as_of_version(disk: &Disk, version: u64) {
     let line = manifest.split(|byte| *byte == b'\n').next().expect("a line");
     let mut object: Value = serde_json::from_slice(line).expect("an object");
     object["format"] = version.into();
-    if version < 2 {
-        let object = object.as_object_mut().expect("an object");
-        assert!(["places", "next_place"].iter().all(|name| object.remove(*name).is_some()));
-    }
     for kvs in object["kvs"].as_array_mut().expect("a list") {
-        if version < 2 {
-            let kvs = kvs.as_object_mut().expect("an object");
-            assert!(["policy", "aged_run"].iter().all(|name| kvs.remove(*name).is_some()));
-        }
         for run in kvs["runs"].as_array_mut().expect("a list") {
             *run = run["run"].take();
         }
@@ -516,14 +508,8 @@ fn as_of_version(disk: &Disk, version: u64) {
 
 #[test]
 fn a_manifest_without_marks_is_read_and_has_them_later() {
-    for version in [1, 2] {
-        has_marks_later(version);
-    }
-}
-
-fn has_marks_later(version: u64) {
-    with_store(move |world, disk, mut state| {
-        as_of_version(&disk, version);
+    with_store(|world, disk, mut state| {
+        as_of_version(&disk, 2);
         assert_eq!(read(&world, &disk).expect("whole"), state);
         assert!(checked(&disk).is_whole());
         let store = Kvdb::open(disk.root(), options(), Arc::new(world.clone())).expect("a store");
@@ -606,33 +592,6 @@ fn damage_amid_a_log_that_was_synced_is_told_and_removes_nothing() {
             let disk = left();
             disk.root().remove(name).expect("there");
             is_told_and_saved(&world, &disk, name, all - 20..all - 10);
-        }
-    });
-}
-
-/// Nobody has synced anything, and the process was killed: a file that is gone is missed all the
-/// same, since a crash takes no names.
-#[test]
-fn a_file_that_is_gone_of_a_log_that_was_not_synced_is_told() {
-    in_world(|world, disk| {
-        let options = KvdbOptions { generation_bytes: 1 << 20, ..options() };
-        let store = Kvdb::create(disk.root(), options, Arc::new(world.clone())).expect("made");
-        let kvs = store.create_kvs("one", KvsOptions::default()).expect("a Kvs");
-        for number in 0..LOGGED as u8 {
-            kvs.put(format!("key{number:02}").as_bytes(), &[number; 1000]).expect("room");
-        }
-        let left = || disk.image(&disk.units());
-        assert_eq!(read(&world, &left()).expect("whole").len(), LOGGED);
-        let is_written =
-            |(name, bytes): &(String, Vec<u8>)| name.ends_with(".segment") && bytes[4096] != 0;
-        let segments: Vec<String> =
-            left().contents().into_iter().filter(is_written).map(|(name, _)| name).collect();
-        assert!(segments.len() > 4, "{segments:?}");
-        let (_, early) = segments.split_last().expect("some");
-        for name in early {
-            let disk = left();
-            disk.root().remove(name).expect("there");
-            is_told_and_saved(&world, &disk, name, LOGGED - 20..LOGGED - 10);
         }
     });
 }

@@ -1,7 +1,7 @@
 //! What lies behind the end that was found of a log. A crash leaves segments there that no sync had
 //! come to. One that says that all before it are durable was synced itself, behind all of them: it
 //! proves that the log went on, and that what was found to be its end is damage, or that a file is
-//! missing. So does a file that is not there while a later one goes on with later writes.
+//! missing.
 
 use super::chain::Chain;
 use super::segment::{self, FIRST_RECORD, Segment};
@@ -64,38 +64,24 @@ pub(super) fn lost(
     // A segment has no header only if nothing was written to it, and is marked behind that.
     let has_lost_header = end.offset < FIRST_RECORD;
     let is_gap = end.offset == FIRST_RECORD && at_end.first.is_some_and(|it| it.0 > last.0 + 1);
-    let is_missing = is_gap && end.segment != chain.next();
     let is_proof = at_end.is_marked && (has_lost_header || is_gap);
     let mut marked = is_proof.then_some((end.segment, at_end));
     for &number in left.iter().filter(|number| **number > end.segment) {
         let said = look(number)?;
         marked = if said.is_marked { Some((number, said)) } else { marked };
     }
-    // Segments are removed behind the end of the log only, and where that is found again it goes on
-    // with the next write: a number and a write that are both passed over were in a file that is
-    // missing, synced or not.
-    let is_here = places.missing().is_empty();
-    let Some((marked, said)) = marked.or((is_missing && is_here).then_some((end.segment, at_end)))
-    else {
-        return Ok(None);
-    };
-    let (file, offset, why) = match is_missing {
+    let Some((marked, said)) = marked else { return Ok(None) };
+    let (file, offset, why) = match is_gap && end.segment != chain.next() {
         true => (chain.next(), 0, "it is missing"),
         false => (end.segment, end.offset, end.why),
     };
     let what = match marked == file {
         true => format!("{why}, and it was written to"),
-        false => {
-            let says = match said.is_marked {
-                true => "says that all before it was durable",
-                false => "begins with a later one",
-            };
-            format!(
-                "{why}: the log ends with write {}, and {} {says}",
-                last.0,
-                segment::file_name(marked),
-            )
-        }
+        false => format!(
+            "{why}: the log ends with write {}, and {} says that all before it was durable",
+            last.0,
+            segment::file_name(marked),
+        ),
     };
     let before_marked = said.first.map_or(0, |first| first.0.saturating_sub(1));
     let durable = Sequence(before_marked.max(last.0 + 1));
