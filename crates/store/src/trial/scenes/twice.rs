@@ -181,7 +181,6 @@ fn left_behind(world: &World, disk: &Disk) -> Told {
     for (more, place) in [&capacity, &home, &capacity].into_iter().enumerate() {
         let (next, bytes) = (SegmentNumber(last + 1 + more as u64), KvdbOptions::SEGMENT_BYTES_MIN);
         drop(Segment::create(&**place, manifest.store, next, bytes, None).map_err(text)?);
-        place.sync().map_err(text)?;
     }
     Ok(())
 }
