@@ -26,8 +26,9 @@ const CORES: usize = 28;
 const KVS: &str = "ycsb";
 const KEY_BYTES: usize = 23;
 const VALUE_BYTES: usize = 1000;
-const GENERATION: u64 = 8 << 20;
-const SEGMENT: u64 = 4 << 20;
+/// A generation has this part of the DRAM, in whole MiB.
+const GENERATION_PART: u64 = 8;
+const MIB: u64 = 1 << 20;
 /// Generations that wait to be frozen: with the one that is written to they are less than the
 /// system's half of the DRAM.
 const GENERATIONS_WAITING: u32 = 2;
@@ -70,6 +71,10 @@ impl Size {
         self.dram / 2
     }
 
+    fn generation(self) -> u64 {
+        self.dram / GENERATION_PART / MIB * MIB
+    }
+
     /// The store's options. It may take three quarters of the DRAM, and takes less than half: the
     /// rest of what it may take is for indexes and for what it does not count.
     fn options(self) -> KvdbOptions {
@@ -77,8 +82,8 @@ impl Size {
         KvdbOptions {
             memory_bytes,
             entry_cache_bytes: memory_bytes / 10,
-            segment_bytes: SEGMENT,
-            generation_bytes: GENERATION,
+            segment_bytes: self.generation() / 2,
+            generation_bytes: self.generation(),
             generations_waiting_max: GENERATIONS_WAITING,
             ..KvdbOptions::default()
         }
@@ -317,8 +322,8 @@ impl Runs {
                 size(options.memory_bytes),
                 size(options.entry_cache_bytes),
                 size(self.size.page_cache()),
-                size(GENERATION),
-                size(SEGMENT),
+                size(options.generation_bytes),
+                size(options.segment_bytes),
             ),
             "Each workload opens the store anew, ends with a sync, and is followed by all the \
              ageing \
