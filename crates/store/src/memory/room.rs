@@ -26,7 +26,7 @@ pub(crate) trait Borrower: Send + Sync + fmt::Debug {
     fn give_back(&self, bytes: u64);
 }
 
-/// Bytes of the room that somebody takes, who may lend no more than that.
+/// Bytes of the room that somebody takes for himself, which are not lent.
 #[derive(Debug)]
 pub(crate) struct Taken {
     room: Arc<Room>,

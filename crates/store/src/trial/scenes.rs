@@ -8,7 +8,10 @@ use std::time::Duration;
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_base::{Clock, Nanos, Seconds};
-use entresol_media::disk::{Disk, DiskOptions};
+use entresol_media::crash::Crash;
+use entresol_media::disk::{
+    Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
+};
 
 use super::{options, options_on};
 use crate::{
@@ -85,6 +88,19 @@ fn text(error: impl std::fmt::Display) -> String {
 
 fn require(holds: bool, what: impl Into<String>) -> Told {
     if holds { Ok(()) } else { Err(what.into()) }
+}
+
+/// Calls of these kinds fail from the `nth` on, once or for ever.
+fn failing(calls: &[Call], nth: u64, repeat: Repeat) -> FaultPlan {
+    let calls = Calls::of(calls);
+    FaultPlan::one(Fault { calls, nth, repeat, effect: Effect::Fail(Failure::Io) })
+}
+
+/// The world of who looks at a crash, and the only disk that it has left.
+fn left_by<'a>(crash: &Crash<'a>) -> Result<(World, &'a Disk), String> {
+    let disk = crash.images.first().and_then(|image| image.downcast_ref::<Disk>());
+    let world = World::current().ok_or("there is no world")?;
+    Ok((world, disk.ok_or("the medium is no disk")?))
 }
 
 /// Runs a scene in a world, with an empty disk.

@@ -11,7 +11,7 @@ use entresol_media::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subj
 use entresol_media::disk::{Disk, DiskOptions};
 
 use super::super::{Arrangement, Change, NAMES, Op, To, Trial, options};
-use super::{Pairs, Told, all, create, in_world, key, open, require, text};
+use super::{Pairs, Told, all, create, in_world, key, left_by, open, require, text};
 use crate::{Kvdb, StoreError};
 
 /// So many states are opened at each moment.
@@ -272,9 +272,7 @@ impl Subject for Copied {
     type Opened = bool;
 
     fn recover(&self, crash: &Crash<'_>) -> Result<bool, String> {
-        let disk = crash.images.first().and_then(|image| image.downcast_ref::<Disk>());
-        let disk = disk.ok_or("the medium is no disk")?;
-        let world = World::current().ok_or("there is no world")?;
+        let (world, disk) = left_by(crash)?;
         let store = match Kvdb::open(disk.root(), options(), Arc::new(world)) {
             Ok(store) => store,
             Err(StoreError::NoStore { .. }) => return Ok(false),

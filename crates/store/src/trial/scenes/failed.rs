@@ -2,12 +2,10 @@
 //! the disk does not have it: only what is written again is sure.
 
 use entresol_base::world::{Preemption, World};
-use entresol_media::disk::{
-    Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
-};
+use entresol_media::disk::{Call, Disk, DiskOptions, FaultPlan, Repeat};
 
 use super::crashed::is_kept;
-use super::{Pairs, Told, all, create, in_world, key, open, require, text};
+use super::{Pairs, Told, all, create, failing, in_world, key, open, require, text};
 use crate::log::record::HEADER_BYTES;
 use crate::log::segment::{self, Segment};
 use crate::{Kvdb, Kvs, KvsOptions, StoreError};
@@ -15,18 +13,12 @@ use crate::{Kvdb, Kvs, KvsOptions, StoreError};
 /// So many random cuts are tried at each.
 const CUTS: u32 = 8;
 
-/// One call to make something durable fails.
-fn fail_once(calls: &[Call], nth: u64) -> FaultPlan {
-    let (calls, repeat) = (Calls::of(calls), Repeat::Once);
-    FaultPlan::one(Fault { calls, nth, repeat, effect: Effect::Fail(Failure::Io) })
-}
-
 /// After a sync that failed nothing is acknowledged.
 pub(super) fn last_word() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk)?;
         kvs.put(b"key", b"value").map_err(text)?;
-        disk.inject(fail_once(&[Call::Sync], 1));
+        disk.inject(failing(&[Call::Sync], 1, Repeat::Once));
         require(store.sync().is_err(), "a sync that failed says that all is well")?;
         let after = kvs.put(b"key", b"after");
         require(after.is_err(), "a write is acknowledged after a sync that failed")?;
@@ -44,7 +36,7 @@ pub(super) fn last_word_on_names() -> Told {
         let (store, kvs) = create(world, disk)?;
         kvs.put(b"key", b"value").map_err(text)?;
         let place = store.inner().places.all().remove(0);
-        disk.inject(fail_once(&[Call::DirectorySync], 1));
+        disk.inject(failing(&[Call::DirectorySync], 1, Repeat::Once));
         let log = store.inner().log().map_err(text)?;
         require(log.make_spares().is_err(), "a segment is made whose name is not durable")?;
         require(place.sync_names().is_err(), "names are durable after a sync that failed")?;
@@ -72,7 +64,7 @@ pub(super) fn left_to_the_next() -> Told {
 /// Answers whether there was such a sync.
 fn left_by_a_sync(world: &World, disk: &Disk, nth: u64) -> Result<bool, String> {
     let (store, kvs) = create(world, disk)?;
-    disk.inject(fail_once(&[Call::Sync, Call::DirectorySync], nth));
+    disk.inject(failing(&[Call::Sync, Call::DirectorySync], nth, Repeat::Once));
     let mut done = Pairs::new();
     let told = script(&store, &kvs, &mut done);
     let closed = store.close();

@@ -7,14 +7,12 @@ use std::time::Duration;
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World};
 use entresol_media::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subject};
-use entresol_media::disk::{
-    Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
-};
+use entresol_media::disk::{Call, Disk, DiskOptions, FaultPlan, Repeat};
 use entresol_media::{BlockOptions, Directory};
 
 use super::super::arrange::{self, FASTEST_BYTES};
 use super::super::drives::Drives;
-use super::{Pairs, Told, all, in_world, key, on_disk, require, text};
+use super::{Pairs, Told, all, failing, in_world, key, left_by, on_disk, require, text};
 use crate::entry::{RunNumber, SegmentNumber};
 use crate::log::segment::{self, Segment};
 use crate::manifest::Manifest;
@@ -67,12 +65,7 @@ pub(super) fn found_twice() -> Told {
     // Before it died a sync of the names had failed.
     in_world(Preemption::Never, |world, disk| {
         let expected = left_twice(world, disk)?;
-        disk.inject(FaultPlan::one(Fault {
-            calls: Calls::of(&[Call::DirectorySync]),
-            nth: 1,
-            repeat: Repeat::Once,
-            effect: Effect::Fail(Failure::Io),
-        }));
+        disk.inject(failing(&[Call::DirectorySync], 1, Repeat::Once));
         let capacity = disk.root().subdirectory("capacity").map_err(text)?;
         require(capacity.sync().is_err(), "it does not fail")?;
         let (_store, _kvs) = open(world, disk).map_err(text)?;
@@ -81,13 +74,8 @@ pub(super) fn found_twice() -> Told {
     // The power fails when one directory of the two is durable.
     in_world(Preemption::Never, |world, disk| {
         let expected = left_twice(world, disk)?;
-        disk.inject(FaultPlan::one(Fault {
-            calls: Calls::of(&[Call::DirectorySync]),
-            // Behind the manifest's.
-            nth: 3,
-            repeat: Repeat::EverAfter,
-            effect: Effect::Fail(Failure::Io),
-        }));
+        // Behind the manifest's.
+        disk.inject(failing(&[Call::DirectorySync], 3, Repeat::EverAfter));
         require(open(world, disk).is_err(), "an opening does not say that a sync has failed")?;
         require(left_by_a_cut(world, disk)? == expected, "a power cut at an opening takes both")
     })
@@ -134,23 +122,11 @@ pub(super) fn removed_unsurely() -> Told {
             let (store, kvs) = create(world, disk).map_err(text)?;
             kvs.put(&key(1), b"of the first process").map_err(text)?;
             store.close().map_err(text)?;
-            let home = arrange::home(disk).map_err(text)?;
-            let capacity = disk.root().subdirectory("capacity").map_err(text)?;
-            let manifest = Manifest::load(&*home).map_err(text)?.ok_or("there is no manifest")?;
-            let names = home.list().map_err(text)?.into_iter().map(|entry| entry.name);
-            let last = names.filter_map(|name| segment::number_of(&name)).max();
-            let next = SegmentNumber(last.ok_or("there is no segment")?.0 + 1);
-            let bytes = KvdbOptions::SEGMENT_BYTES_MIN;
-            drop(Segment::create(&*capacity, manifest.store, next, bytes, None).map_err(text)?);
+            add_empty_segments(disk, &["capacity"])?;
             // It was durable.
             let disk = &disk.image(&disk.units());
-            disk.inject(FaultPlan::one(Fault {
-                calls: Calls::of(&[Call::DirectorySync]),
-                // Behind the manifest's.
-                nth,
-                repeat: Repeat::EverAfter,
-                effect: Effect::Fail(Failure::Io),
-            }));
+            // Behind the manifest's.
+            disk.inject(failing(&[Call::DirectorySync], nth, Repeat::EverAfter));
             require(open(world, disk).is_err(), "an opening does not say that a sync has failed")?;
             disk.inject(FaultPlan::default());
             let (store, kvs) = open(world, disk).map_err(text)?;
@@ -172,22 +148,22 @@ fn left_behind(world: &World, disk: &Disk) -> Told {
     store.add_place(&third).map_err(text)?;
     kvs.put(&key(1), b"of the first process").map_err(text)?;
     store.close().map_err(text)?;
+    add_empty_segments(disk, &["capacity", "home", "capacity"])
+}
+
+/// Makes segments behind the end of the log of a store that is closed, in these directories.
+fn add_empty_segments(disk: &Disk, directories: &[&str]) -> Told {
     let home = arrange::home(disk).map_err(text)?;
-    let capacity = disk.root().subdirectory("capacity").map_err(text)?;
     let manifest = Manifest::load(&*home).map_err(text)?.ok_or("there is no manifest")?;
     let names = home.list().map_err(text)?.into_iter().map(|entry| entry.name);
     let last = names.filter_map(|name| segment::number_of(&name)).max();
     let last = last.ok_or("there is no segment")?.0;
-    for (more, place) in [&capacity, &home, &capacity].into_iter().enumerate() {
-        let (next, bytes) = (SegmentNumber(last + 1 + more as u64), KvdbOptions::SEGMENT_BYTES_MIN);
-        drop(Segment::create(&**place, manifest.store, next, bytes, None).map_err(text)?);
+    for (next, directory) in (last + 1..).map(SegmentNumber).zip(directories) {
+        let directory = disk.root().subdirectory(directory).map_err(text)?;
+        let bytes = KvdbOptions::SEGMENT_BYTES_MIN;
+        drop(Segment::create(&*directory, manifest.store, next, bytes, None).map_err(text)?);
     }
     Ok(())
-}
-
-fn failing(call: Call, nth: u64, repeat: Repeat) -> FaultPlan {
-    let (calls, effect) = (Calls::of(&[call]), Effect::Fail(Failure::Io));
-    FaultPlan::one(Fault { calls, nth, repeat, effect })
 }
 
 /// Of several segments behind the end of the log some have got other names, and no more, when a
@@ -199,9 +175,9 @@ pub(super) fn removed_in_part() -> Told {
             left_behind(world, disk)?;
             // All of that was durable.
             let disk = &disk.image(&disk.units());
-            disk.inject(failing(Call::Rename, rename, Repeat::EverAfter));
+            disk.inject(failing(&[Call::Rename], rename, Repeat::EverAfter));
             require(open(world, disk).is_err(), "a rename fails without a word")?;
-            disk.inject(failing(Call::DirectorySync, sync, Repeat::EverAfter));
+            disk.inject(failing(&[Call::DirectorySync], sync, Repeat::EverAfter));
             drop(open(world, disk));
             disk.inject(FaultPlan::default());
             let (store, kvs) = open(world, disk).map_err(text)?;
@@ -246,9 +222,7 @@ impl Subject for Acknowledged {
     type Opened = Pairs;
 
     fn recover(&self, crash: &Crash<'_>) -> Result<Pairs, String> {
-        let disk = crash.images.first().and_then(|image| image.downcast_ref::<Disk>());
-        let disk = disk.ok_or("the medium is no disk")?;
-        let world = World::current().ok_or("there is no world")?;
+        let (world, disk) = left_by(crash)?;
         let (store, kvs) = open(&world, disk).map_err(text)?;
         let found = all(&kvs)?;
         // It can be written to, which is found behind another crash.
