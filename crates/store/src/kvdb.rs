@@ -23,7 +23,7 @@ use crate::opening::Opening;
 use crate::options::{KVS_MAX, KvdbOptions, KvsOptions, check_name, whole_seconds};
 use crate::places::{self, Place};
 use crate::policy::MediaClass;
-use crate::threads::{keep_durable, keep_freezing, keep_merging};
+use crate::threads::{keep_durable, keep_freezing, keep_merging, keep_spares};
 use crate::view::View;
 use crate::{Batch, Snapshot, StoreError, merge, run};
 
@@ -247,6 +247,7 @@ impl Kvdb {
                 thread::spawn(name, move || run(&inner))
             };
             threads.push(spawn("store-sync", keep_durable));
+            threads.push(spawn("store-spare", keep_spares));
             threads.push(spawn("store-freeze", keep_freezing));
             threads.push(spawn("store-merge", keep_merging));
         }

@@ -84,6 +84,7 @@ impl Opening {
                     LogOptions { segment_bytes, generation, room: room.clone() },
                     Beginning { last, next_segment, generation: young },
                     failure.clone(),
+                    work.clone(),
                     rotated,
                 )?)
             }

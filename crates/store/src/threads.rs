@@ -14,7 +14,7 @@ const IMAGE_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest that a thread sleeps without being told anything.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// Syncs at least as often as the options say, makes segments ahead, and keeps images.
+/// Syncs at least as often as the options say, and keeps images.
 pub(crate) fn keep_durable(inner: &Inner) {
     let Ok(log) = inner.log_behind() else { return };
     let interval = match inner.options.pmem {
@@ -26,13 +26,31 @@ pub(crate) fn keep_durable(inner: &Inner) {
         false => inner.work.rest(interval),
     };
     while !rest() {
-        // Both failures are told to those who write. A sync takes its time, in which they go on.
-        let _ = log.make_spares();
+        // Its failure is told to those who write. A sync takes its time, in which they go on.
         let _ = log.sync();
         inner.keep_images();
     }
     let _ = log.sync();
     inner.complete_images();
+}
+
+/// Makes segments ahead, as soon as one was taken: a sync, or a generation that is frozen, may take
+/// longer than writers take to fill those that there are.
+pub(crate) fn keep_spares(inner: &Inner) {
+    let Ok(log) = inner.log_behind() else { return };
+    let mut seen = inner.work.events();
+    loop {
+        // Who only opens a store and closes it again need not wait for one.
+        inner.work.wait(seen, inner.options.durability_interval);
+        if inner.work.is_over() {
+            return;
+        }
+        seen = inner.work.events();
+        // That it failed is told to those who write.
+        if log.make_spares().is_err() {
+            inner.work.pause(RETRY);
+        }
+    }
 }
 
 /// Freezes generations, the oldest first.

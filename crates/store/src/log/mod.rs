@@ -29,6 +29,7 @@ use crate::failure::Failure;
 use crate::memory::{GenerationLimits, Room};
 use crate::places::{Held, Places, What};
 use crate::policy::Classes;
+use crate::work::Work;
 use crate::young::Generation;
 use crate::{KvdbOptions, StoreError};
 use groups::PAGE_BYTES;
@@ -86,6 +87,7 @@ pub(crate) struct Log {
     /// How many segments were asked for since spares were made.
     wanted: AtomicU64,
     failure: Arc<Failure>,
+    work: Arc<Work>,
     rotated: Rotated,
     /// Whether the index of the generation that is written to, or the prefixes that are gone by it,
     /// have grown to their limit.
@@ -201,6 +203,7 @@ impl Log {
         options: LogOptions,
         beginning: Beginning,
         failure: Arc<Failure>,
+        work: Arc<Work>,
         rotated: Rotated,
     ) -> Result<Log, StoreError> {
         let Beginning { last, next_segment, generation } = beginning;
@@ -244,6 +247,7 @@ impl Log {
             removed: Mutex::default(),
             wanted: AtomicU64::new(0),
             failure,
+            work,
             rotated,
             is_index_full: AtomicBool::new(false),
             image_lag: AtomicU64::new(0),
@@ -485,6 +489,13 @@ impl Log {
     /// A segment with at least so many bytes, whose name is durable.
     fn segment_of(&self, bytes: u64, makes_room: bool) -> Result<Next, StoreError> {
         self.wanted.fetch_add(1, Relaxed);
+        let taken = self.take_or_make(bytes, makes_room);
+        // Another one is made ahead.
+        self.work.tell();
+        taken
+    }
+
+    fn take_or_make(&self, bytes: u64, makes_room: bool) -> Result<Next, StoreError> {
         let spare = || self.spares.lock().pop_front_if(|spare| spare.len() >= bytes);
         let found = |segment| Next { segment, is_late: false, is_of_reserve: false };
         if let Some(segment) = spare() {
