@@ -230,6 +230,22 @@ impl Entries {
         is_it
     }
 
+    /// Asks the processor to fetch what leads to a key that may be cached.
+    #[inline]
+    pub(crate) fn prefetch(&self, name: &Name<'_>) {
+        if let Some(stripes) = &self.stripes {
+            stripes.prefetch(name.stripe(), name.hash);
+        }
+    }
+
+    /// Asks the processor to fetch the entry of such a key, if what leads to it is there by now.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, name: &Name<'_>) {
+        if let Some(stripes) = &self.stripes {
+            stripes.prefetch_entry(name.stripe(), name.hash);
+        }
+    }
+
     #[inline]
     fn look(
         &self,
@@ -306,9 +322,7 @@ impl Entries {
     /// Locks a key.
     #[inline]
     pub(crate) fn lock(&self, name: &Name<'_>) -> Held<'_> {
-        if let Some(stripes) = &self.stripes {
-            stripes.prefetch(name.stripe(), name.hash);
-        }
+        self.prefetch(name);
         let ring = self.locks[name.stripe()].ring.lock();
         Held { entries: self, guards: Guards::One(name.hash, ring), emptied: None }
     }

@@ -47,8 +47,13 @@ fn value(number: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-fn open(world: &World, disk: &Disk) -> (Kvdb, Kvs) {
-    let store = Kvdb::open(disk.root(), options(), Arc::new(world.clone())).expect("opens");
+/// As [`options`], with a cache of entries.
+fn with_cache() -> KvdbOptions {
+    KvdbOptions { entry_cache_bytes: 4 << 20, ..options() }
+}
+
+fn open(world: &World, disk: &Disk, options: KvdbOptions) -> (Kvdb, Kvs) {
+    let store = Kvdb::open(disk.root(), options, Arc::new(world.clone())).expect("opens");
     let kvs = store.kvs("data").expect("is there");
     (store, kvs)
 }
@@ -56,12 +61,17 @@ fn open(world: &World, disk: &Disk) -> (Kvdb, Kvs) {
 /// A store of that many keys, whose values were frozen where they were put, opened again: they are
 /// read in blocks from the drive, each key's neighbours anywhere if the order is no order.
 fn made(world: &World, disk: &Disk, is_in_order: bool) -> (Kvdb, Kvs) {
-    made_of(world, disk, KEYS, is_in_order)
+    made_of(world, disk, options(), (KEYS, is_in_order))
 }
 
-fn made_of(world: &World, disk: &Disk, keys: u64, is_in_order: bool) -> (Kvdb, Kvs) {
+fn made_of(
+    world: &World,
+    disk: &Disk,
+    options: KvdbOptions,
+    (keys, is_in_order): (u64, bool),
+) -> (Kvdb, Kvs) {
     let clock = Arc::new(world.clone());
-    let store = Kvdb::create(disk.root(), options(), clock).expect("a store");
+    let store = Kvdb::create(disk.root(), options, clock).expect("a store");
     let kvs = store.create_kvs("data", KvsOptions::default()).expect("a Kvs");
     let mut numbers: Vec<u64> = (0..keys).collect();
     if !is_in_order {
@@ -73,7 +83,7 @@ fn made_of(world: &World, disk: &Disk, keys: u64, is_in_order: bool) -> (Kvdb, K
     store.compact().expect("merges");
     store.close().expect("closes");
     drop(kvs);
-    let (store, kvs) = open(world, disk);
+    let (store, kvs) = open(world, disk, options);
     // Blocks of keys are in memory then, and are not looked at here.
     let keys_only = CursorOptions { keys_only: true, ..CursorOptions::default() };
     assert_eq!(pairs(&kvs, keys_only).len(), keys as usize);
@@ -226,7 +236,7 @@ fn damage_ahead_is_told_at_its_key_and_nowhere_else() {
             let (store, kvs) = made(&world, &disk, is_in_order);
             drop((store, kvs));
             [0, 40, 41, 1500, KEYS - 1].into_iter().for_each(|number| damage(&disk, number));
-            let (_store, kvs) = open(&world, &disk);
+            let (_store, kvs) = open(&world, &disk, options());
             let expected = [0, 40, 41, 1500, KEYS - 1].map(|number| (number, true));
             assert_eq!(errors(&kvs, false), expected);
             let reversed: Vec<_> = expected.into_iter().rev().collect();
@@ -313,6 +323,26 @@ fn what_ends_while_it_is_ahead_is_not_shown() {
     });
 }
 
+#[test]
+fn values_in_the_cache_of_entries_are_not_read() {
+    on_a_drive(|world, disk| {
+        let (store, kvs) = made_of(&world, &disk, with_cache(), (KEYS, false));
+        (0..KEYS).for_each(|number| drop(kvs.get(&key(number)).expect("readable")));
+        let scan = |backward, limit| {
+            let mut cursor =
+                kvs.cursor(CursorOptions { backward, limit, ..CursorOptions::default() });
+            let cursor = cursor.as_mut().expect("open");
+            cost(&world, &store, 80, || show(cursor, 1000, 80, backward))
+        };
+        for backward in [false, true] {
+            for limit in [None, Some(80)] {
+                let (time, read) = scan(backward, limit);
+                assert!(read == 0.0 && time == Picos(0), "{read} {time:?}");
+            }
+        }
+    });
+}
+
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// What a walk is to show.
@@ -337,8 +367,12 @@ fn expected(model: &Model, from: Option<&[u8]>, options: &CursorOptions) -> Vec<
 /// Values beside keys and apart, frozen and young, of a transaction as well; walks of any kind.
 #[test]
 fn walks_show_what_a_map_has() {
-    on_a_drive(|world, disk| {
-        let (store, kvs) = made(&world, &disk, false);
+    [options(), with_cache()].into_iter().for_each(show_what_a_map_has);
+}
+
+fn show_what_a_map_has(options: KvdbOptions) {
+    on_a_drive(move |world, disk| {
+        let (store, kvs) = made_of(&world, &disk, options, (KEYS, false));
         let mut model: Model =
             (0..KEYS).map(|number| (key(number), value(number, VALUE_BYTES))).collect();
         let mut rng = Rng::new(7);
@@ -380,7 +414,12 @@ fn walks_show_what_a_map_has() {
                     false => kvs.cursor(options.clone()).expect("open"),
                 };
                 for _ in 0..2 {
-                    let from = key(rng.below(KEYS));
+                    let from = rng.below(KEYS);
+                    if rng.one_in(2) {
+                        // Those of them that are let in are cached.
+                        (from..from + 40).for_each(|at| drop(kvs.get(&key(at)).expect("readable")));
+                    }
+                    let from = key(from);
                     cursor.seek(&from);
                     let mut shown = Vec::new();
                     while let Some((key, value)) = cursor.next().expect("readable") {
@@ -431,7 +470,7 @@ fn a_value_among_many_that_cannot_be_read_is_told() {
         let (store, kvs) = made(&world, &disk, false);
         drop((store, kvs));
         damage(&disk, 40);
-        let (_store, kvs) = open(&world, &disk);
+        let (_store, kvs) = open(&world, &disk, options());
         let names: Vec<_> = (30..50).map(key).collect();
         let mut names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
         let error = kvs.get_many(&names).expect_err("one is damaged");
@@ -451,7 +490,7 @@ fn a_value_among_many_that_cannot_be_read_is_told() {
 fn values_that_a_merge_moves_are_read_together() {
     const MANY: u64 = 10 * KEYS;
     on_a_drive(|world, disk| {
-        let (store, kvs) = made_of(&world, &disk, MANY, false);
+        let (store, kvs) = made_of(&world, &disk, options(), (MANY, false));
         let left = || (0..MANY).step_by(10);
         let (alone, _) = cost(&world, &store, KEYS, || {
             left().for_each(|it| drop(kvs.get(&key(it)).expect("readable").expect("is there")));

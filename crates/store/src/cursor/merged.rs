@@ -7,6 +7,7 @@ use entresol_index::Direction;
 
 use super::source::Source;
 use crate::StoreError;
+use crate::entries::Entries;
 use crate::entry::{Expiry, KvsId, RecordPlace, Sequence};
 use crate::prefixes::Prefixes;
 use crate::view::{Held, Version, View};
@@ -123,6 +124,17 @@ impl Merged {
             Some(&first) => self.parts[first].source.value(),
             None => &[],
         }
+    }
+
+    /// Takes the value of a version of the same key, which does not lie beside it, out of the cache
+    /// of entries; false if it is not there.
+    pub(crate) fn find_value(&mut self, cache: &Entries, kvs: KvsId, version: Sequence) -> bool {
+        let Some(&first) = self.order.first() else { return false };
+        let key = self.parts[first].source.key().unwrap_or_default();
+        self.record.clear();
+        self.value_from = 0;
+        self.is_apart = cache.peek(&cache.name(kvs, key), version, &mut self.record);
+        self.is_apart
     }
 
     /// Reads the value of the same key, which does not lie beside it.

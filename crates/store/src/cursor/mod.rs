@@ -218,15 +218,17 @@ impl Cursor {
 
     /// Whether what was taken is there to be shown; its value is read then, if that lies elsewhere.
     fn is_there(&mut self, taken: Taken) -> Result<bool, StoreError> {
-        let Taken { version: Version { expiry, value, .. }, is_gone } = taken;
+        let Taken { version: Version { sequence, expiry, value }, is_gone } = taken;
         if is_gone || self.inner.has_ended(expiry) || value == Held::Gone {
             return Ok(false);
         }
         if let Held::Apart(place) = value
             && !self.options.keys_only
         {
-            let waits = &self.inner.counters.waits;
-            if !self.window.looks(place, waits) {
+            let (waits, cache) = (&self.inner.counters.waits, &self.inner.entries);
+            if self.window.looks_in_cache() && self.merged.find_value(cache, self.kvs, sequence) {
+                self.window.note_cached();
+            } else if !self.window.looks(place, waits) {
                 self.merged.read_value(place, &self.view, self.kvs)?;
             } else if let Some(had_to_wait) =
                 self.merged.read_and_look(place, &self.view, self.kvs)?

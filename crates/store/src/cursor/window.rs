@@ -7,6 +7,10 @@
 //! are taken as are sure to be wanted, or if nobody has said that, a few, and twice as many each
 //! time. So what is read and never shown is no more than what was shown, about.
 //!
+//! Nor for who finds them in the cache of entries by himself: one is looked for there now and then,
+//! and if it is there, entries are taken together as well, so that the processor fetches what leads
+//! to the others, and what they are, while it copies those before.
+//!
 //! **Errors** belong to the entry that has them, and are told when the cursor comes to it.
 //! Beginning to read tells of none; a read of several values that fails is done again for each by
 //! itself.
@@ -48,10 +52,13 @@ pub(super) struct Window {
     entries: Vec<Entry>,
     /// The entry that comes next.
     next: usize,
-    /// Keys and values.
+    keys: Vec<u8>,
+    /// Values, and what was read of pieces.
     bytes: Vec<u8>,
     pieces: Vec<Piece>,
-    /// Which entries have values in pieces, in the order of these.
+    /// Which entries have values that lie apart, and which versions.
+    apart: Vec<(usize, Sequence)>,
+    /// Which of them have values in pieces, in the order of these.
     order: Vec<usize>,
     /// A value that was read by itself.
     record: Vec<u8>,
@@ -180,7 +187,7 @@ impl Window {
     /// The key of the entry that was come to last, if there is one in the window.
     pub(super) fn key(&self) -> Option<&[u8]> {
         let entry = self.entries.get(self.next.checked_sub(1)?)?;
-        self.bytes.get(entry.key.clone())
+        self.keys.get(entry.key.clone())
     }
 
     /// The value of that entry.
@@ -201,6 +208,18 @@ impl Window {
         *alone = alone.wrapping_add(1);
         *before = last.replace(place);
         number == 1 || (number < LOOKS && waits.are_usual())
+    }
+
+    /// Whether the next value, which would be read by itself, is looked for in the cache of entries.
+    #[inline]
+    pub(super) fn looks_in_cache(&self) -> bool {
+        self.pace.is_wanted || self.pace.alone.is_multiple_of(ALONE_AT_ONCE)
+    }
+
+    /// Notes that it was there.
+    pub(super) fn note_cached(&mut self) {
+        self.pace.alone = self.pace.alone.wrapping_add(1);
+        self.pace.is_wanted = true;
     }
 
     /// Notes how that was found which was looked at, if it is not in memory of the store's.
@@ -224,12 +243,14 @@ impl Window {
     /// Takes entries, and begins to read their values.
     pub(super) fn fill(&mut self, merged: &mut Merged, of: &Of<'_>, most: usize) {
         self.empty();
+        self.keys.clear();
         self.bytes.clear();
         (self.pace.entries, self.pace.alone) = (most, 0);
         let bytes_max = (of.inner.options.memory_bytes / MEMORY_PART).min(BYTES_MAX);
         let mut apart_bytes = 0;
         for _ in 0..most * STEPS_FOR_EACH {
-            if self.entries.len() == most || self.bytes.len() as u64 + apart_bytes >= bytes_max {
+            let bytes = (self.keys.len() + self.bytes.len()) as u64 + apart_bytes;
+            if self.entries.len() == most || bytes >= bytes_max {
                 break;
             }
             let taken = if merged.take_simply() { Ok(Some(Taken::SIMPLE)) } else { merged.take() };
@@ -243,8 +264,10 @@ impl Window {
                 break;
             }
         }
+        let are_cached = self.find_cached(of);
         self.cut();
         self.begin(of);
+        self.pace.is_wanted |= are_cached;
     }
 
     /// Adds an entry, unless it is gone; answers the bytes of its record if that is to be read.
@@ -253,20 +276,27 @@ impl Window {
         if *is_gone || version.value == Held::Gone {
             return 0;
         }
-        let from = self.bytes.len();
-        self.bytes.extend_from_slice(merged.key());
-        let key = from..self.bytes.len();
+        let from = self.keys.len();
+        self.keys.extend_from_slice(merged.key());
+        let key = from..self.keys.len();
         let value = match version.value {
-            Held::Apart(place) => self.find(of, merged.key(), place, version.sequence),
+            // A segment that is not there is an error of this entry, when it is come to.
+            Held::Apart(place) => match of.view.segment(place.segment) {
+                Ok(segment) if segment.may_wait() => Lies::In(place, 0),
+                _ => Lies::Apart(place),
+            },
             _ => {
+                let from = self.bytes.len();
                 self.bytes.extend_from_slice(merged.value());
-                Lies::Here(key.end..self.bytes.len())
+                Lies::Here(from..self.bytes.len())
             }
         };
         let (value, apart_bytes) = match value {
             Lies::In(place, _) if u64::from(place.bytes) > alone_bytes => (Lies::Apart(place), 0),
             Lies::In(place, _) => {
-                self.order.push(self.entries.len());
+                let cache = &of.inner.entries;
+                cache.prefetch(&cache.name(of.kvs, merged.key()));
+                self.apart.push((self.entries.len(), version.sequence));
                 (value, u64::from(place.bytes))
             }
             value => (value, 0),
@@ -275,18 +305,28 @@ impl Window {
         apart_bytes
     }
 
-    /// Where the value of a record is: in the cache of entries, in other memory, or on a disk.
-    fn find(&mut self, of: &Of<'_>, key: &[u8], place: RecordPlace, sequence: Sequence) -> Lies {
-        // A segment that is not there is an error of this entry, when it is come to.
-        if !of.view.segment(place.segment).is_ok_and(|segment| segment.may_wait()) {
-            return Lies::Apart(place);
+    /// Takes values that are there out of the cache of entries, and puts the others into the order;
+    /// answers whether half of them were there.
+    fn find_cached(&mut self, of: &Of<'_>) -> bool {
+        let Window { entries, keys, bytes, apart, order, .. } = self;
+        let cache: &Entries = &of.inner.entries;
+        let name =
+            |entry: &Entry| cache.name(of.kvs, keys.get(entry.key.clone()).unwrap_or_default());
+        for (number, _) in apart.iter() {
+            entries.get(*number).map(name).iter().for_each(|name| cache.prefetch_entry(name));
         }
-        let from = self.bytes.len();
-        let entries: &Entries = &of.inner.entries;
-        match entries.peek(&entries.name(of.kvs, key), sequence, &mut self.bytes) {
-            true => Lies::Here(from..self.bytes.len()),
-            false => Lies::In(place, 0),
+        let (mut found, sought) = (0, apart.len());
+        for (number, version) in apart.drain(..) {
+            let Some(entry) = entries.get_mut(number) else { continue };
+            let from = bytes.len();
+            if cache.peek(&name(entry), version, bytes) {
+                entry.value = Lies::Here(from..bytes.len());
+                found += 1;
+            } else {
+                order.push(number);
+            }
         }
+        found * 2 > sought
     }
 
     /// Cuts what is to be read into pieces.
@@ -335,7 +375,7 @@ impl Window {
 
     /// Counts what it holds in the memory of the store.
     fn count(&mut self, of: &Of<'_>) {
-        let bytes = self.bytes.capacity() as u64;
+        let bytes = (self.keys.capacity() + self.bytes.capacity()) as u64;
         if self.charge.as_ref().is_none_or(|(charged, _)| *charged < bytes) {
             self.charge = None;
             self.charge = Some((bytes, of.inner.pages.charge(bytes)));
@@ -408,7 +448,7 @@ impl Window {
         let at = zero.wrapping_add(place.offset as usize);
         let end = at + place.bytes as usize;
         let record = self.bytes.get(at..end).unwrap_or_default();
-        let key = self.bytes.get(key).unwrap_or_default();
+        let key = self.keys.get(key).unwrap_or_default();
         let value = of.view.segment(place.segment)?.value_in(place, (of.kvs, key), record)?;
         Ok(Value::In(end - value.len()..end))
     }
@@ -419,7 +459,7 @@ impl Window {
         key: Range<usize>,
         place: RecordPlace,
     ) -> Result<Value, StoreError> {
-        let key = self.bytes.get(key).unwrap_or_default();
+        let key = self.keys.get(key).unwrap_or_default();
         self.record.clear();
         let segment = of.view.segment(place.segment)?;
         let value_bytes = segment.append_value_of(place, (of.kvs, key), &mut self.record)?;

@@ -36,6 +36,8 @@ const LINE_BYTES: u64 = 64;
 const RING_BYTES_A_LINE: u64 = 448;
 /// So many of both parts have at least one: entries that need the second are larger.
 const BORROWED_BYTES_A_LINE: u64 = 1024;
+/// So many lines of an entry are fetched ahead; then the processor knows where it goes on.
+const LINES_AHEAD: u64 = 4;
 /// From so many bytes on the first parts lie in huge pages.
 const HUGE_PAGES_FROM: u64 = 64 << 20;
 /// An entry takes at most this part of a ring's first part.
@@ -226,6 +228,16 @@ impl Stripes {
     #[inline]
     pub(super) fn prefetch(&self, stripe: usize, hash: u64) {
         self.region.prefetch(self.line_at(stripe, hash));
+    }
+
+    /// Asks the processor to fetch the beginning of what may be a key's entry.
+    #[inline]
+    pub(super) fn prefetch_entry(&self, stripe: usize, hash: u64) {
+        let slots = self.slots(stripe, hash).iter().map(|word| Slot(word.load(Relaxed)));
+        for slot in slots.filter(|slot| slot.is_entry_of(hash)) {
+            let (region, at) = self.at(stripe, slot.place());
+            (0..LINES_AHEAD).for_each(|line| region.prefetch(at + line * LINE_BYTES));
+        }
     }
 
     #[inline]
