@@ -237,7 +237,7 @@ impl Arguments {
         for place in 0..count {
             let place = (place + round) % count;
             // Every other round backwards, so that nobody always has the same one before him.
-            let side = &mut sides[if round % 2 == 0 { place } else { count - 1 - place }];
+            let side = &mut sides[if round.is_multiple_of(2) { place } else { count - 1 - place }];
             let what = format!("round {} of {}: {}", round + 1, self.rounds, side.title());
             progress.say(&what);
             if side.failure.is_none() {

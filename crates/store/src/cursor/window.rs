@@ -210,7 +210,7 @@ impl Window {
         number == 1 || (number < LOOKS && waits.are_usual())
     }
 
-    /// Whether the next value, which would be read by itself, is looked for in the cache of entries.
+    /// Whether the next value that would be read by itself is looked for in the cache of entries.
     #[inline]
     pub(super) fn looks_in_cache(&self) -> bool {
         self.pace.is_wanted || self.pace.alone.is_multiple_of(ALONE_AT_ONCE)
