@@ -480,7 +480,11 @@ fn first_missing(file: &File, bytes: u64) -> io::Result<Option<u64>> {
 /// lies behind the end is written with zeroes; holes before it stay, since nothing tells them from
 /// data for sure.
 pub(crate) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
-    match rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes) {
+    // tmpfs gives up for any signal, and for what a ring has to tell the thread.
+    let allocated = rustix::io::retry_on_intr(|| {
+        rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes)
+    });
+    match allocated {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             let start = file.metadata()?.len().max(offset);
             write_zeroes(file, start, (offset + bytes).saturating_sub(start))
