@@ -26,7 +26,7 @@ const CORES: usize = 28;
 const KVS: &str = "ycsb";
 const KEY_BYTES: usize = 23;
 const VALUE_BYTES: usize = 1000;
-/// A generation has this part of the DRAM, in whole MiB.
+/// A generation has this part of the DRAM, in whole MiB, and at least one.
 const GENERATION_PART: u64 = 8;
 const MIB: u64 = 1 << 20;
 /// Generations that wait to be frozen: with the one that is written to they are less than the
@@ -72,7 +72,7 @@ impl Size {
     }
 
     fn generation(self) -> u64 {
-        self.dram / GENERATION_PART / MIB * MIB
+        (self.dram / GENERATION_PART / MIB * MIB).max(MIB)
     }
 
     /// The store's options. It may take three quarters of the DRAM, and takes less than half: the
