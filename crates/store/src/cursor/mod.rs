@@ -201,10 +201,8 @@ impl Cursor {
             if !is_simple && taken.is_none() {
                 return Ok(None);
             }
-            // Comparing with nothing is no small thing: it costs hundreds of cycles on processors
-            // where a masked load from nowhere has to be made good.
-            let prefix = self.options.prefix.as_slice();
-            if !prefix.is_empty() && !self.merged.key().starts_with(prefix) {
+            let of = of(&self.inner, &self.view, self.kvs, &self.options);
+            if !of.has_prefix(self.merged.key()) {
                 return Ok(None);
             }
             if let Some(taken) = taken

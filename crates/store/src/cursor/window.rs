@@ -165,6 +165,16 @@ pub(super) struct Of<'a> {
     pub(super) prefix: &'a [u8],
 }
 
+impl Of<'_> {
+    /// Whether a key begins with what all do that are shown. Comparing with nothing is no small
+    /// thing: it costs hundreds of cycles on processors where a masked load from nowhere has to be
+    /// made good.
+    #[inline]
+    pub(super) fn has_prefix(&self, key: &[u8]) -> bool {
+        self.prefix.is_empty() || key.starts_with(self.prefix)
+    }
+}
+
 impl Window {
     /// Forgets everything: the walk begins anew.
     pub(super) fn clear(&mut self) {
@@ -255,7 +265,7 @@ impl Window {
             }
             let taken = if merged.take_simply() { Ok(Some(Taken::SIMPLE)) } else { merged.take() };
             match taken {
-                Ok(Some(_)) if !merged.key().starts_with(of.prefix) => self.is_over = true,
+                Ok(Some(_)) if !of.has_prefix(merged.key()) => self.is_over = true,
                 Ok(Some(taken)) => apart_bytes += self.add(merged, of, &taken, bytes_max / 2),
                 Ok(None) => self.is_over = true,
                 Err(error) => self.failure = Some(error),
