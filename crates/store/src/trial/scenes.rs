@@ -33,8 +33,9 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 44] = [
+pub(crate) const ALL: [(&str, Scene); 45] = [
     ("what is read is what was written last", reads_follow_writes),
+    ("what is put while all is frozen is not missed", together::put_while_frozen),
     ("a failed sync is the last word", failed::last_word),
     ("a failed sync of names is the last word", failed::last_word_on_names),
     ("what a failed sync left is made durable", failed::left_to_the_next),

@@ -9,8 +9,10 @@ use entresol_base::thread::{self, JoinHandle};
 use entresol_base::world::Preemption;
 
 use super::crashed::left_by_a_death;
-use super::{Told, all, create, in_world, key, open, require, text};
+use super::{Told, all, create, freeze, in_world, key, open, require, text};
+use crate::entry::Expiry;
 use crate::log::Log;
+use crate::log::record::Draft;
 use crate::{Batch, CursorOptions, Kvdb, Kvs, Sequence, StoreError, TransactionOptions};
 
 fn ended(thread: JoinHandle<Told>) -> Told {
@@ -48,6 +50,27 @@ pub(super) fn prefixes_and_puts() -> Told {
             require(missed.is_none(), what())?;
         }
         Ok(())
+    })
+}
+
+/// Somebody has written to his place in a generation, and is about to enter that into its index,
+/// when it is closed and frozen: he may not be missed.
+pub(super) fn put_while_frozen() -> Told {
+    const YIELDS: u32 = 1000;
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        let log = store.inner().log_behind().map_err(text)?;
+        let put = Draft::put(kvs.id(), b"key", b"value", Expiry::NEVER);
+        let mut closed = Ok(());
+        let put = log.append(&[put], || {
+            closed = log.close_generation().map(drop);
+            // So often whoever freezes may go on.
+            (0..YIELDS).for_each(|_| thread::yield_now());
+        });
+        put.map(drop).and(closed).map_err(text)?;
+        freeze(&store)?;
+        let found = kvs.get(b"key").map_err(text)?;
+        require(found.is_some(), "what was put while its generation was frozen is missed")
     })
 }
 
