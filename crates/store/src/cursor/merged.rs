@@ -126,6 +126,13 @@ impl Merged {
         }
     }
 
+    /// Whether a run leads to its value, if that does not lie beside it.
+    #[inline]
+    pub(crate) fn is_frozen(&self) -> bool {
+        let first = self.order.first();
+        first.is_some_and(|&first| self.parts[first].source.segment().is_none())
+    }
+
     /// Takes the value of a version of the same key, which does not lie beside it, out of the cache
     /// of entries; false if it is not there.
     pub(crate) fn find_value(&mut self, cache: &Entries, kvs: KvsId, version: Sequence) -> bool {

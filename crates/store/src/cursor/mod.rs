@@ -224,7 +224,11 @@ impl Cursor {
             && !self.options.keys_only
         {
             let (waits, cache) = (&self.inner.counters.waits, &self.inner.entries);
-            if self.window.looks_in_cache() && self.merged.find_value(cache, self.kvs, sequence) {
+            // What is not frozen lies in memory anyway.
+            if self.merged.is_frozen()
+                && self.window.looks_in_cache()
+                && self.merged.find_value(cache, self.kvs, sequence)
+            {
                 self.window.note_cached();
             } else if !self.window.looks(place, waits) {
                 self.merged.read_value(place, &self.view, self.kvs)?;

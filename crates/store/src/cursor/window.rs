@@ -128,6 +128,8 @@ impl Default for Value {
 struct Pace {
     /// Values that were read by themselves since the walk began, or entries were taken ahead.
     alone: u32,
+    /// Those of them, and of those that were in the cache of entries, to which runs lead.
+    frozen: u32,
     /// Whether it is worth it to take entries ahead.
     is_wanted: bool,
     /// How many were taken last.
@@ -220,10 +222,12 @@ impl Window {
         number == 1 || (number < LOOKS && waits.are_usual())
     }
 
-    /// Whether the next value that would be read by itself is looked for in the cache of entries.
+    /// Whether the next value that lies where a run leads is looked for in the cache of entries.
     #[inline]
-    pub(super) fn looks_in_cache(&self) -> bool {
-        self.pace.is_wanted || self.pace.alone.is_multiple_of(ALONE_AT_ONCE)
+    pub(super) fn looks_in_cache(&mut self) -> bool {
+        let number = self.pace.frozen;
+        self.pace.frozen = number.wrapping_add(1);
+        self.pace.is_wanted || number.is_multiple_of(ALONE_AT_ONCE)
     }
 
     /// Notes that it was there.
@@ -255,7 +259,7 @@ impl Window {
         self.empty();
         self.keys.clear();
         self.bytes.clear();
-        (self.pace.entries, self.pace.alone) = (most, 0);
+        (self.pace.entries, self.pace.alone, self.pace.frozen) = (most, 0, 0);
         let bytes_max = (of.inner.options.memory_bytes / MEMORY_PART).min(BYTES_MAX);
         let mut apart_bytes = 0;
         for _ in 0..most * STEPS_FOR_EACH {
@@ -316,7 +320,7 @@ impl Window {
     }
 
     /// Takes values that are there out of the cache of entries, and puts the others into the order;
-    /// answers whether half of them were there.
+    /// answers whether half of all entries were there.
     fn find_cached(&mut self, of: &Of<'_>) -> bool {
         let Window { entries, keys, bytes, apart, order, .. } = self;
         let cache: &Entries = &of.inner.entries;
@@ -325,7 +329,7 @@ impl Window {
         for (number, _) in apart.iter() {
             entries.get(*number).map(name).iter().for_each(|name| cache.prefetch_entry(name));
         }
-        let (mut found, sought) = (0, apart.len());
+        let mut found = 0;
         for (number, version) in apart.drain(..) {
             let Some(entry) = entries.get_mut(number) else { continue };
             let from = bytes.len();
@@ -336,7 +340,7 @@ impl Window {
                 order.push(number);
             }
         }
-        found * 2 > sought
+        found * 2 > entries.len()
     }
 
     /// Cuts what is to be read into pieces.
