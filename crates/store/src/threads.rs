@@ -39,17 +39,16 @@ pub(crate) fn keep_durable(inner: &Inner) {
 pub(crate) fn keep_spares(inner: &Inner) {
     let Ok(log) = inner.log_behind() else { return };
     let mut seen = inner.work.events();
+    // Who only opens a store and closes it again need not wait for one.
+    let mut time = inner.options.durability_interval;
     loop {
-        // Who only opens a store and closes it again need not wait for one.
-        inner.work.wait(seen, inner.options.durability_interval);
+        inner.work.wait(seen, time);
         if inner.work.is_over() {
             return;
         }
         seen = inner.work.events();
         // That it failed is told to those who write.
-        if log.make_spares().is_err() {
-            inner.work.pause(RETRY);
-        }
+        time = if log.make_spares().is_ok() { IDLE } else { RETRY };
     }
 }
 
