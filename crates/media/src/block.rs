@@ -22,7 +22,7 @@ use crate::cost::Access;
 use crate::crash::Place;
 use crate::model::ModelName;
 use crate::placement::{FileError, Placement};
-pub use crate::raw::buffer::IoBuffer;
+pub use crate::raw::buffer::{IoBuffer, SlotPool};
 use crate::raw::ring::{Completion, Ring};
 
 mod local;

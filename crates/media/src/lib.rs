@@ -41,7 +41,7 @@ pub use account::{Account, AccountHandle, Admission, Limit, Usage};
 pub use barrier::Barrier;
 pub use block::{
     Alignment, Backend, BackendChoice, BlockFile, BlockOptions, IoBuffer, IoCompletion, IoQueue,
-    IoRequest, open_block_file,
+    IoRequest, SlotPool, open_block_file,
 };
 pub use cost::{Access, CostTable};
 pub use directory::{Directory, LocalDirectory};

@@ -1,14 +1,20 @@
 //! Buffers that a disk reads from and writes to directly: aligned, and movable between owners
 //! without being copied.
 //!
-//! Who may touch what: a buffer's bytes belong to whoever owns the [`IoBuffer`], wherever they lie.
-//! The slots of a pool are disjoint, and a slot is in at most one buffer: it leaves the free list
-//! when the buffer is made and returns when that is dropped.
+//! Who may touch what: a buffer's bytes belong to whoever owns the [`IoBuffer`], wherever they
+//! lie. The slots of a pool are disjoint, and a slot is in at most one buffer: it leaves the lists
+//! of free ones when the buffer is made and returns when that is dropped. What is given back to
+//! the system is in no list meanwhile.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::mm::Advice;
+
+use super::mapping::Mapping;
 
 /// The alignment of every buffer: enough for any disk.
 pub(crate) const BUFFER_ALIGNMENT: usize = 4096;
@@ -45,37 +51,106 @@ impl Drop for Memory {
     }
 }
 
-/// Slots of equal size in one piece of memory, which a kernel can be told about once.
+/// Slots of equal size in one piece of memory, which a kernel can be told about once. They take up
+/// memory from when they are used first until they are given back to the system.
 #[derive(Debug)]
-pub(crate) struct SlotPool {
-    memory: Memory,
+pub struct SlotPool {
+    memory: Mapping,
     slot_bytes: usize,
-    free: Mutex<Vec<usize>>,
+    free: Mutex<Free>,
+}
+
+/// Slots that are in no buffer.
+#[derive(Debug)]
+struct Free {
+    /// With what they held last.
+    kept: Vec<u32>,
+    /// That were given back to the system, and none of the following.
+    bare: Vec<u32>,
+    /// From this one on none was ever used.
+    unused: u32,
+    /// The number of all slots.
+    count: u32,
 }
 
 impl SlotPool {
     /// A pool of `slots` slots of `slot_bytes`, rounded up to the alignment.
-    pub(crate) fn new(slots: usize, slot_bytes: usize) -> Arc<SlotPool> {
-        let slot_bytes = slot_bytes.next_multiple_of(BUFFER_ALIGNMENT);
-        let memory = Memory::new(slots * slot_bytes);
-        Arc::new(SlotPool { memory, slot_bytes, free: Mutex::new((0..slots).collect()) })
+    ///
+    /// # Errors
+    /// If the system has no address space for them.
+    pub fn new(slots: u32, slot_bytes: usize) -> io::Result<Arc<SlotPool>> {
+        let slot_bytes = slot_bytes.max(1).next_multiple_of(BUFFER_ALIGNMENT);
+        let bytes = slot_bytes.checked_mul(slots.max(1) as usize);
+        let memory = Mapping::anonymous(bytes.ok_or(io::ErrorKind::OutOfMemory)?, false)?;
+        let free = Free { kept: Vec::new(), bare: Vec::new(), unused: 0, count: slots };
+        Ok(Arc::new(SlotPool { memory, slot_bytes, free: Mutex::new(free) }))
     }
 
-    /// A buffer of `len` bytes in a slot, if that is large enough and one is free.
-    pub(crate) fn buffer(self: &Arc<Self>, len: usize) -> Option<IoBuffer> {
+    /// A buffer of `len` bytes in a slot, if that is large enough and one is free. It holds old
+    /// bytes, or zeroes.
+    #[must_use]
+    pub fn buffer(self: &Arc<Self>, len: usize) -> Option<IoBuffer> {
+        self.kept_buffer(len).or_else(|| self.bare_buffer(len))
+    }
+
+    /// The same in a slot that was in a buffer before and takes up memory.
+    #[must_use]
+    pub fn kept_buffer(self: &Arc<Self>, len: usize) -> Option<IoBuffer> {
+        (len <= self.slot_bytes)
+            .then(|| self.free().kept.pop())
+            .flatten()
+            .map(|it| self.at(it, len))
+    }
+
+    /// The same in a slot that takes up no memory yet.
+    #[must_use]
+    pub fn bare_buffer(self: &Arc<Self>, len: usize) -> Option<IoBuffer> {
         if len > self.slot_bytes {
             return None;
         }
-        let index = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        // SAFETY: the index is one of the slots, all of which lie in the memory.
-        let start = unsafe { self.memory.start.add(index * self.slot_bytes) };
-        let home = Home::Slot { pool: Arc::clone(self), index };
-        Some(IoBuffer { start, len, capacity: self.slot_bytes, home })
+        let mut free = self.free();
+        let slot = match free.bare.pop() {
+            Some(slot) => slot,
+            None if free.unused < free.count => {
+                free.unused += 1;
+                free.unused - 1
+            }
+            None => return None,
+        };
+        Some(self.at(slot, len))
+    }
+
+    /// How many slots take up memory and are in no buffer.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.free().kept.len()
+    }
+
+    /// Gives the memory of one such slot back to the system; false if there is none.
+    pub fn give_back(&self) -> bool {
+        let Some(slot) = self.free().kept.pop() else { return false };
+        let offset = u64::from(slot) * self.slot_bytes as u64;
+        // A system that does not take it leaves what was there.
+        let _ = self.memory.advise(offset, self.slot_bytes, Advice::LinuxDontNeed);
+        self.free().bare.push(slot);
+        true
     }
 
     /// The whole memory, for telling the kernel about it.
     pub(crate) fn span(&self) -> (*mut u8, usize) {
-        (self.memory.start.as_ptr(), self.memory.layout.size())
+        (self.memory.start().as_ptr(), self.memory.len())
+    }
+
+    /// A buffer in a slot that its caller has taken out of a list.
+    fn at(self: &Arc<Self>, slot: u32, len: usize) -> IoBuffer {
+        // SAFETY: the slot is one of the pool's, all of which lie in the memory.
+        let start = unsafe { self.memory.start().add(slot as usize * self.slot_bytes) };
+        let home = Home::Slot { pool: Arc::clone(self), slot };
+        IoBuffer { start, len, capacity: self.slot_bytes, home }
+    }
+
+    fn free(&self) -> MutexGuard<'_, Free> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,7 +162,7 @@ enum Home {
     },
     Slot {
         pool: Arc<SlotPool>,
-        index: usize,
+        slot: u32,
     },
 }
 
@@ -159,8 +234,8 @@ impl DerefMut for IoBuffer {
 
 impl Drop for IoBuffer {
     fn drop(&mut self) {
-        if let Home::Slot { pool, index } = &self.home {
-            pool.free.lock().unwrap_or_else(PoisonError::into_inner).push(*index);
+        if let Home::Slot { pool, slot } = &self.home {
+            pool.free().kept.push(*slot);
         }
     }
 }
@@ -182,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_pool_hands_each_slot_to_one_owner_at_a_time() {
-        let pool = SlotPool::new(3, 5000);
+        let pool = SlotPool::new(3, 5000).expect("address space");
         let mut taken: Vec<_> = (0..3).map(|_| pool.buffer(8192).expect("a slot")).collect();
         assert!(pool.buffer(1).is_none(), "all are taken");
         for (number, buffer) in taken.iter_mut().enumerate() {
@@ -200,10 +275,25 @@ mod tests {
 
     #[test]
     fn a_buffer_keeps_its_pool_alive() {
-        let pool = SlotPool::new(1, 4096);
+        let pool = SlotPool::new(1, 4096).expect("address space");
         let mut buffer = pool.buffer(4096).expect("a slot");
         drop(pool);
         buffer.fill(9);
         assert_eq!(buffer[4095], 9);
+    }
+
+    #[test]
+    fn what_is_given_back_is_zero_again_and_counted() {
+        let pool = SlotPool::new(2, 4096).expect("address space");
+        let mut buffer = pool.bare_buffer(4096).expect("a slot");
+        buffer.fill(7);
+        assert!(!pool.give_back() && pool.kept_buffer(1).is_none(), "it is in use");
+        drop(buffer);
+        assert_eq!(pool.kept(), 1);
+        assert_eq!(pool.kept_buffer(4096).expect("it is kept")[..], [7; 4096]);
+        assert!(pool.give_back() && !pool.give_back());
+        let all: Vec<_> = (0..2).map(|_| pool.bare_buffer(4096).expect("a slot")).collect();
+        assert!(all.iter().all(|buffer| buffer[..] == [0; 4096]));
+        assert!(pool.bare_buffer(1).is_none() && pool.kept() == 0);
     }
 }

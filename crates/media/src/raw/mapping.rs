@@ -2,7 +2,8 @@
 //!
 //! Who may touch what: anybody, at any time, anywhere inside. Words are accessed by atomics, runs
 //! of bytes by racy copies (see `racy`); no reference into mapped memory ever leaves this file, but
-//! for those to atomics. So a race yields a mixture of bytes and never undefined behaviour.
+//! for those to atomics. So a race yields a mixture of bytes and never undefined behaviour. The
+//! slots of `buffer` are apart: nobody but that file can reach the memory that they lie in.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -115,6 +116,12 @@ impl Mapping {
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// Where the mapped bytes begin. Whoever accesses them there keeps to what the head of this
+    /// file says, or is the only one who can.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.base
     }
 
     /// The address of `offset`, `len` bytes from which are mapped.

@@ -164,7 +164,7 @@ fn entry(flight: &mut Flight, known: bool) -> squeue::Entry {
 /// Tells the kernel about a pool of buffers. A system that refuses (a limit on locked memory, say)
 /// is served without.
 fn register_pool(ring: &IoUring, slots: usize) -> Option<Arc<SlotPool>> {
-    let pool = SlotPool::new(slots, SLOT_BYTES);
+    let pool = SlotPool::new(u32::try_from(slots).ok()?, SLOT_BYTES).ok()?;
     let (start, bytes) = pool.span();
     let span = libc::iovec { iov_base: start.cast(), iov_len: bytes };
     // SAFETY: the ring's owner keeps the pool for as long as the ring, and the kernel touches the
