@@ -1,11 +1,12 @@
 //! Pages of mapped files that the system holds in memory: a limit for all disks of a machine.
 //!
 //! A page that was written or read last stays; where there is no room one makes it that was not
-//! touched since it was last looked at. A page that is not there is read from its drive, alone:
-//! there is no read-ahead, as after `MADV_RANDOM`. Not modelled: that pages which are new keep
-//! their place until they are written back.
+//! touched since it was last looked at, and has nothing that is not on its drive. A page that is
+//! not there is read from its drive, alone: there is no read-ahead, as after `MADV_RANDOM`. Not
+//! modelled: that writers wait where nearly all pages are to be written back; the oldest goes then.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use entresol_base::Picos;
@@ -31,6 +32,8 @@ pub(super) struct PageName {
 struct Slot {
     name: PageName,
     is_touched: bool,
+    /// Whether it was written and its file was not synced since.
+    is_new: bool,
     /// When the drive has read it.
     ready: Picos,
 }
@@ -74,16 +77,34 @@ impl PageCache {
             });
         }
         let place = state.take_place();
-        state.slots[place] = Some(Slot { name, is_touched: false, ready: Picos(0) });
+        let slot = Slot { name, is_touched: false, is_new: false, ready: Picos(0) };
+        state.slots[place] = Some(slot);
         state.places.insert(name, place);
         None
     }
 
+    /// Notes that a page was written.
+    pub(super) fn write(&self, name: PageName) {
+        self.touch(name);
+        self.note(name, |slot| slot.is_new = true);
+    }
+
+    /// Notes that pages of a file are as they are on its drive.
+    pub(super) fn written_back(&self, disk: u32, node: NodeId, pages: Range<u64>) {
+        for page in pages {
+            self.note(PageName { disk, node, page }, |slot| slot.is_new = false);
+        }
+    }
+
     /// Says when the drive will have read a page.
     pub(super) fn expect(&self, name: PageName, ready: Picos) {
+        self.note(name, |slot| slot.ready = ready);
+    }
+
+    fn note(&self, name: PageName, change: impl FnOnce(&mut Slot)) {
         let State { slots, places, .. } = &mut *self.state();
         if let Some(slot) = places.get(&name).and_then(|&place| slots[place].as_mut()) {
-            slot.ready = ready;
+            change(slot);
         }
     }
 
@@ -117,11 +138,15 @@ impl State {
             self.slots.push(None);
             return self.slots.len() - 1;
         }
+        // After two rounds nothing is left that is neither touched nor new.
+        let mut steps = 2 * self.slots.len();
         loop {
             let place = self.hand;
             self.hand = (place + 1) % self.slots.len();
+            steps = steps.saturating_sub(1);
             match &mut self.slots[place] {
                 Some(slot) if slot.is_touched => slot.is_touched = false,
+                Some(slot) if slot.is_new && steps > 0 => {}
                 Some(slot) => {
                     self.places.remove(&slot.name);
                     return place;
@@ -148,6 +173,20 @@ mod tests {
         assert!((4..7).all(|page| cache.touch(name(1, page)).is_none()));
         assert!(cache.touch(name(1, 0)).is_some(), "it was touched twice");
         assert!(cache.touch(name(1, 1)).is_none(), "it was not");
+        assert_eq!(cache.state().places.len(), 4);
+    }
+
+    #[test]
+    fn what_is_new_stays_until_it_was_written_back_or_nothing_else_is_left() {
+        let cache = PageCache::new(4 * PAGE_BYTES);
+        (0..2).for_each(|page| cache.write(name(1, page)));
+        assert!((2..20).all(|page| cache.touch(name(1, page)).is_none()));
+        assert!((0..2).all(|page| cache.touch(name(1, page)).is_some()), "they are new");
+        cache.written_back(1, 1, 0..1);
+        assert!((20..40).all(|page| cache.touch(name(1, page)).is_none()));
+        assert!(cache.touch(name(1, 0)).is_none() && cache.touch(name(1, 1)).is_some());
+        (40..44).for_each(|page| cache.write(name(1, page)));
+        assert!(cache.touch(name(1, 50)).is_none(), "there is room for who needs it");
         assert_eq!(cache.state().places.len(), 4);
     }
 

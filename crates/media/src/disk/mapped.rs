@@ -130,7 +130,7 @@ impl DiskMapped {
     fn keep(&self, offset: u64, len: u64) {
         let Some((cache, disk)) = &self.machine.core.cache else { return };
         for page in offset / cached::PAGE_BYTES..(offset + len).div_ceil(cached::PAGE_BYTES) {
-            cache.touch(PageName { disk: *disk, node: self.node, page });
+            cache.write(PageName { disk: *disk, node: self.node, page });
         }
     }
 
@@ -297,6 +297,10 @@ impl MappedFile for DiskMapped {
         }
         let sectors = self.sectors(offset, len);
         let synced = self.machine.sync_sectors(self.node, &self.path, Some(sectors), place);
+        if let Some((cache, disk)) = &self.machine.core.cache {
+            let end = (offset + len).div_ceil(cached::PAGE_BYTES);
+            cache.written_back(*disk, self.node, offset / cached::PAGE_BYTES..end);
+        }
         synced.inspect_err(|error| {
             // Only the first failure is kept: it is the cause of the others.
             let _ = self.failure.set(error.kind());
