@@ -23,6 +23,7 @@ use crate::opening::Opening;
 use crate::options::{KVS_MAX, KvdbOptions, KvsOptions, check_name, whole_seconds};
 use crate::places::{self, Place};
 use crate::policy::MediaClass;
+use crate::preload::keep_preloading;
 use crate::threads::{keep_durable, keep_freezing, keep_merging, keep_spares};
 use crate::view::View;
 use crate::{Batch, Snapshot, StoreError, merge, run};
@@ -250,6 +251,7 @@ impl Kvdb {
             threads.push(spawn("store-spare", keep_spares));
             threads.push(spawn("store-freeze", keep_freezing));
             threads.push(spawn("store-merge", keep_merging));
+            threads.push(spawn("store-preload", keep_preloading));
         }
         Ok(Kvdb { inner, threads, _lock: Mutex::new(lock) })
     }

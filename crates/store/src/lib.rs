@@ -35,6 +35,7 @@ mod places;
 mod placing;
 mod policy;
 mod prefixes;
+mod preload;
 mod run;
 mod salvage;
 mod shift;

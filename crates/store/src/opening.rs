@@ -25,7 +25,7 @@ use crate::log::{Beginning, Log, LogOptions, Rotated};
 use crate::manifest::{LogState, Manifest};
 use crate::memory::{Room, Shares};
 use crate::options::KvdbOptions;
-use crate::pages::Pages;
+use crate::pages::{CACHE_BYTES_MIN, Pages};
 use crate::places::{Access, Places};
 use crate::run;
 use crate::shift;
@@ -59,11 +59,11 @@ impl Opening {
         let places = Places::open(&home, &given, &manifest, Access::of(&options, read_only))?;
         let places = Arc::new(places);
         let shares = Shares::of(&options);
-        let recovered = recover(&places, start(&manifest, &shares), read_only)?;
-        let Recovered { generations, last, uncertain_behind, next_segment, records, rest } =
-            recovered;
-        let room = Room::new(shares.room);
-        let pages = Pages::lending(shares.pages, &room);
+        let found = recover(&places, start(&manifest, &shares), read_only)?;
+        let Recovered { generations, last, uncertain_behind, next_segment, records, rest } = found;
+        let (work, failure) = (Arc::new(Work::default()), Arc::new(Failure::default()));
+        let room = Room::new(shares.room, shares.pages.max(CACHE_BYTES_MIN));
+        let pages = Pages::sharing(&room, Some(work.clone()));
         let (runs, segments, unreadable) = open_frozen(&places, &manifest, &pages, read_only)?;
         if !read_only {
             settle(&places, &mut manifest, rest, unreadable.is_empty())?;
@@ -71,8 +71,8 @@ impl Opening {
         let young = Arc::new(Generation::new(shares.generation.bytes, Sequence(last.0 + 1)));
         let closed: Vec<_> = generations.into_iter().rev().collect();
         closed.iter().for_each(|(closed, _)| closed.take_room(&room));
-        let current = Arc::new(Current::new(View { young: young.clone(), closed, runs, segments }));
-        let (work, failure) = (Arc::new(Work::default()), Arc::new(Failure::default()));
+        let current =
+            Arc::new(Current::new(View { young: young.clone(), closed, runs, segments }, &room));
         let log = match read_only {
             true => None,
             false => {

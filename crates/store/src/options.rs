@@ -43,10 +43,12 @@ pub struct KvdbOptions {
     /// The most bytes of DRAM that the store takes for itself; mappings of its files are not among
     /// them. A quarter is for indexes of the youngest data and for sorting them: what has grown
     /// to that is frozen before `generation_bytes` are full. An eighth is for what freezing and
-    /// merging write (8 MiB at most), three sixteenths for what is not counted one by one; what
-    /// the cache of entries leaves of the rest holds pages of runs. What snapshots and cursors
-    /// hold of data that have been frozen meanwhile comes on top, and so do values while they are
-    /// read.
+    /// merging write (8 MiB at most), and three sixteenths (at most 12 MiB and one sixteenth) for
+    /// what is not counted one by one; what the cache of entries leaves of the rest holds pages of
+    /// runs. As long as all runs fit in what the indexes do not take of theirs, in the rest and in
+    /// half of the cache of entries, pages may take that, and what is missing is read from front
+    /// to back once enough of it was asked for. What snapshots and cursors hold of data that have
+    /// been frozen meanwhile comes on top, and so do values while they are read.
     ///
     /// It is kept from 32 MiB on, by a program that has called
     /// [`give_large_buffers_back`](entresol_media::machine::give_large_buffers_back) before:
@@ -56,7 +58,7 @@ pub struct KvdbOptions {
     /// again is found there by one look. At least 128 KiB, or 0 for none, and never more than a
     /// quarter of `memory_bytes`; what takes more than a 2,800th of it may not be kept there. What
     /// indexes of the youngest data and pages of runs leave of theirs it borrows, and gives back
-    /// when they want it.
+    /// when they want it, and so it does with half of its own where that lets all runs be cached.
     pub entry_cache_bytes: u64,
     /// Bytes on media for each byte that is live: above it, merging makes room.
     pub space_amplification_max: f64,

@@ -21,14 +21,15 @@
 //! counted without the lock for writing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use entresol_base::sync::Mutex;
 use entresol_media::IoBuffer;
 use serde::Serialize;
 
 use crate::entry::RunNumber;
-use crate::memory::Room;
+use crate::memory::{Borrower, Room};
+use crate::work::Work;
 
 mod frame;
 mod page;
@@ -51,6 +52,15 @@ const BUFFER_BYTES: usize = 32 << 10;
 const MAPPED_BYTES: usize = 256 << 10;
 /// How many buffers are kept.
 const BUFFERS_MAX: usize = 4;
+/// By so much the cache becomes smaller when something is added, if it is over its limit.
+const SHRINK_BYTES: u64 = 32 << 10;
+/// So many slots are kept for the next blocks.
+const SPARES_MAX: usize = 64;
+/// Reading from front to back takes one read for so many bytes.
+const PRELOAD_PIECE_BYTES: u64 = 128 << 10;
+/// For fewer blocks nothing is read ahead.
+const MISSES_MIN: u64 = 64;
+
 /// A cache of blocks.
 #[derive(Debug)]
 pub(crate) struct Pages {
@@ -58,6 +68,12 @@ pub(crate) struct Pages {
     usage: Arc<Usage>,
     buffers: Mutex<Vec<Lease>>,
     read: AtomicU64,
+    /// Blocks that were read one by one since all were cached, or it was last found that they do
+    /// not fit.
+    missed: AtomicU64,
+    is_preload_due: AtomicBool,
+    /// Who caches all at once is told here; none: nobody does.
+    work: Option<Arc<Work>>,
 }
 
 /// What happened to blocks of one kind.
@@ -80,7 +96,7 @@ pub struct PageCounts {
     pub index: KindCounts,
     /// Pages of filters.
     pub filter: KindCounts,
-    /// The limit.
+    /// The limit, as it is now.
     pub cap_bytes: u64,
     /// What is in use now, cached or not.
     pub bytes: u64,
@@ -96,14 +112,27 @@ impl Pages {
     /// An empty cache that keeps to `cap_bytes`, which are at least [`CACHE_BYTES_MIN`].
     #[must_use]
     pub(crate) fn new(cap_bytes: u64) -> Arc<Pages> {
-        Pages::lending(cap_bytes, &Room::new(0))
+        let cap_bytes = cap_bytes.max(CACHE_BYTES_MIN);
+        Pages::sharing(&Room::new(cap_bytes, cap_bytes), None)
     }
 
-    /// The same that lends what it does not use.
-    pub(crate) fn lending(cap_bytes: u64, room: &Arc<Room>) -> Arc<Pages> {
-        let usage = Arc::new(Usage::new(cap_bytes.max(CACHE_BYTES_MIN), room));
+    /// One that takes of a room what others leave, and its share in any case, and tells somebody
+    /// when all runs are to be cached at once.
+    pub(crate) fn sharing(room: &Arc<Room>, work: Option<Arc<Work>>) -> Arc<Pages> {
+        let usage = Arc::new(Usage::new(room));
         let shards = (0..SHARDS).map(|_| Shard::new()).collect();
-        Arc::new(Pages { shards, usage, buffers: Mutex::new(Vec::new()), read: AtomicU64::new(0) })
+        let pages = Arc::new(Pages {
+            shards,
+            usage,
+            buffers: Mutex::default(),
+            read: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+            is_preload_due: AtomicBool::new(false),
+            work,
+        });
+        let of_pages = Arc::downgrade(&pages);
+        room.is_of(of_pages);
+        pages
     }
 
     /// What the cache has done so far.
@@ -120,9 +149,9 @@ impl Pages {
             })
         });
         let usage = &self.usage;
-        let cap_bytes = usage.cap;
+        let cap_bytes = usage.cap();
         let bytes_most = usage.most.load(Relaxed);
-        let over_bytes_most = bytes_most.saturating_sub(cap_bytes);
+        let over_bytes_most = usage.over_most.load(Relaxed);
         let spare_bytes = usage.spare_bytes();
         let bytes = usage.bytes().load(Relaxed).saturating_sub(spare_bytes);
         PageCounts {
@@ -147,6 +176,30 @@ impl Pages {
         self.read.load(Relaxed)
     }
 
+    /// Counts a block that its reader waits for.
+    pub(crate) fn note_missed(&self) {
+        let missed = self.missed.fetch_add(1, Relaxed) + 1;
+        let room = self.usage.room();
+        if missed < MISSES_MIN || missed < room.pages_wanted() / PRELOAD_PIECE_BYTES {
+            return;
+        }
+        self.missed.store(0, Relaxed);
+        let Some(work) = self.work.as_ref().filter(|_| room.do_runs_fit()) else { return };
+        self.is_preload_due.store(true, Relaxed);
+        work.tell();
+    }
+
+    /// Whether all runs are to be cached, for who does it then.
+    pub(crate) fn is_preload_due(&self) -> bool {
+        self.is_preload_due.swap(false, Relaxed)
+    }
+
+    /// Gives slots back to the system that no block lies in, but for some for the next blocks: who
+    /// lets go of a run leaves many, and has no time.
+    pub(crate) fn give_spares_back(&self) {
+        while self.usage.spares() > SPARES_MAX && self.usage.free_spare() {}
+    }
+
     /// Forgets the blocks of a run that nobody reads any more. Takes time in proportion to all
     /// that is cached.
     pub(crate) fn forget(&self, run: RunNumber) {
@@ -159,6 +212,11 @@ impl Pages {
     #[inline]
     pub(crate) fn find(&self, id: PageId, kind: PageKind) -> Option<Arc<Page>> {
         self.shard(id).find(id, kind)
+    }
+
+    /// Whether a block is cached, for who does not want it.
+    pub(crate) fn is_cached(&self, id: PageId) -> bool {
+        self.shard(id).has(id)
     }
 
     /// Caches a block that was read and checked. If somebody else was faster, his is answered.
@@ -179,10 +237,11 @@ impl Pages {
     pub(crate) fn offer(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Option<Arc<Page>> {
         let weight = weight_of(bytes);
         // Some room stays for what is in use and not cached, which would drive something out.
-        if self.usage.in_use() + weight > self.usage.cap / 16 * 15 {
+        let cap = self.usage.cap();
+        if self.usage.in_use() + weight > cap / 16 * 15 {
             return None;
         }
-        let made = || self.usage.take(weight).then(|| Frame::new(&self.usage, bytes));
+        let made = || self.usage.take(weight, cap).then(|| Frame::new(&self.usage, bytes));
         let frame = Frame::spare(&self.usage, bytes).or_else(made)?;
         let (kept, replaced) = self.shard(id).insert(Arc::new(Page::new(id, kind, frame)));
         drop(replaced);
@@ -191,12 +250,13 @@ impl Pages {
 
     /// A block that counts, but is not cached: for who reads it once.
     pub(crate) fn page(&self, id: PageId, kind: PageKind, bytes: &[u8]) -> Arc<Page> {
+        let most = self.most();
         let frame = loop {
             if let Some(frame) = Frame::spare(&self.usage, bytes) {
                 break frame;
             }
-            // Where a block of the same size goes, its frame is spare then.
-            if self.take_or_make_room(weight_of(bytes)) {
+            // Where a block of the same size goes, its slot is kept then.
+            if self.take_or_make_room(weight_of(bytes), most) {
                 break Frame::new(&self.usage, bytes);
             }
         };
@@ -205,13 +265,21 @@ impl Pages {
 
     /// Counts bytes that are held beside the cache, until what is answered is dropped.
     pub(crate) fn charge(&self, bytes: u64) -> Charge {
-        while !self.take_or_make_room(bytes) {}
+        let most = self.most();
+        while !self.take_or_make_room(bytes, most) {}
         Charge::new(&self.usage, bytes)
     }
 
+    /// What there may be when something is added: the limit, or what there is if that has become
+    /// lower, so that nobody has to wait until all of the difference is gone.
+    fn most(&self) -> u64 {
+        let now = self.usage.bytes().load(Relaxed);
+        self.usage.cap().max(now.saturating_sub(SHRINK_BYTES))
+    }
+
     /// Takes bytes if they fit under the limit, or nothing more can go; otherwise something goes.
-    fn take_or_make_room(&self, bytes: u64) -> bool {
-        if self.usage.take(bytes) {
+    fn take_or_make_room(&self, bytes: u64, most: u64) -> bool {
+        if self.usage.take(bytes, most) {
             return true;
         }
         let has_gone = self.usage.free_spare() || self.evict();
@@ -259,6 +327,14 @@ impl Pages {
     fn shard(&self, id: PageId) -> &Shard {
         // The map within a shard goes by the hash's lowest and highest bits.
         &self.shards[(id.hash() >> 40) as usize % self.shards.len()]
+    }
+}
+
+impl Borrower for Pages {
+    fn give_back(&self, bytes: u64) {
+        let now = || self.usage.bytes().load(Relaxed);
+        let most = now().saturating_sub(bytes);
+        while now() > most && (self.usage.free_spare() || self.evict()) {}
     }
 }
 

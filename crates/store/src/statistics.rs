@@ -206,7 +206,7 @@ pub struct MemoryStatistics {
     pub young_index_bytes_max: u64,
     /// Cached blocks, what readers hold, and what is known of each run.
     pub cache_bytes: u64,
-    /// The limit of that.
+    /// The limit of that, as it is now: more than their share as long as all runs fit.
     pub cache_bytes_max: u64,
     /// The limit of the cache of entries for itself, which takes memory as it fills.
     pub entry_cache_bytes_max: u64,

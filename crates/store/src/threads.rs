@@ -6,13 +6,12 @@ use crate::StoreError;
 use crate::freeze::freeze;
 use crate::inner::Inner;
 use crate::merge;
+use crate::work::IDLE;
 
 /// How long a thread that could not make room waits before it tries again.
 pub(crate) const RETRY: Duration = Duration::from_millis(100);
 /// An image is behind what was written by this time, and what entering it takes.
 const IMAGE_INTERVAL: Duration = Duration::from_millis(10);
-/// The longest that a thread sleeps without being told anything.
-const IDLE: Duration = Duration::from_secs(3600);
 
 /// Syncs at least as often as the options say, and keeps images.
 pub(crate) fn keep_durable(inner: &Inner) {

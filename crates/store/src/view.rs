@@ -12,6 +12,7 @@ use crate::StoreError;
 use crate::entry::{Expiry, KvsId, RecordPlace, RunNumber, SegmentNumber, Sequence, Value};
 use crate::log::segment::Segment;
 use crate::manifest::RunState;
+use crate::memory::Room;
 use crate::pages::Pages;
 use crate::prefixes::Prefixes;
 use crate::run::{Run, RunSummary};
@@ -39,7 +40,11 @@ pub(crate) struct Frozen {
 
 /// The newest view.
 #[derive(Debug)]
-pub(crate) struct Current(RwLock<Arc<View>>);
+pub(crate) struct Current {
+    view: RwLock<Arc<View>>,
+    /// Is told how large the runs are.
+    room: Arc<Room>,
+}
 
 /// A version that was found. Its value, if it lies beside its key, was appended to a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,20 +119,22 @@ impl Held {
 }
 
 impl Current {
-    pub(crate) fn new(view: View) -> Current {
-        Current(RwLock::new(Arc::new(view)))
+    pub(crate) fn new(view: View, room: &Arc<Room>) -> Current {
+        room.set_runs(view.run_bytes());
+        Current { view: RwLock::new(Arc::new(view)), room: Arc::clone(room) }
     }
 
     /// The view of now.
     pub(crate) fn get(&self) -> Arc<View> {
-        self.0.read().clone()
+        self.view.read().clone()
     }
 
     /// Changes it.
     pub(crate) fn change(&self, change: impl FnOnce(&mut View)) {
-        let mut current = self.0.write();
+        let mut current = self.view.write();
         let mut view = View::clone(&current);
         change(&mut view);
+        self.room.set_runs(view.run_bytes());
         let before = std::mem::replace(&mut *current, Arc::new(view));
         drop(current);
         // What only it had is dropped without the lock.
@@ -150,6 +157,12 @@ impl View {
     /// The generations, the newest first.
     pub(crate) fn generations(&self) -> impl Iterator<Item = &Arc<Generation>> {
         std::iter::once(&self.young).chain(self.closed.iter().map(|(closed, _)| closed))
+    }
+
+    /// The bytes of all runs.
+    fn run_bytes(&self) -> u64 {
+        let runs = self.runs.values().flat_map(|runs| runs.iter());
+        runs.map(|frozen| frozen.run.summary().file_bytes).sum()
     }
 
     /// The newest version of a key that is not above a sequence number, none if there is none or

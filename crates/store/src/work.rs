@@ -18,6 +18,8 @@ pub(crate) struct Work {
     debt: AtomicU64,
 }
 
+/// The longest that a thread sleeps without being told anything.
+pub(crate) const IDLE: Duration = Duration::from_secs(3600);
 /// A writer sleeps when so much is owed: shorter sleeps are longer than they are asked to be.
 const DEBT_NS_MAX: u64 = 1_000_000;
 

@@ -41,8 +41,9 @@ const LINES_AHEAD: u64 = 4;
 /// From so many bytes on the first parts lie in huge pages.
 const HUGE_PAGES_FROM: u64 = 64 << 20;
 /// An entry takes at most this part of a ring's first part.
-const ENTRY_SHARE: u64 = 8;
-/// So many entries stay at most when one is put in: it bounds how long that takes.
+const ENTRY_SHARE: u64 = 4;
+/// So many entries stay at most when one is put in, and of no more units than the largest entry
+/// has: it bounds how long that takes, and how much there must be room for.
 const STAY_MAX: usize = 4;
 /// The least and the most that a ring borrows at once.
 const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 4096..=64 << 10;
@@ -426,7 +427,8 @@ impl Stripes {
             let Some((at, taken)) = self.take_oldest(stripe, ring) else { return };
             let Some(slot) = self.slot_of(stripe, at) else { continue };
             let was_found = Slot(slot.swap(0, Relaxed)).was_found();
-            if was_found && stay < STAY_MAX {
+            if was_found && stay < STAY_MAX && staying + taken <= self.first() / ENTRY_SHARE as u32
+            {
                 stay += 1;
                 largest = largest.max(taken);
                 let (region, at) = self.at(stripe, at);

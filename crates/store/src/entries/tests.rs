@@ -49,7 +49,7 @@ fn what_is_found_is_the_newest_version() {
     for (cap_bytes, lent) in
         [(ENTRY_CACHE_BYTES_MIN, 0), (1 << 20, 0), (1 << 20, 8 << 20), (8 << 20, 4 << 20)]
     {
-        let room = Room::new(lent);
+        let room = Room::new(lent, 0);
         let entries = Entries::new(cap_bytes, &room).expect("address space");
         let young = Taken::of_young(&room);
         let mut model: BTreeMap<Vec<u8>, (Vec<u8>, u64)> = BTreeMap::new();
@@ -90,7 +90,7 @@ fn what_is_found_is_the_newest_version() {
 
 #[test]
 fn what_was_read_before_a_write_is_not_filled_in_after_it() {
-    let entries = Entries::new(1 << 20, &Room::new(0)).expect("address space");
+    let entries = Entries::new(1 << 20, &Room::new(0, 0)).expect("address space");
     let name = entries.name(KVS, b"key");
     let old = Cached { sequence: Sequence(1), expiry: Expiry::NEVER };
     let new = Some((b"new".to_vec(), 2));
@@ -118,7 +118,7 @@ fn what_was_read_before_a_write_is_not_filled_in_after_it() {
 
 #[test]
 fn who_looks_back_goes_past_what_came_later() {
-    let entries = Entries::new(1 << 20, &Room::new(0)).expect("address space");
+    let entries = Entries::new(1 << 20, &Room::new(0, 0)).expect("address space");
     fill(&entries, b"key", b"value", 7);
     let mut out = Vec::new();
     let name = entries.name(KVS, b"key");
@@ -132,7 +132,7 @@ fn who_looks_back_goes_past_what_came_later() {
 
 #[test]
 fn keys_that_are_read_once_drive_nothing_out() {
-    let entries = Entries::new(1 << 20, &Room::new(0)).expect("address space");
+    let entries = Entries::new(1 << 20, &Room::new(0, 0)).expect("address space");
     let value = [5; 100];
     let read = |number: u64| {
         let found = find(&entries, &key(number)).is_some();
@@ -161,7 +161,7 @@ fn keys_that_are_read_once_drive_nothing_out() {
 
 #[test]
 fn prefixes_that_were_forgotten_cover_everything_before_them() {
-    let entries = Entries::new(1 << 20, &Room::new(0)).expect("address space");
+    let entries = Entries::new(1 << 20, &Room::new(0, 0)).expect("address space");
     fill(&entries, b"kept", b"value", 1);
     fill(&entries, b"gone", b"value", 2);
     write(&entries, Draft::gone(KvsId(9), Kind::PrefixGone, b"kept"), 3);
@@ -185,7 +185,7 @@ fn prefixes_that_were_forgotten_cover_everything_before_them() {
 
 #[test]
 fn large_values_and_caches_of_no_bytes_are_passed_by() {
-    let entries = Entries::new(1 << 20, &Room::new(0)).expect("address space");
+    let entries = Entries::new(1 << 20, &Room::new(0, 0)).expect("address space");
     fill(&entries, b"key", &[1; 1000], 1);
     assert_eq!(find(&entries, b"key"), None);
     fill(&entries, b"key", &[1; 200], 1);
@@ -194,13 +194,13 @@ fn large_values_and_caches_of_no_bytes_are_passed_by() {
     write(&entries, put(b"key", &[1; 1000]), 2);
     assert_eq!(find(&entries, b"key"), None);
     // Nor does it keep others out for which there is room.
-    let room = Room::new(64 << 20);
+    let room = Room::new(64 << 20, 0);
     let entries = Entries::new(1 << 20, &room).expect("address space");
     write(&entries, put(b"key", &[1; 100_000]), 1);
     assert_eq!((find(&entries, b"key"), room.borrowed()), (None, 0));
     write(&entries, put(b"key", b"small"), 2);
     assert_eq!(find(&entries, b"key"), Some((b"small".to_vec(), 2)));
-    let entries = Entries::new(0, &Room::new(0)).expect("nothing");
+    let entries = Entries::new(0, &Room::new(0, 0)).expect("nothing");
     fill(&entries, b"key", b"value", 1);
     assert_eq!(find(&entries, b"key"), None);
     write(&entries, put(b"key", b"value"), 2);
@@ -209,7 +209,7 @@ fn large_values_and_caches_of_no_bytes_are_passed_by() {
 /// What is borrowed is worth what it takes, is given back when others want it, and comes again.
 #[test]
 fn what_others_leave_is_borrowed() {
-    let room = Room::new(16 << 20);
+    let room = Room::new(16 << 20, 0);
     let entries = Entries::new(4 << 20, &room).expect("address space");
     let value = [5; 200];
     let all = 50_000;
@@ -242,7 +242,7 @@ fn what_others_leave_is_borrowed() {
 /// A value that is written again lies where it did: nothing has to make room for it.
 #[test]
 fn what_is_written_again_drives_nothing_out() {
-    let entries = Entries::new(1 << 20, &Room::new(0)).expect("address space");
+    let entries = Entries::new(1 << 20, &Room::new(0, 0)).expect("address space");
     (0..3_000).for_each(|number| fill(&entries, &key(number), &[5; 100], 1));
     let there = |entries: &Entries| {
         (0..3_000).filter(|&number| find(entries, &key(number)).is_some()).count()
@@ -260,7 +260,7 @@ fn what_is_written_again_drives_nothing_out() {
 /// out and given back.
 #[test]
 fn values_that_are_read_while_they_change_are_whole() {
-    let room = Room::new(2 << 20);
+    let room = Room::new(2 << 20, 0);
     let entries = Entries::new(1 << 20, &room).expect("address space");
     let is_over = std::sync::atomic::AtomicBool::new(false);
     let keys = 500;

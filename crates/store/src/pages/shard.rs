@@ -72,6 +72,11 @@ impl Shard {
         found
     }
 
+    /// Whether a block is here, for who does not want it.
+    pub(super) fn has(&self, id: PageId) -> bool {
+        self.queues.read().map.contains_key(&id)
+    }
+
     /// Keeps a block, unless there is one of this name: that one is answered then, and the other
     /// beside it, to be dropped when nothing is locked.
     pub(super) fn insert(&self, page: Arc<Page>) -> (Arc<Page>, Option<Arc<Page>>) {

@@ -5,6 +5,7 @@ use entresol_base::thread;
 use entresol_base::world::{World, WorldOptions};
 
 use super::*;
+use crate::memory::Taken;
 
 const BLOCK: [u8; 4096] = [7; 4096];
 
@@ -111,6 +112,43 @@ fn a_run_is_forgotten_and_others_are_not() {
     drop(pages.charge(counts.cap_bytes - counts.bytes));
     let counts = pages.counts();
     assert!(counts.over_bytes_most == 0 && counts.index.evictions == 0, "{counts:?}");
+}
+
+#[test]
+fn what_others_need_is_given_back_and_taken_again() {
+    let room = Room::new(4 << 20, 1 << 20);
+    let pages = Pages::sharing(&room, None);
+    let young = Taken::of_young(&room);
+    let read_all = || (0..900).for_each(|page| _ = read(&pages, id(1, page), PageKind::Data));
+    read_all();
+    assert!(pages.counts().bytes > 3 << 20, "more than the share");
+    young.set(2 << 20);
+    let counts = pages.counts();
+    assert!(counts.bytes + counts.spare_bytes <= 2 << 20, "{counts:?}");
+    // What they were in takes no memory any more.
+    assert_eq!(counts.spare_bytes, 0);
+    young.set(4 << 20);
+    let least = pages.counts().bytes;
+    assert!(((1 << 20) - 8192..=1 << 20).contains(&least), "{least} of the share are left");
+    young.set(0);
+    read_all();
+    assert!(pages.counts().bytes > 3 << 20);
+}
+
+#[test]
+fn a_limit_that_has_become_lower_is_reached_little_by_little() {
+    let room = Room::new(8 << 20, 1 << 20);
+    let pages = Pages::sharing(&room, None);
+    (0..1800).for_each(|page| _ = read(&pages, id(1, page), PageKind::Data));
+    let before = pages.counts();
+    assert!(before.bytes > 7 << 20 && before.bytes <= before.cap_bytes, "{before:?}");
+    room.set_runs(1 << 30);
+    read(&pages, id(2, 0), PageKind::Data);
+    let after = pages.counts();
+    assert!(after.cap_bytes == 1 << 20 && after.bytes > before.bytes - (64 << 10), "{after:?}");
+    (1..250).for_each(|page| _ = read(&pages, id(2, page), PageKind::Data));
+    let counts = pages.counts();
+    assert!(counts.bytes + counts.spare_bytes <= 1 << 20, "{counts:?}");
 }
 
 #[test]

@@ -17,8 +17,9 @@ const AHEAD_PAGES_MAX: u64 = (128 << 10) / PAGE_BYTES as u64;
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     piece: Option<Piece>,
-    /// How many pages were read last.
+    /// How many pages were read last, and ever.
     pages: u64,
+    pages_read: u64,
 }
 
 #[derive(Debug)]
@@ -36,6 +37,24 @@ impl Ahead {
         child: Child,
         level: u8,
     ) -> Result<&[u8], StoreError> {
+        let bytes = self.pages(blocks, child)?;
+        blocks.check(child, level, bytes)?;
+        Ok(bytes)
+    }
+
+    /// The bytes of a page of a filter, checked.
+    pub(super) fn filter(&mut self, blocks: &Blocks<'_>, page: u64) -> Result<&[u8], StoreError> {
+        let bytes = self.pages(blocks, Child { page, pages: 1 })?;
+        blocks.check_filter(page, bytes)?;
+        Ok(bytes)
+    }
+
+    /// How many bytes were read.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.pages_read * PAGE_BYTES as u64
+    }
+
+    fn pages(&mut self, blocks: &Blocks<'_>, child: Child) -> Result<&[u8], StoreError> {
         blocks.check_range(child)?;
         let needed = u64::from(child.pages);
         let has_it = |piece: &Piece| {
@@ -47,15 +66,14 @@ impl Ahead {
             self.pages = (2 * self.pages).clamp(AHEAD_PAGES_MIN, AHEAD_PAGES_MAX);
             let pages = self.pages.max(needed).min(blocks.end - child.page);
             let lease = blocks.read(child.page, pages)?;
+            self.pages_read += pages;
             self.piece = Some(Piece { first: child.page, pages, lease });
         }
         let bytes = self.piece.as_ref().and_then(|piece| {
             let start = (child.page - piece.first) as usize * PAGE_BYTES;
             piece.lease.buffer.get(start..start + child.pages as usize * PAGE_BYTES)
         });
-        let bytes = bytes.ok_or_else(|| blocks.senseless(child.page))?;
-        blocks.check(child, level, bytes)?;
-        Ok(bytes)
+        bytes.ok_or_else(|| blocks.senseless(child.page))
     }
 
     /// Gives back what was read.

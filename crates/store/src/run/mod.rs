@@ -24,6 +24,7 @@ mod ends;
 pub(crate) mod filter;
 mod list;
 mod output;
+mod preload;
 mod reader;
 pub(crate) mod scan;
 mod verify;

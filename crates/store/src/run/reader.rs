@@ -378,6 +378,7 @@ impl Blocks<'_> {
     /// Reads a block, checks it and caches it.
     pub(super) fn load(&self, child: Child, level: u8) -> Result<Arc<Page>, StoreError> {
         self.check_range(child)?;
+        self.pages.note_missed();
         let lease = self.read(child.page, u64::from(child.pages))?;
         self.check(child, level, &lease.buffer)?;
         let id = PageId { run: self.run, page: child.page };
@@ -413,16 +414,23 @@ impl Blocks<'_> {
     pub(super) fn read_filter(&self, page: u64) -> Result<Lease, StoreError> {
         self.check_range(Child { page, pages: 1 })?;
         let lease = self.read(page, 1)?;
-        if !is_sealed(Address { run: self.run, page }, &lease.buffer) {
-            return Err(self.damaged(page, "the checksum of a page of the filter is wrong"));
-        }
-        if !Nature::of(&lease.buffer).is_some_and(|nature| nature.is(BlockKind::Filter, 0)) {
-            return Err(self.senseless(page));
-        }
+        self.check_filter(page, &lease.buffer)?;
         Ok(lease)
     }
 
+    /// Checks a page of a filter.
+    pub(super) fn check_filter(&self, page: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        if !is_sealed(Address { run: self.run, page }, bytes) {
+            return Err(self.damaged(page, "the checksum of a page of the filter is wrong"));
+        }
+        match Nature::of(bytes).is_some_and(|nature| nature.is(BlockKind::Filter, 0)) {
+            true => Ok(()),
+            false => Err(self.senseless(page)),
+        }
+    }
+
     fn load_filter(&self, id: PageId) -> Result<Arc<Page>, StoreError> {
+        self.pages.note_missed();
         let lease = self.read_filter(id.page)?;
         let page = self.pages.insert(id, PageKind::Filter, &lease.buffer);
         self.pages.give_back(lease);
