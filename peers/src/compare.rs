@@ -104,7 +104,7 @@ impl Arguments {
     }
 
     fn own_memory(&self) -> ByteSize {
-        self.own_memory.unwrap_or(ByteSize(self.memory.0 / 4 * 3))
+        self.own_memory.unwrap_or(ByteSize(self.memory.0 / 16 * 13))
     }
 
     fn check(&self) -> anyhow::Result<()> {
