@@ -33,7 +33,7 @@ const STEPS_MAX: u64 = 5_000_000;
 type Scene = fn() -> Told;
 
 /// All of them, by name.
-pub(crate) const ALL: [(&str, Scene); 45] = [
+pub(crate) const ALL: [(&str, Scene); 46] = [
     ("what is read is what was written last", reads_follow_writes),
     ("what is put while all is frozen is not missed", together::put_while_frozen),
     ("a failed sync is the last word", failed::last_word),
@@ -50,6 +50,7 @@ pub(crate) const ALL: [(&str, Scene); 45] = [
     ("nor if nobody knows whether it was", twice::removed_unsurely),
     ("nor if others were to be removed with it", twice::removed_in_part),
     ("nor if it lies in two places", twice::removed_from_two),
+    ("nor if it could not be made", twice::made_elsewhere),
     ("crashes while segments are removed for good", twice::removed_for_good),
     ("what is kept of heat is believed if it is right", heat::kept),
     ("damage is told", damage),

@@ -270,6 +270,34 @@ pub(super) fn removed_for_good() -> Told {
     })
 }
 
+/// A segment has got its name in one place when a sync of it fails, and the log goes on in the other
+/// place: no power cut may bring the name back, since what is behind it would not be found.
+pub(super) fn made_elsewhere() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk).map_err(text)?;
+        kvs.put(&key(1), b"in the first place").map_err(text)?;
+        store.sync().map_err(text)?;
+        thread::sleep(Duration::from_millis(200));
+        // The first gives it its length, and comes before its name.
+        disk.inject(failing(&[Call::Sync], 2, Repeat::Once));
+        let larger_than_the_first_place = vec![2; FASTEST_BYTES as usize + 1];
+        let put = kvs.put(&key(2), &larger_than_the_first_place);
+        require(put.is_err(), "a sync fails without a word")?;
+        for number in 2..12 {
+            kvs.put(&key(number), &[3; 2000]).map_err(text)?;
+        }
+        store.sync().map_err(text)?;
+        let expected = all(&kvs)?;
+        let units = disk.units().len();
+        (0..units).try_for_each(|kept| {
+            let mut units = vec![0; units];
+            units[kept] = 1;
+            let (_store, kvs) = open(world, &disk.image(&units)).map_err(text)?;
+            require(all(&kvs)? == expected, "a power cut undoes what was synced")
+        })
+    })
+}
+
 /// A process dies when it has written runs that no manifest names. The next one removes them, and
 /// gives their numbers to its own, which lie elsewhere; a power cut must not bring the others back.
 pub(super) fn numbers_given_again() -> Told {
