@@ -30,8 +30,8 @@ pub(crate) struct Arguments {
     /// What each process may use, the system's cache of its files included.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     memory: ByteSize,
-    /// What ours is told to take for itself [default: three quarters of it; the rest is for the
-    /// log, which is mapped: a generation has a sixteenth, and five of them may be there].
+    /// What ours is told to take for itself [default: 13/16 of it; the rest is for the system's
+    /// cache, which has the log: a generation takes a sixteenth, and five of them may be there].
     #[arg(long, value_name = "SIZE")]
     own_memory: Option<ByteSize>,
     /// Make no control groups: nothing bounds the system's cache then.

@@ -270,8 +270,8 @@ pub(super) fn removed_for_good() -> Told {
     })
 }
 
-/// A segment has got its name in one place when a sync of it fails, and the log goes on in the other
-/// place: no power cut may bring the name back, since what is behind it would not be found.
+/// A segment has got its name in one place when a sync of it fails, and the log goes on in the
+/// other: no power cut may bring the name back, since what is behind it would not be found.
 pub(super) fn made_elsewhere() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk).map_err(text)?;
@@ -280,8 +280,8 @@ pub(super) fn made_elsewhere() -> Told {
         thread::sleep(Duration::from_millis(200));
         // The first gives it its length, and comes before its name.
         disk.inject(failing(&[Call::Sync], 2, Repeat::Once));
-        let larger_than_the_first_place = vec![2; FASTEST_BYTES as usize + 1];
-        let put = kvs.put(&key(2), &larger_than_the_first_place);
+        let too_large_for_the_first = vec![2; FASTEST_BYTES as usize + 1];
+        let put = kvs.put(&key(2), &too_large_for_the_first);
         require(put.is_err(), "a sync fails without a word")?;
         for number in 2..12 {
             kvs.put(&key(number), &[3; 2000]).map_err(text)?;
