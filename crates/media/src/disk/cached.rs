@@ -138,8 +138,9 @@ impl State {
             self.slots.push(None);
             return self.slots.len() - 1;
         }
-        // After two rounds nothing is left that is neither touched nor new.
-        let mut steps = 2 * self.slots.len();
+        // After two rounds nothing is left that is neither touched nor new: the oldest goes, which
+        // the hand has come back to.
+        let mut steps = 2 * self.slots.len() + 1;
         loop {
             let place = self.hand;
             self.hand = (place + 1) % self.slots.len();
