@@ -11,8 +11,8 @@ const LESS_TO_SAVE: &str = "without staging our store's load writes 1.2 bytes fo
     paper's writes 3.6, so there is less to save";
 
 /// What keeps reads' tails from falling by half.
-const BEHIND_MOVES: &str = "values that come, age or return move while it runs, and reads of both \
-    classes wait behind that";
+const BEHIND_PROGRAMS: &str = "where one read in a thousand or more finds its die programming it \
+    waits for up to 3.6 ms on nvme-9300, 5.2 on qlc-5210";
 
 fn outcome(settings: &Settings, of: impl Fn(&Runs) -> (Vec<Check>, String)) -> Outcome {
     match &*runs(settings) {
@@ -109,7 +109,7 @@ pub(super) fn fig2(settings: &Settings) -> Outcome {
                     let what = "c: reads' 99.9% with staging, of that without";
                     Check::at_most(what, "", 1.15, 1.0 / lower)
                 }
-                _ => Check::report(what, "", Some(2.0), lower, BEHIND_MOVES),
+                _ => Check::report(what, "", Some(2.0), lower, BEHIND_PROGRAMS),
             });
         }
         for workload in [Workload::A, Workload::B, Workload::F, Workload::D] {
