@@ -4,6 +4,7 @@
 //! backs: at worst it doubles what is read.
 
 use crate::background::{Bill, Traffic};
+use crate::entry::RunNumber;
 use crate::inner::Inner;
 use crate::run;
 use crate::view::Frozen;
@@ -28,11 +29,13 @@ pub(crate) fn keep_preloading(inner: &Inner) {
 fn preload(inner: &Inner) {
     let mut bill = Bill::new(inner, |_| false);
     let mut traffic = Traffic::default();
-    for run in runs(inner) {
-        // Those that were merged meanwhile are read by nobody.
-        if !runs(inner).any(|other| other.number() == run.number()) {
-            continue;
-        }
+    let numbers: Vec<_> = {
+        let view = inner.current.get();
+        view.runs.values().flat_map(|runs| runs.iter().map(Frozen::number)).collect()
+    };
+    for number in numbers {
+        // Those that were merged meanwhile are read by nobody, and must not be held.
+        let Some(run) = run_of(inner, number) else { continue };
         let class = inner.places.class_of(&run::file_name(run.number()));
         let mut counted = 0;
         let done = run.run.preload(&mut |bytes| {
@@ -50,8 +53,7 @@ fn preload(inner: &Inner) {
     bill.settle(&traffic);
 }
 
-fn runs(inner: &Inner) -> impl Iterator<Item = Frozen> {
+fn run_of(inner: &Inner, number: RunNumber) -> Option<Frozen> {
     let view = inner.current.get();
-    let runs: Vec<_> = view.runs.values().flat_map(|runs| runs.iter().cloned()).collect();
-    runs.into_iter()
+    view.runs.values().flat_map(|runs| runs.iter()).find(|run| run.number() == number).cloned()
 }

@@ -10,7 +10,7 @@
 //! half as much again would be needed.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// This part of the room is not lent: what grows a little does not want back at once what was lent
@@ -27,7 +27,8 @@ pub(crate) struct Room {
     /// Bytes of all runs that are read.
     runs: AtomicU64,
     pages: AtomicU64,
-    young: AtomicU64,
+    /// Less than nothing for a moment where one who takes less overtakes one who takes more.
+    young: AtomicI64,
     borrowed: AtomicU64,
     entries: OnceLock<Weak<dyn Borrower>>,
     blocks: OnceLock<Weak<dyn Borrower>>,
@@ -101,9 +102,9 @@ impl Room {
         let most = self.pages_most();
         let over = self.pages_wanted().saturating_sub(most);
         let lent = most - self.pages_share;
-        // In units that cannot overflow.
-        let left = (most / 2).saturating_sub(over) >> 10;
-        self.pages_share + (lent >> 10) * left / (most >> 11).max(1) * 1024
+        let left = (most / 2).saturating_sub(over);
+        let part = u128::from(lent) * u128::from(left) / u128::from((most / 2).max(1));
+        self.pages_share + part as u64
     }
 
     /// Whether all runs have room among the pages.
@@ -118,7 +119,7 @@ impl Room {
     }
 
     fn pages_most(&self) -> u64 {
-        self.bytes.saturating_sub(self.young.load(Relaxed)).max(self.pages_share)
+        self.bytes.saturating_sub(self.young()).max(self.pages_share)
     }
 
     /// Wants back of what others have taken if it is more than there is. Whoever calls it may hold
@@ -149,7 +150,11 @@ impl Room {
     }
 
     fn taken(&self) -> u64 {
-        self.pages.load(Relaxed) + self.young.load(Relaxed)
+        self.pages.load(Relaxed) + self.young()
+    }
+
+    fn young(&self) -> u64 {
+        self.young.load(Relaxed).max(0) as u64
     }
 }
 
@@ -168,11 +173,9 @@ impl Taken {
     /// Says how many bytes it is now.
     pub(crate) fn set(&self, bytes: u64) {
         let before = self.bytes.swap(bytes, Relaxed);
+        self.room.young.fetch_add(bytes as i64 - before as i64, Relaxed);
         if bytes >= before {
-            self.room.young.fetch_add(bytes - before, Relaxed);
             self.room.settle();
-        } else {
-            self.room.young.fetch_sub(before - bytes, Relaxed);
         }
     }
 }
@@ -236,6 +239,9 @@ mod tests {
         // With a sixteenth more they need 95.6.
         assert_eq!(cap(90), (96, true));
         assert!(!cap(91).1 && cap(91).0 >= 94, "{:?}", cap(91));
+        let large = Room::new(100 << 40, 20 << 40);
+        large.set_runs(100 << 40);
+        assert_eq!(large.pages_cap() >> 40, 90, "a part of what cannot be multiplied");
         let caps: Vec<u64> = (90..140).map(|runs| cap(runs).0).collect();
         assert!(caps.is_sorted_by(|one, next| one >= next), "{caps:?}");
         assert_eq!(cap(136), (20, false));
