@@ -36,7 +36,7 @@ fn preload(inner: &Inner) {
     for number in numbers {
         // Those that were merged meanwhile are read by nobody, and must not be held.
         let Some(run) = run_of(inner, number) else { continue };
-        let class = inner.places.class_of(&run::file_name(run.number()));
+        let class = inner.places.class_of(&run::file_name(number));
         let mut counted = 0;
         let done = run.run.preload(&mut |bytes| {
             if let Some(class) = class {

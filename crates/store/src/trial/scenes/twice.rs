@@ -288,9 +288,9 @@ pub(super) fn made_elsewhere() -> Told {
         }
         store.sync().map_err(text)?;
         let expected = all(&kvs)?;
-        let units = disk.units().len();
-        (0..units).try_for_each(|kept| {
-            let mut units = vec![0; units];
+        let count = disk.units().len();
+        (0..count).try_for_each(|kept| {
+            let mut units = vec![0; count];
             units[kept] = 1;
             let (_store, kvs) = open(world, &disk.image(&units)).map_err(text)?;
             require(all(&kvs)? == expected, "a power cut undoes what was synced")
