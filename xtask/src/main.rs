@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command's output is its product")]
 
+mod comments;
 mod documents;
 mod floors;
 mod licences;

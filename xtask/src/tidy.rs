@@ -3,7 +3,7 @@
 use crate::metadata::Metadata;
 use crate::problem::Problem;
 use crate::repository::Repository;
-use crate::{documents, floors, licences, reference, sizes, source, unsafety};
+use crate::{comments, documents, floors, licences, reference, sizes, source, unsafety};
 
 /// How many files were looked at, and what is wrong with them.
 pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {
@@ -27,6 +27,7 @@ fn check_rust(repository: &Repository) -> Vec<Problem> {
     for (path, text) in repository.texts("rs") {
         paths.push(path);
         problems.extend(source::check_first_line(path, text));
+        problems.extend(comments::check(path, text));
         match syn::parse_file(text) {
             Ok(syntax) => {
                 problems.extend(sizes::check(path, text, &syntax));
@@ -40,6 +41,7 @@ fn check_rust(repository: &Repository) -> Vec<Problem> {
         }
     }
     problems.extend(sizes::stale_exceptions(&paths));
+    problems.extend(comments::stale_exceptions(&paths));
     problems
 }
 
