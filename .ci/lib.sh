@@ -1,0 +1,101 @@
+# Shared by .ci/run and .ci/slow: where things lie, steps with their times, steps side by side.
+
+export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
+export SUITES_WORK=${SUITES_WORK:-$CARGO_TARGET_DIR/suites}
+release=$CARGO_TARGET_DIR/release/entresol
+checked=$CARGO_TARGET_DIR/checked/entresol
+logs=$CARGO_TARGET_DIR/ci
+
+# Begins a run: forgets the times and outputs of the last one.
+begin_run() {
+    rm -rf "$logs"
+    mkdir -p "$logs"
+    : >"$logs/times"
+    trap 'kill "${!lane[@]}" 2>/dev/null || true' EXIT
+    echo "$(rustc --version), $(nproc) processors, $(uname -sr)"
+}
+
+# What the checked build is made of: assertions by its profile, mutation sites by these features.
+checked_build=(--workspace --profile checked --features
+    entresol-index/mutants,entresol-store/mutants,entresol-bench/mutants)
+
+# Debian's packages by the program that each is needed for.
+packages=(qemu-system-x86_64:qemu-system-x86 memcached:memcached memccapable:libmemcached-tools
+    go:golang-go)
+
+# Installs what is missing, in one go: two apt-get at a time lock each other out.
+install_packages() {
+    local pair missing=()
+    for pair in "${packages[@]}"; do
+        command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
+    done
+    python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+    [ ${#missing[@]} -eq 0 ] && return
+    echo "installing ${missing[*]}"
+    apt-get update -qq &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+            "${missing[@]}" >/dev/null
+}
+
+took() {
+    printf '%6d s  %s\n' "$2" "$1" >>"$logs/times"
+    echo "== $1 took $2 s"
+}
+
+# step NAME COMMAND...: runs it; where it fails, the run ends.
+step() {
+    local name=$1 start=$SECONDS
+    shift
+    echo "== $name"
+    "$@" || { echo "== $name failed after $((SECONDS - start)) s" >&2; exit 1; }
+    took "$name" $((SECONDS - start))
+}
+
+declare -A lane=() begun=()
+
+# beside NAME COMMAND...: runs it in one of two lanes, as soon as one is free. What it prints
+# appears when it has ended.
+beside() {
+    local name=$1
+    shift
+    while [ ${#lane[@]} -ge 2 ]; do reap; done
+    "$@" >"$logs/$name" 2>&1 &
+    lane[$!]=$name begun[$!]=$SECONDS
+}
+
+# Waits for one of the lanes.
+reap() {
+    local process status=0 name
+    wait -n -p process "${!lane[@]}" || status=$?
+    name=${lane[$process]}
+    unset "lane[$process]"
+    echo "== $name"
+    cat "$logs/$name"
+    if [ "$status" -ne 0 ]; then
+        echo "== $name failed with $status after $((SECONDS - begun[$process])) s" >&2
+        exit 1
+    fi
+    took "$name" $((SECONDS - begun[$process]))
+}
+
+# Waits for both lanes.
+join_lanes() {
+    while [ ${#lane[@]} -gt 0 ]; do reap; done
+}
+
+# Runs the README's test command. While it runs, the names of the test programs are shown; the
+# whole of its output is in $logs/tests.
+tests() {
+    local host runner
+    host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+    runner=CARGO_TARGET_${host}_RUNNER
+    export "$runner=$PWD/.ci/timed-test"
+    cargo test --workspace --release 2>&1 | tee "$logs/tests" |
+        grep -E --line-buffered '^ +(Running|Doc-tests) '
+}
+
+slowest_tests() {
+    sed -nE 's/^test (.*) \.\.\. .*<([0-9.]+)s>$/\2 \1/p' "$logs/tests" | sort -rn | head -10 |
+        while read -r seconds name; do printf '%8.1f s  %s\n' "$seconds" "$name"; done
+}
