@@ -1,6 +1,7 @@
 //! Rules for the English of doc comments: how one begins, and words that name nobody.
 
 use crate::problem::Problem;
+use crate::repository::Repository;
 
 /// Words with which a doc comment does not begin: rustdoc shows it alone, so it names its subject.
 const OPENINGS: [&str; 24] = [
@@ -78,8 +79,8 @@ fn holds(words: &str, word: &str) -> bool {
 }
 
 /// Exceptions that name no place of the repository.
-pub(crate) fn stale_exceptions(paths: &[&str]) -> Vec<Problem> {
-    let is_stale = |place: &&&str| !paths.iter().any(|path| path.starts_with(**place));
+pub(crate) fn stale_exceptions(repository: &Repository) -> Vec<Problem> {
+    let is_stale = |place: &&&str| !repository.holds(place);
     let stale = NOT_YET.iter().filter(is_stale);
     stale
         .map(|place| {

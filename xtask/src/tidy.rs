@@ -11,6 +11,7 @@ pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {
     let metadata = Metadata::read()?;
     let mut problems = check_rust(&repository);
     problems.extend(source::check_files(&repository));
+    problems.extend(comments::stale_exceptions(&repository));
     problems.extend(documents::check(&repository));
     problems.extend(documents::check_dependencies(&repository, &metadata));
     problems.extend(reference::check(&repository));
@@ -41,7 +42,6 @@ fn check_rust(repository: &Repository) -> Vec<Problem> {
         }
     }
     problems.extend(sizes::stale_exceptions(&paths));
-    problems.extend(comments::stale_exceptions(&paths));
     problems
 }
 
