@@ -266,6 +266,10 @@ impl Shard {
                 segment: place.segment,
                 sequence: place.sequence,
             });
+        } else if cache.values.is_elsewhere() {
+            // The next record takes them again.
+            let used = place.at - cache.base_of(place.segment);
+            cache.dram.give_back(pages_between(used, place.record_bytes) * PAGE);
         }
     }
 
@@ -307,6 +311,11 @@ impl Shard {
     }
 }
 
+/// Pages that more bytes of records need behind those that are used.
+pub(crate) fn pages_between(used: u64, more: u64) -> u64 {
+    (used + more).div_ceil(PAGE) - used.div_ceil(PAGE)
+}
+
 impl Shared {
     /// Whether a segment holds this many bytes of records and of values elsewhere.
     fn fits(&self, record_bytes: u64, value_bytes: u64) -> bool {
@@ -331,7 +340,7 @@ impl Shared {
         if !self.values.is_elsewhere() {
             return Ok(());
         }
-        let pages = (used + more).div_ceil(PAGE) - used.div_ceil(PAGE);
+        let pages = pages_between(used, more);
         if pages == 0 {
             return Ok(());
         }

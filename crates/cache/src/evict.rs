@@ -10,7 +10,7 @@ use std::sync::atomic::{Ordering, fence};
 use entresol_base::Seconds;
 use entresol_media::{Access, AccountHandle};
 
-use crate::append::{Open, PAGE, Shard};
+use crate::append::{Open, PAGE, Shard, pages_between};
 use crate::cache::Shared;
 use crate::config::Eviction;
 use crate::record::{Head, NewRecord, UNIT, mark};
@@ -421,8 +421,7 @@ impl Shared {
         let value_bytes = if elsewhere { head.value_len as u64 } else { 0 };
         let place = target.next_place(self, record_bytes, value_bytes)?;
         if elsewhere {
-            let used = target.record_used();
-            let pages = (used + record_bytes).div_ceil(PAGE) - used.div_ceil(PAGE);
+            let pages = pages_between(target.record_used(), record_bytes);
             let mut value = Vec::new();
             let (offset, checksum) = head.place(&self.arena);
             let at = self.append_value(location, head, &mut value);
