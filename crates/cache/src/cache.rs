@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     next_worker: AtomicUsize,
     pub(crate) table_bytes_taken: AtomicU64,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Held by whoever does the cache's upkeep or saves it; whether it was closed.
+    pub(crate) closed: Mutex<bool>,
     /// Whether writers have met the end of the quota, so that room is to be made ahead of them.
     pub(crate) pressed: AtomicBool,
 }
@@ -301,6 +303,7 @@ impl Cache {
             next_worker: AtomicUsize::new(0),
             table_bytes_taken: AtomicU64::new(0),
             clock,
+            closed: Mutex::new(false),
             pressed: AtomicBool::new(false),
         });
         shared.dram.force(plan.fixed_bytes + shared.index.bytes());
@@ -399,9 +402,13 @@ impl Cache {
 
     /// Does what need not be done on a request's path: frees expired and flushed segments, makes
     /// room ahead of the writers, brings a lowered quota into effect. Returns whether there is
-    /// more to do at once; call it every few milliseconds, from any thread.
+    /// more to do at once; call it every few milliseconds, from any thread. A closed cache has none.
     pub fn maintain(&self, now: Seconds) -> bool {
         let shared = &self.shared;
+        // A segment that goes while it is saved would be saved as something else.
+        let Some(closed) = shared.closed.try_lock().filter(|closed| !**closed) else {
+            return false;
+        };
         shared.check_flush(now);
         if let Some(restart) = &shared.restart {
             restart.note_time(now);
@@ -415,6 +422,7 @@ impl Cache {
         more |= shared.make_room_ahead(now);
         shared.finish_flush();
         more |= shared.shrink_index(4096);
+        drop(closed);
         more
     }
 

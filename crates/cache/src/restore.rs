@@ -101,6 +101,8 @@ impl Cache {
     /// Seals and writes everything and, with a restart directory, leaves a snapshot.
     pub(crate) fn save(&self) -> Result<(), CloseError> {
         let shared = &self.shared;
+        let mut closed = shared.closed.lock();
+        *closed = true;
         for shard in &shared.shards {
             shard.lock().seal_all(shared);
         }
