@@ -14,6 +14,8 @@ use parking_lot::Mutex;
 
 /// A segment's deadline when something in it never expires.
 pub(crate) const NEVER: u32 = 0;
+/// No segment has this sequence or a greater one: tokens have 22 bits for places in it.
+pub(crate) const SEQUENCE_MAX: u64 = 1 << 42;
 /// Segments of metadata that are allocated together.
 const BLOCK: usize = 64;
 
