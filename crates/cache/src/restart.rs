@@ -267,6 +267,7 @@ impl Restart {
 
     /// Lets a segment's saved form count.
     pub(crate) fn keep_segment(&self, id: u32, sequence: u64) {
+        assert!(sequence != 0, "segment {id} is to be kept as one that is not");
         if id < self.segments {
             self.map.store_u64(self.entry_at(id), sequence, Ordering::SeqCst);
         }

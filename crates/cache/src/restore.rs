@@ -112,6 +112,7 @@ impl Cache {
             shard.lock().seal_all(shared);
         }
         shared.values.stop();
+        shared.debug_assert_adds_up();
         let Some(restart) = &shared.restart else { return Ok(()) };
         let checksum = shared.write_snapshot(restart).map_err(|cause| {
             // A part of a snapshot is of no use, and may be what fills the disk.
@@ -278,7 +279,7 @@ impl Shared {
         segment.start(saved.sequence, saved.class);
         segment.used.store(used as u32, Ordering::Relaxed);
         segment.value_used.store(saved.value_used, Ordering::Relaxed);
-        segment.set_state(State::Open);
+        segment.go_on(&[State::Free], State::Open);
         let items = self.bring_items_back(id, saved, restart, now);
         let live = segment.live_items();
         assert!(items == live, "{items} items of segment {id} came back, {live} are counted");
@@ -291,7 +292,7 @@ impl Shared {
             restart.keep_segment(id, saved.sequence);
         }
         let mut queues = self.queues.lock();
-        segment.set_state(State::Sealed);
+        segment.go_on(&[State::Open], State::Sealed);
         queues.push_sealed(saved.class, id);
         items
     }
