@@ -68,6 +68,12 @@ impl Open {
     /// Makes a published record's place permanent.
     pub(crate) fn advance(&mut self, cache: &Shared, place: &Place) {
         let segment = cache.segments.get(self.id);
+        debug_assert!(
+            (place.segment, place.sequence) == (self.id, self.sequence)
+                && place.at == cache.base_of(self.id) + self.record_used
+                && u64::from(place.value_offset) == self.value_used,
+            "{place:?} is not the end of {self:?}"
+        );
         segment.add_live(place.record_bytes + place.value_bytes);
         self.record_used += place.record_bytes;
         self.value_used += place.value_bytes;
@@ -247,6 +253,10 @@ impl Shard {
 
     /// Makes a published record's place permanent.
     pub(crate) fn commit(&mut self, cache: &Shared, place: &Place) {
+        debug_assert!(
+            place.slot.is_none_or(|slot| self.open[slot].is_some()),
+            "the segment of {place:?} was sealed before its record was published"
+        );
         match place.slot.and_then(|slot| self.open[slot].as_mut()) {
             Some(open) => open.advance(cache, place),
             None => cache.writing[self.number].end(),
@@ -266,6 +276,10 @@ impl Shard {
                 segment: place.segment,
                 sequence: place.sequence,
             });
+        } else if cache.values.is_elsewhere() {
+            // The next record takes them again.
+            let used = place.at - cache.base_of(place.segment);
+            cache.dram.give_back(pages_between(used, place.record_bytes) * PAGE);
         }
     }
 
@@ -307,6 +321,11 @@ impl Shard {
     }
 }
 
+/// Pages that more bytes of records need behind those that are used.
+pub(crate) fn pages_between(used: u64, more: u64) -> u64 {
+    (used + more).div_ceil(PAGE) - used.div_ceil(PAGE)
+}
+
 impl Shared {
     /// Whether a segment holds this many bytes of records and of values elsewhere.
     fn fits(&self, record_bytes: u64, value_bytes: u64) -> bool {
@@ -331,7 +350,7 @@ impl Shared {
         if !self.values.is_elsewhere() {
             return Ok(());
         }
-        let pages = (used + more).div_ceil(PAGE) - used.div_ceil(PAGE);
+        let pages = pages_between(used, more);
         if pages == 0 {
             return Ok(());
         }
@@ -390,14 +409,15 @@ impl Shared {
                 quota.give_back(self.segment_bytes);
                 return Err(NoPlace::Busy);
             };
-            segment.buffer.store(buffer + 1, Ordering::Release);
+            let before = segment.buffer.swap(buffer + 1, Ordering::AcqRel);
+            assert!(before == 0, "segment {id} was free, but had write buffer {}", before - 1);
         }
         if let Some(restart) = &self.restart {
             restart.forget_segment(id);
         }
         let sequence = self.next_sequence.fetch_add(1, Ordering::SeqCst);
         segment.start(sequence, class);
-        segment.set_state(State::Open);
+        segment.go_on(&[State::Free], State::Open);
         Ok(Some(Open { id, sequence, record_used: 0, value_used: 0 }))
     }
 
@@ -405,7 +425,7 @@ impl Shared {
     pub(crate) fn seal(&self, id: u32) {
         let segment = self.segments.get(id);
         if segment.used.load(Ordering::Relaxed) == 0 {
-            segment.set_state(State::Evicting);
+            segment.go_on(&[State::Open], State::Evicting);
             self.release_segment(id);
             return;
         }
@@ -418,7 +438,7 @@ impl Shared {
                 self.make_evictable(id);
             }
             Values::File(file) => {
-                segment.set_state(State::Writing);
+                segment.go_on(&[State::Open], State::Writing);
                 file.write_soon(id);
             }
         }
@@ -432,14 +452,16 @@ impl Shared {
         }
         let class = segment.class.load(Ordering::Relaxed);
         let mut queues = self.queues.lock();
-        segment.set_state(State::Sealed);
+        segment.go_on(&[State::Open, State::Writing], State::Sealed);
         queues.push_sealed(class, id);
     }
 
     /// Frees a segment that nothing names any more.
     pub(crate) fn release_segment(&self, id: u32) {
         let segment = self.segments.get(id);
-        debug_assert_eq!(segment.state(), State::Evicting);
+        let state = segment.state();
+        assert!(state == State::Evicting, "segment {id} is to be freed, but is {state:?}");
+        segment.assert_nothing_lives();
         let used = u64::from(segment.used.load(Ordering::Relaxed));
         if let Values::File(file) = &self.values {
             file.give_back_buffer(segment);
@@ -453,7 +475,7 @@ impl Shared {
             self.arena.discard(self.base_of(id), self.segment_bytes);
         }
         segment.sequence.store(0, Ordering::SeqCst);
-        segment.set_state(State::Free);
+        segment.go_on(&[State::Evicting], State::Free);
         self.queues.lock().give_back(id);
         self.segment_quota().give_back(self.segment_bytes);
     }

@@ -9,7 +9,7 @@ use entresol_base::{ByteSize, Clock, Seconds};
 use entresol_media::{Account, BlockFile, Direct, MediumKind};
 use parking_lot::Mutex;
 
-use crate::append::Shard;
+use crate::append::{PAGE, Shard};
 use crate::config::{Config, Eviction};
 use crate::error::{CloseError, OpenError, ResizeError};
 use crate::index::Index;
@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     /// By shard.
     pub(crate) writing: Box<[Writing]>,
     pub(crate) dram: Quota,
+    /// What is used of it as long as the cache lives: write buffers.
+    fixed_bytes: u64,
     medium: Quota,
     medium_capacity: u64,
     pub(crate) hasher: KeyHasher,
@@ -54,6 +56,8 @@ pub(crate) struct Shared {
     next_worker: AtomicUsize,
     pub(crate) table_bytes_taken: AtomicU64,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Held by whoever does the cache's upkeep or saves it; whether it was closed.
+    pub(crate) closed: Mutex<bool>,
     /// Whether writers have met the end of the quota, so that room is to be made ahead of them.
     pub(crate) pressed: AtomicBool,
 }
@@ -174,6 +178,36 @@ impl Shared {
         shrunk
     }
 
+    /// While nobody writes: what the quotas count is what the segments and the table take up, and
+    /// what a segment counts is what is in it.
+    pub(crate) fn debug_assert_adds_up(&self) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        let elsewhere = self.values.is_elsewhere();
+        let (mut segments, mut records) = (0, 0);
+        let high_water = self.queues.lock().high_water();
+        for id in 0..high_water {
+            let segment = self.segments.get(id);
+            let (state, live) = (segment.state(), segment.live_items());
+            if state == State::Free {
+                continue;
+            }
+            assert!(state == State::Sealed, "everything was sealed, but segment {id} is {state:?}");
+            segments += self.segment_bytes;
+            records += u64::from(segment.used.load(Ordering::Relaxed)).next_multiple_of(PAGE);
+            let mut found = 0;
+            self.walk(id, |_, _, _| found += 1);
+            assert!(found == live, "segment {id} counts {live} items and has {found}");
+        }
+        let in_dram = if elsewhere { records } else { segments };
+        let table = self.table_bytes_taken.load(Ordering::Relaxed);
+        let (dram, sum) = (self.dram.used(), self.fixed_bytes + table + in_dram);
+        assert!(dram == sum, "{dram} bytes of DRAM are counted, {sum} are used");
+        let taken = self.segment_quota().used();
+        assert!(!elsewhere || taken == segments, "{taken} bytes are counted, {segments} are used");
+    }
+
     fn flush_now(&self) {
         let below = self.next_sequence.fetch_add(1, Ordering::SeqCst);
         if let Some(restart) = &self.restart {
@@ -288,6 +322,7 @@ impl Cache {
             shards,
             writing: (0..plan.shards).map(|_| Writing::default()).collect(),
             dram: Quota::new(plan.dram_bytes),
+            fixed_bytes: plan.fixed_bytes,
             medium: Quota::new(plan.medium_bytes),
             medium_capacity: plan.medium_capacity,
             hasher,
@@ -301,6 +336,7 @@ impl Cache {
             next_worker: AtomicUsize::new(0),
             table_bytes_taken: AtomicU64::new(0),
             clock,
+            closed: Mutex::new(false),
             pressed: AtomicBool::new(false),
         });
         shared.dram.force(plan.fixed_bytes + shared.index.bytes());
@@ -399,9 +435,13 @@ impl Cache {
 
     /// Does what need not be done on a request's path: frees expired and flushed segments, makes
     /// room ahead of the writers, brings a lowered quota into effect. Returns whether there is
-    /// more to do at once; call it every few milliseconds, from any thread.
+    /// more to do at once; call it every few milliseconds, from any thread. A closed cache has none.
     pub fn maintain(&self, now: Seconds) -> bool {
         let shared = &self.shared;
+        // A segment that goes while it is saved would be saved as something else.
+        let Some(closed) = shared.closed.try_lock().filter(|closed| !**closed) else {
+            return false;
+        };
         shared.check_flush(now);
         if let Some(restart) = &shared.restart {
             restart.note_time(now);
@@ -415,6 +455,7 @@ impl Cache {
         more |= shared.make_room_ahead(now);
         shared.finish_flush();
         more |= shared.shrink_index(4096);
+        drop(closed);
         more
     }
 

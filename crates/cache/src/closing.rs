@@ -52,6 +52,13 @@ impl Closing {
         records_at(self.value_used)
     }
 
+    /// Neither the records nor the closing block are written over values or each other.
+    pub(crate) fn assert_fits(&self, segment_bytes: u64) {
+        let (end, block) =
+            (self.records_at() + self.records.len() as u64, self.block_at(segment_bytes));
+        assert!(end <= block, "records end at {end}, behind their closing block at {block}");
+    }
+
     /// Where in the segment the closing block goes.
     pub(crate) fn block_at(&self, segment_bytes: u64) -> u64 {
         segment_bytes - BLOCK_BYTES as u64

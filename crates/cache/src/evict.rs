@@ -10,7 +10,7 @@ use std::sync::atomic::{Ordering, fence};
 use entresol_base::Seconds;
 use entresol_media::{Access, AccountHandle};
 
-use crate::append::{Open, PAGE, Shard};
+use crate::append::{Open, PAGE, Shard, pages_between};
 use crate::cache::Shared;
 use crate::config::Eviction;
 use crate::record::{Head, NewRecord, UNIT, mark};
@@ -54,7 +54,7 @@ impl Shared {
 
     /// Gives up a segment that could not be written to its medium.
     pub(crate) fn abandon(&self, id: u32) {
-        self.segments.get(id).set_state(State::Sealed);
+        self.segments.get(id).go_on(&[State::Writing], State::Sealed);
         self.evict_whole(id, Seconds(0));
     }
 
@@ -195,7 +195,8 @@ impl Shared {
     fn begin_eviction(&self, id: u32) {
         let segment = self.segments.get(id);
         let ours = segment.change_state(State::Sealed, State::Evicting);
-        debug_assert!(ours, "a segment was in its queue, but not sealed");
+        let state = segment.state();
+        assert!(ours, "segment {id} was in the queue of sealed ones, but is {state:?}");
         if let Some(restart) = &self.restart {
             restart.forget_segment(id);
         }
@@ -216,7 +217,7 @@ impl Shared {
     }
 
     /// Calls `visit` with the key's hash, the location and the head of each record that may live.
-    fn walk(&self, id: u32, mut visit: impl FnMut(u64, u64, Head)) {
+    pub(crate) fn walk(&self, id: u32, mut visit: impl FnMut(u64, u64, Head)) {
         let mut at = self.base_of(id);
         let end = at + u64::from(self.segments.get(id).used.load(Ordering::Acquire));
         let mut batch: Vec<(u64, u64, Head)> = Vec::with_capacity(BATCH);
@@ -231,6 +232,7 @@ impl Shared {
                 }
                 at += head.record_bytes();
             }
+            assert!(at <= end, "the last record ends at {at}, its segment's records at {end}");
             for (hash, location, head) in batch.drain(..) {
                 visit(hash, location, head);
             }
@@ -270,6 +272,8 @@ impl Shared {
     fn merge(&self, ids: &[u32], account: &mut AccountHandle, now: Seconds, waiting: Waiting) {
         let class = self.segments.get(ids[0]).class.load(Ordering::Relaxed);
         let plan = self.plan_merge(ids);
+        let (taken, given) = (plan.segments, ids.len());
+        assert!((1..=given).contains(&taken), "{taken} of {given} segments are to be merged");
         self.put_back(&ids[plan.segments..], class);
         let ids = &ids[..plan.segments];
         // Values on a block file have to be read first, which no writer may wait for.
@@ -313,6 +317,8 @@ impl Shared {
     fn put_back(&self, ids: &[u32], class: u8) {
         let mut queues = self.queues.lock();
         for id in ids.iter().rev() {
+            let state = self.segments.get(*id).state();
+            assert!(state == State::Sealed, "segment {id} goes back to its queue as {state:?}");
             queues.sealed[class as usize].push_front(*id);
         }
     }
@@ -421,8 +427,7 @@ impl Shared {
         let value_bytes = if elsewhere { head.value_len as u64 } else { 0 };
         let place = target.next_place(self, record_bytes, value_bytes)?;
         if elsewhere {
-            let used = target.record_used();
-            let pages = (used + record_bytes).div_ceil(PAGE) - used.div_ceil(PAGE);
+            let pages = pages_between(target.record_used(), record_bytes);
             let mut value = Vec::new();
             let (offset, checksum) = head.place(&self.arena);
             let at = self.append_value(location, head, &mut value);

@@ -133,7 +133,11 @@ impl FileValues {
     pub(crate) fn give_back_buffer(&self, segment: &Segment) {
         let buffer = segment.buffer.swap(0, Ordering::AcqRel);
         if buffer != 0 {
-            self.free.lock().push(buffer - 1);
+            let mut free = self.free.lock();
+            let all = self.buffers.len() / self.segment_bytes;
+            debug_assert!(!free.contains(&(buffer - 1)), "buffer {} was freed twice", buffer - 1);
+            assert!((free.len() as u64) < all, "a buffer was freed, but all {all} are free");
+            free.push(buffer - 1);
         }
     }
 
@@ -145,6 +149,11 @@ impl FileValues {
     pub(crate) fn write_buffered(&self, segment: &Segment, offset: u64, bytes: &[u8]) {
         let buffer = segment.buffer.load(Ordering::Acquire);
         debug_assert!(buffer != 0, "an open segment has a buffer");
+        debug_assert!(
+            offset + bytes.len() as u64 <= self.segment_bytes,
+            "{} bytes at {offset} reach into another segment's buffer",
+            bytes.len()
+        );
         self.buffers.write(self.buffer_at(buffer, offset), bytes);
     }
 
@@ -232,17 +241,22 @@ fn write_segments(shared: &Weak<Shared>) {
         };
         let piece = piece.get_or_insert_with(|| IoBuffer::new(file.piece().0));
         write_segment(&shared, file, id, piece);
-        file.writing.fetch_sub(1, Ordering::SeqCst);
+        let before = file.writing.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "segment {id} was written, but none was counted as on its way");
     }
 }
 
 fn write_segment(shared: &Shared, file: &FileValues, id: u32, piece: &mut IoBuffer) {
     let segment = shared.segments.get(id);
     let buffer = segment.buffer.load(Ordering::Acquire);
+    assert!(buffer != 0, "segment {id} is to be written, but has no write buffer");
     let closing = Closing::of(shared, id);
     let value_used = closing.value_used as usize;
     let whole = shared.segment_bytes as usize;
     let base = shared.medium_base_of(id);
+    if shared.restart.is_some() {
+        closing.assert_fits(shared.segment_bytes);
+    }
     let written = (0..whole).step_by(PIECE_BYTES).try_for_each(|start| {
         piece.set_len(PIECE_BYTES.min(whole - start));
         let values = value_used.saturating_sub(start).min(piece.len());

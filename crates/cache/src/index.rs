@@ -181,7 +181,7 @@ fn is_free(word: u64) -> bool {
 
 #[inline(always)]
 fn word_of(hash: u64, location: u64, heat: Heat) -> u64 {
-    debug_assert!(location < LOCATION_MASK);
+    debug_assert!(location < LOCATION_MASK, "{location} does not fit into a slot");
     (tag_of(hash) << 48) | (u64::from(heat.0) << LOCATION_BITS) | (location + 1)
 }
 
@@ -436,7 +436,7 @@ impl Index {
     fn unlock_bucket(&self, bucket: u64) {
         let at = bucket * BUCKET_BYTES;
         let header = self.table.load_u64(at, Ordering::Relaxed);
-        debug_assert!(header & LOCK != 0);
+        debug_assert!(header & LOCK != 0, "bucket {bucket} was unlocked, but nobody held it");
         self.table.store_u64(at, header & !LOCK, Ordering::Release);
     }
 
@@ -445,8 +445,15 @@ impl Index {
         let bucket_at = at & !(BUCKET_BYTES - 1);
         self.table.store_u64(at, word, Ordering::Release);
         let header = self.table.load_u64(bucket_at, Ordering::Relaxed);
-        debug_assert!(header & LOCK != 0);
+        debug_assert!(header & LOCK != 0, "slot {at} was changed, but its bucket is not locked");
         self.table.store_u64(bucket_at, header.wrapping_add(VERSION), Ordering::Release);
+    }
+
+    /// A slot that was found under a lock that is still held names what it did.
+    fn debug_assert_names(&self, found: &Found) {
+        let (now, then) = (self.table.load_u64(found.at, Ordering::Relaxed), found.word);
+        let same = |word: u64| (word >> 48, word & LOCATION_MASK);
+        debug_assert!(same(now) == same(then), "slot {} holds {now:x}, not {then:x}", found.at);
     }
 
     fn free_slot(&self, bucket: u64) -> Option<u64> {
@@ -561,6 +568,7 @@ impl Index {
         self.lock_both(old, new);
         growth.touched = growth.touched.max(n + 1);
         self.begin_life(new, growth.trims);
+        debug_assert!(self.used_slots(new) == 0, "bucket {new} is new, but holds items");
         let mut line = self.table.load_line(old * BUCKET_BYTES);
         for word in &mut line[1..] {
             if !is_free(*word) && !moves_to(rehash(location_of(*word)), old, new, n) {
@@ -595,9 +603,9 @@ impl Index {
         let fits = line.iter().skip(1).filter(|word| !is_free(**word)).count() <= room;
         if fits {
             for word in line.iter().skip(1).filter(|word| !is_free(**word)) {
-                if let Some(free) = self.free_slot(buddy) {
-                    self.change(free, *word);
-                }
+                let free = self.free_slot(buddy);
+                assert!(free.is_some(), "bucket {buddy} had room for bucket {last} and has none");
+                free.into_iter().for_each(|free| self.change(free, *word));
             }
             self.buckets.store(last, Ordering::Release);
             for slot in (1..=SLOTS).filter(|slot| !is_free(line[*slot])) {
@@ -632,6 +640,7 @@ impl Index {
         // moment. All of them are taken first: giving the memory back unlocks them.
         for bucket in used / BUCKET_BYTES..growth.touched {
             self.lock_bucket(bucket);
+            debug_assert!(self.used_slots(bucket) == 0, "bucket {bucket} is cut off with items");
         }
         self.table.discard(used, all - used);
         growth.touched = used / BUCKET_BYTES;
@@ -712,6 +721,7 @@ impl One<'_> {
     #[inline]
     pub(crate) fn replace(&self, location: u64) {
         let heat = self.found.heat().inherited();
+        self.index.debug_assert_names(&self.found);
         self.index.change(self.found.at, word_of(self.hash, location, heat));
     }
 }
@@ -755,11 +765,13 @@ impl Pair<'_> {
 
     /// Names a new location in a slot that was found under this lock.
     pub(crate) fn replace(&self, found: &Found, location: u64, heat: Heat) {
+        self.index.debug_assert_names(found);
         self.index.change(found.at, word_of(self.hash, location, heat));
     }
 
     /// Empties a slot that was found under this lock.
     pub(crate) fn remove(&self, found: &Found) {
+        self.index.debug_assert_names(found);
         self.index.change(found.at, 0);
     }
 
@@ -770,6 +782,7 @@ impl Pair<'_> {
     pub(crate) fn insert(&self, location: u64, heat: Heat) -> bool {
         let (first, second) =
             (self.index.used_slots(self.first), self.index.used_slots(self.second));
+        debug_assert!(self.find_location(location).is_none(), "{location} is named twice");
         let emptier = if second < first { self.second } else { self.first };
         let Some(at) = self.index.free_slot(emptier) else { return false };
         self.index.change(at, word_of(self.hash, location, heat));

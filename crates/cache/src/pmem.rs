@@ -84,6 +84,7 @@ impl PmemValues {
     /// Writes a sealed segment's records and closing block behind its values.
     pub(crate) fn close_segment(&self, shared: &Shared, id: u32) {
         let closing = Closing::of(shared, id);
+        closing.assert_fits(shared.segment_bytes);
         let base = shared.medium_base_of(id);
         self.write(base + closing.records_at(), &closing.records);
         self.drain();

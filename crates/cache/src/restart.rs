@@ -29,6 +29,7 @@ use crate::config::Config;
 use crate::error::OpenError;
 use crate::label::{FORMAT, Label};
 use crate::plan::Plan;
+use crate::segment::SEQUENCE_MAX;
 use crate::values::Values;
 
 const MAGIC: [u8; 8] = *b"ENTMAP01";
@@ -159,6 +160,7 @@ impl Restart {
             && self.load(at::MEDIUM) == medium
             && self.map.load_u64(at::MAP_BYTES, Ordering::SeqCst) == found_bytes
             && check == !flushed
+            && flushed < SEQUENCE_MAX
             && values.label().is_none_or(|label| label == Label { format: FORMAT, life });
         match self.load(at::STATE) {
             CLEAN if ours && files::exists(&self.snapshot_path) => Left::Snapshot,
@@ -265,6 +267,7 @@ impl Restart {
 
     /// Lets a segment's saved form count.
     pub(crate) fn keep_segment(&self, id: u32, sequence: u64) {
+        assert!(sequence != 0, "segment {id} is to be kept as one that is not");
         if id < self.segments {
             self.map.store_u64(self.entry_at(id), sequence, Ordering::SeqCst);
         }

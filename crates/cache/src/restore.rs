@@ -18,7 +18,7 @@ use crate::index::Heat;
 use crate::ops::Expiry;
 use crate::record::{Head, UNIT, mark};
 use crate::restart::{Left, Restart};
-use crate::segment::State;
+use crate::segment::{CLASSES, SEQUENCE_MAX, State};
 use crate::values::Values;
 
 const HEAD_BYTES: usize = 40;
@@ -46,6 +46,11 @@ impl Saved {
         let checksum = crc32c(&head[..HEAD_BYTES - 4]);
         head[HEAD_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
         head
+    }
+
+    /// Whether there is such a class, and such a sequence.
+    fn can_be(&self) -> bool {
+        usize::from(self.class) < CLASSES && (1..SEQUENCE_MAX).contains(&self.sequence)
     }
 
     /// Reads the next segment of a snapshot; `Err` at its end or at damage.
@@ -101,10 +106,13 @@ impl Cache {
     /// Seals and writes everything and, with a restart directory, leaves a snapshot.
     pub(crate) fn save(&self) -> Result<(), CloseError> {
         let shared = &self.shared;
+        let mut closed = shared.closed.lock();
+        *closed = true;
         for shard in &shared.shards {
             shard.lock().seal_all(shared);
         }
         shared.values.stop();
+        shared.debug_assert_adds_up();
         let Some(restart) = &shared.restart else { return Ok(()) };
         let checksum = shared.write_snapshot(restart).map_err(|cause| {
             // A part of a snapshot is of no use, and may be what fills the disk.
@@ -241,7 +249,7 @@ impl Shared {
     /// Puts a saved segment where it was and its items into the index; how many there were.
     fn bring_back(&self, saved: &Saved, restart: &Restart, now: Seconds) -> u64 {
         let elsewhere = self.values.is_elsewhere();
-        if !self.segment_quota().take(self.segment_bytes) {
+        if !saved.can_be() || !self.segment_quota().take(self.segment_bytes) {
             return 0;
         }
         let id = {
@@ -271,13 +279,20 @@ impl Shared {
         segment.start(saved.sequence, saved.class);
         segment.used.store(used as u32, Ordering::Relaxed);
         segment.value_used.store(saved.value_used, Ordering::Relaxed);
-        segment.set_state(State::Open);
+        segment.go_on(&[State::Free], State::Open);
         let items = self.bring_items_back(id, saved, restart, now);
+        let live = segment.live_items();
+        assert!(items == live, "{items} items of segment {id} came back, {live} are counted");
+        if elsewhere {
+            // Where its records could not be told apart, the pages behind are not used.
+            let kept = u64::from(segment.used.load(Ordering::Relaxed));
+            self.dram.give_back(pages - kept.next_multiple_of(crate::append::PAGE));
+        }
         if elsewhere && restart.keeps_saved {
             restart.keep_segment(id, saved.sequence);
         }
         let mut queues = self.queues.lock();
-        segment.set_state(State::Sealed);
+        segment.go_on(&[State::Open], State::Sealed);
         queues.push_sealed(saved.class, id);
         items
     }
@@ -347,6 +362,55 @@ impl Shared {
             if !self.index.make_room(hash, &|at| self.fetch(at), &|at| self.rehash(at)) {
                 return false;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use entresol_base::{ByteSize, ManualClock};
+
+    use super::*;
+    use crate::{Config, Store};
+
+    fn open(dir: &Path) -> Arc<Cache> {
+        let restart_dir = Some(dir.to_owned());
+        let config = Config { restart_dir, ..Config::dram(ByteSize::mib(32)) };
+        Cache::open(config, Arc::new(ManualClock::at(Seconds(1_000)))).unwrap()
+    }
+
+    /// Its checksums hold: another version of the program may have written it.
+    #[test]
+    fn a_saved_segment_that_cannot_be_is_left_out() {
+        let damages: [fn(&mut Saved); 4] = [
+            |_| (),
+            |saved| saved.class = CLASSES as u8,
+            |saved| saved.sequence = 0,
+            |saved| saved.sequence = u64::MAX,
+        ];
+        for (number, damage) in damages.iter().enumerate() {
+            let dir = tempfile::tempdir().unwrap();
+            let cache = open(dir.path());
+            let mut worker = cache.worker();
+            worker.store(b"key", worker.hash(b"key"), Seconds(1_000), &Store::set(b"1"), None);
+            drop(worker);
+            cache.close().unwrap();
+            let restart = cache.shared.restart.as_ref().unwrap();
+            let mut bytes = files::open_reader(&restart.snapshot_path).unwrap();
+            let (saved, _) = Saved::read(&mut bytes, 1 << 20).unwrap();
+            let mut saved = saved.unwrap();
+            damage(&mut saved);
+            let mut output = files::create_writer(&restart.snapshot_path).unwrap();
+            output.write_all(&saved.head()).unwrap();
+            output.write_all(&saved.records).unwrap();
+            output.flush().unwrap();
+            restart.end(crc32c_append(0, &saved.head()[HEAD_BYTES - 4..]), Seconds(1_000));
+            drop((output, cache));
+            let items = open(dir.path()).statistics().restored_items;
+            assert_eq!(items, u64::from(number == 0), "damage {number}");
         }
     }
 }

@@ -14,6 +14,8 @@ use parking_lot::Mutex;
 
 /// A segment's deadline when something in it never expires.
 pub(crate) const NEVER: u32 = 0;
+/// No segment has this sequence or a greater one: tokens have 22 bits for places in it.
+pub(crate) const SEQUENCE_MAX: u64 = 1 << 42;
 /// Segments of metadata that are allocated together.
 const BLOCK: usize = 64;
 
@@ -68,12 +70,18 @@ impl Segment {
         State::from_u8(self.state.load(Ordering::SeqCst))
     }
 
-    pub(crate) fn set_state(&self, state: State) {
-        self.state.store(state as u8, Ordering::SeqCst);
+    /// Goes on to the next state; the caller alone may move it, from one of these.
+    pub(crate) fn go_on(&self, from: &[State], to: State) {
+        let before = State::from_u8(self.state.swap(to as u8, Ordering::SeqCst));
+        assert!(from.contains(&before), "a segment became {to:?} from {before:?}, not {from:?}");
     }
 
-    /// Begins a new life, empty.
+    /// Begins a new life, empty. Nobody has touched the segment since it was freed.
     pub(crate) fn start(&self, sequence: u64, class: u8) {
+        let state = self.state();
+        assert!(state == State::Free, "segment to be opened as {sequence} is {state:?}, not free");
+        assert!(sequence != 0, "a segment in use has a sequence above 0");
+        self.assert_nothing_lives();
         self.class.store(class, Ordering::Relaxed);
         self.used.store(0, Ordering::Relaxed);
         self.value_used.store(0, Ordering::Relaxed);
@@ -104,6 +112,13 @@ impl Segment {
     /// Counts an item out.
     pub(crate) fn remove_live(&self, bytes: u64) {
         self.live.fetch_sub(LIVE_ITEM + bytes, Ordering::Relaxed);
+    }
+
+    /// Every item was counted in once and out once, and by the same bytes.
+    pub(crate) fn assert_nothing_lives(&self) {
+        let live = self.live.load(Ordering::Relaxed);
+        let (bytes, items) = ((live << 24).cast_signed() >> 24, live.cast_signed() >> 40);
+        assert!(live == 0, "{items} items and {bytes} bytes are left in an empty segment");
     }
 
     /// Bytes of the items that are counted in.
@@ -154,11 +169,13 @@ impl Writing {
     /// segment still takes writes: of him and of one who moves it to `Evicting` and then looks
     /// here, one sees the other.
     pub(crate) fn begin(&self, segment: u32) {
-        self.0.swap(segment + 1, Ordering::SeqCst);
+        let before = self.0.swap(segment + 1, Ordering::SeqCst);
+        debug_assert!(before == 0, "segment {segment} comes before {} has ended", before - 1);
     }
 
     /// Says that everything is written.
     pub(crate) fn end(&self) {
+        debug_assert!(self.0.load(Ordering::Relaxed) != 0, "a write ended that never began");
         self.0.store(0, Ordering::Release);
     }
 
@@ -249,17 +266,26 @@ impl Queues {
     }
 
     pub(crate) fn give_back(&mut self, id: u32) {
+        let used = self.next_unused;
+        assert!(id < used, "segment {id} was freed, but only {used} were ever taken");
+        assert!(self.free.len() < used as usize, "segment {id} was freed, but all {used} are free");
+        debug_assert!(!self.free.contains(&id), "segment {id} was freed twice");
+        debug_assert!(self.all_sealed().all(|sealed| sealed != id), "segment {id} is sealed");
         self.free.push(id);
     }
 
     pub(crate) fn push_sealed(&mut self, class: u8, id: u32) {
+        debug_assert!(self.all_sealed().all(|sealed| sealed != id), "segment {id} is queued twice");
+        debug_assert!(!self.free.contains(&id), "segment {id} was sealed, but is free");
         self.sealed[class as usize].push_back(id);
     }
 
-    /// Takes a sealed segment out of its queue.
-    pub(crate) fn remove_sealed(&mut self, class: u8, id: u32) -> bool {
+    /// Takes a sealed segment out of the queue that it stands in.
+    pub(crate) fn remove_sealed(&mut self, class: u8, id: u32) {
         let queue = &mut self.sealed[class as usize];
-        queue.iter().position(|sealed| *sealed == id).is_some_and(|at| queue.remove(at).is_some())
+        let at = queue.iter().position(|sealed| *sealed == id);
+        assert!(at.is_some(), "segment {id} was chosen, but is not queued in class {class}");
+        at.map(|at| queue.remove(at));
     }
 
     /// Every sealed segment.
@@ -313,7 +339,7 @@ impl Quota {
 
     pub(crate) fn give_back(&self, amount: u64) {
         let before = self.used.fetch_sub(amount, Ordering::Relaxed);
-        debug_assert!(before >= amount, "gave back more than was taken");
+        assert!(before >= amount, "{amount} bytes of a quota were given back, {before} were taken");
     }
 
     /// What is left; 0 if the limit was lowered below what is used.
@@ -349,7 +375,7 @@ mod tests {
     fn writes_need_the_same_life() {
         let segment = Segment::default();
         segment.sequence.store(7, Ordering::SeqCst);
-        segment.set_state(State::Sealed);
+        segment.go_on(&[State::Free], State::Sealed);
         assert!(!segment.takes_writes(6));
         assert!(segment.takes_writes(7));
         assert!(segment.change_state(State::Sealed, State::Evicting));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use entresol_base::{ByteSize, Clock, ManualClock, Seconds};
-use entresol_cache::{Cache, Config, Expiry, GetOptions, Lookup, Store, Stored, Worker};
+use entresol_cache::{Cache, Config, Expiry, GetOptions, Lookup, Store, StoreMode, Stored, Worker};
 use entresol_media::MediumSpec;
 
 const OBJECTS: u64 = 1_000_000;
@@ -206,4 +206,35 @@ fn what_nobody_reads_is_given_up_a_segment_at_a_time() {
     // Of 16 segments one is kept for merging, one is being filled and one has just been freed.
     let full = OBJECTS as f64 / 4.0;
     assert!(least > full * 13.0 / 16.0, "{least} of {full}");
+}
+
+/// Records lie in DRAM by pages; one that is refused takes none.
+#[test]
+fn refused_stores_take_no_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let medium = MediumSpec::Pmem { path: dir.path().join("values"), assume_dax: true };
+    let config = Config {
+        medium,
+        medium_bytes: ByteSize::mib(8),
+        segment_bytes: Some(ByteSize::kib(64)),
+        value_bytes_max: ByteSize::kib(16),
+        ..Config::dram(ByteSize::mib(8))
+    };
+    let (cache, mut worker, clock) = open(config);
+    let now = clock.seconds();
+    let mut used = None;
+    for number in 0..300 {
+        let key = format!("key{number}");
+        let hash = worker.hash(key.as_bytes());
+        worker.store(key.as_bytes(), hash, now, &Store::set(b"1"), None);
+        let before = cache.statistics().dram_used_bytes;
+        let add = Store { mode: StoreMode::Add, ..Store::set(b"2") };
+        for _ in 0..3 {
+            let stored = worker.store(key.as_bytes(), hash, now, &add, None);
+            assert_eq!(stored, Stored::NotStored);
+        }
+        assert_eq!(cache.statistics().dram_used_bytes, before, "behind {number} records");
+        used = Some(before);
+    }
+    assert!(used > Some(2 * 4096), "records of several pages");
 }

@@ -216,6 +216,26 @@ fn a_flush_survives_and_a_second_start_is_not_fooled_by_the_first_snapshot() {
     }
 }
 
+/// A server's upkeep may have been about to begin when the cache was closed.
+#[test]
+fn upkeep_leaves_a_closed_cache_as_it_was_saved() {
+    for medium in MEDIA {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
+        let now = clock.seconds();
+        let cache = Cache::open(config(medium, dir.path()), clock.clone()).unwrap();
+        let mut worker = cache.worker();
+        let kept = Store { expiry: Expiry::At(Seconds(now.0 + 10)), ..Store::set(b"1") };
+        store(&cache, &mut worker, b"key", now, &kept);
+        drop(worker);
+        cache.close().unwrap();
+        let saved = cache.statistics();
+        assert_eq!((saved.items, saved.segments), (1, 1), "{medium}");
+        assert!(!cache.maintain(Seconds(now.0 + 20)));
+        assert_eq!(cache.statistics(), saved, "{medium}");
+    }
+}
+
 #[test]
 fn damage_on_the_medium_is_a_miss_and_is_counted() {
     for medium in ["pmem", "file"] {

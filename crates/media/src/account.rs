@@ -154,7 +154,14 @@ impl Account {
         slot.floor.store(i64::MAX, Ordering::Relaxed);
         self.bucket().slots.push(Arc::clone(&slot));
         let costs = Arc::clone(&self.costs);
-        AccountHandle { account: Arc::clone(self), costs, slot, credit: 0, reserved: None }
+        AccountHandle {
+            account: Arc::clone(self),
+            costs,
+            slot,
+            credit: 0,
+            granted: 0,
+            reserved: None,
+        }
     }
 
     /// Sets how much the tenant may use, from now on: threads that hold credit under the old limit
@@ -288,6 +295,8 @@ pub struct AccountHandle {
     slot: Arc<Slot>,
     /// Units that may be used before the bucket must be asked; negative once overdrawn.
     credit: i64,
+    /// What the credit was when it was granted: no more can be left of it.
+    granted: i64,
     reserved: Option<Reservation>,
 }
 
@@ -363,7 +372,7 @@ impl AccountHandle {
             Limit::Stopped => Admission::Stopped,
             Limit::Unlimited => {
                 self.slot.floor.store(0, Ordering::Relaxed);
-                self.credit = ENDLESS;
+                (self.credit, self.granted) = (ENDLESS, ENDLESS);
                 Admission::Go
             }
             Limit::Share(_) => {
@@ -375,6 +384,8 @@ impl AccountHandle {
 
     fn draw(&mut self, bucket: &mut Bucket, now: Nanos) -> Admission {
         let overdrawn = std::mem::take(&mut self.credit);
+        assert!(overdrawn <= 0, "{overdrawn} units are left of a credit that is used up");
+        self.granted = 0;
         bucket.give_back(overdrawn);
         let reserved = match self.reserved.take() {
             Some(reserved) => reserved,
@@ -384,15 +395,17 @@ impl AccountHandle {
             self.reserved = Some(reserved);
             return Admission::Wait { until: reserved.until };
         }
-        self.credit = reserved.units;
+        (self.credit, self.granted) = (reserved.units, reserved.units);
         Admission::Go
     }
 
     fn hand_back(&mut self, bucket: &mut Bucket) {
         let credit = std::mem::take(&mut self.credit);
+        let granted = std::mem::take(&mut self.granted);
+        debug_assert!(credit <= granted, "{credit} units are left of {granted} that were granted");
         let reserved = self.reserved.take().map_or(0, |reserved| reserved.units);
         // Endless credit was never taken from the bucket.
-        if credit <= ENDLESS / 2 {
+        if granted != ENDLESS {
             bucket.give_back(credit + reserved);
         }
     }
@@ -404,7 +417,10 @@ impl Drop for AccountHandle {
         let mut bucket = account.bucket();
         self.hand_back(&mut bucket);
         bucket.retired = bucket.retired.plus(&self.slot);
+        let before = bucket.slots.len();
         bucket.slots.retain(|slot| !Arc::ptr_eq(slot, &self.slot));
+        let gone = before - bucket.slots.len();
+        debug_assert!(gone == 1, "a handle that goes had {gone} slots in its account, not one");
     }
 }
 

@@ -34,10 +34,12 @@ const TLS_HELLO: [u8; 2] = [0x16, 0x03];
 #[inline]
 #[must_use]
 pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Step<'a> {
-    match single_get(input, limits) {
+    let step = match single_get(input, limits) {
         Some(step) => step,
         None => parse_line(input, limits),
-    }
+    };
+    debug_assert!(step.is_of(input.len()), "{step:?} of {} bytes", input.len());
+    step
 }
 
 /// The commonest request of all, `get` with one key, without looking for the line's end first.

@@ -32,6 +32,18 @@ pub enum Step<'a> {
     },
 }
 
+impl Step<'_> {
+    /// Whether it can be the front of so many bytes: it takes some of them, or waits for more.
+    pub(crate) fn is_of(&self, bytes: usize) -> bool {
+        match *self {
+            Step::Incomplete { needed } => needed > bytes,
+            Step::Request { consumed, .. } | Step::Refused { consumed, .. } => {
+                (1..=bytes).contains(&consumed)
+            }
+        }
+    }
+}
+
 /// How a connection goes on after a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterRefusal {

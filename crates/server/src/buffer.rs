@@ -37,6 +37,8 @@ impl Buffer {
     /// Drops `count` bytes from the front.
     #[inline]
     pub(crate) fn consume(&mut self, count: usize) {
+        let held = self.data().len();
+        debug_assert!(count <= held, "{count} bytes are dealt with, {held} were received");
         self.start = (self.start + count).min(self.end);
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -52,6 +54,8 @@ impl Buffer {
     /// Says that `count` bytes of the room were filled.
     #[inline]
     pub(crate) fn filled(&mut self, count: usize) {
+        let room = self.bytes.len() - self.end;
+        debug_assert!(count <= room, "{count} bytes were received, there was room for {room}");
         self.end = (self.end + count).min(self.bytes.len());
     }
 

@@ -166,6 +166,16 @@ impl Connection {
         self.sent < self.output.bytes.len()
     }
 
+    /// Before more is executed, everything before it was answered and handed to the socket: so
+    /// every request gets one answer, and answers keep the order of their requests.
+    pub(crate) fn debug_assert_answered(&self) {
+        let (requests, reads, holes) = (self.unanswered, self.reads, self.output.holes.len());
+        debug_assert!(
+            requests == 0 && reads == 0 && holes == 0 && !self.has_backlog(),
+            "{requests} requests are not answered, {reads} reads under way, {holes} holes"
+        );
+    }
+
     /// Whether something other than the client must happen first.
     pub(crate) fn is_held(&self) -> bool {
         self.reads > 0 || self.parked_until.is_some() || self.waiting

@@ -213,8 +213,10 @@ impl ConnectionGuard {
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.tenant.clients.lock().remove(&self.number);
-        self.tenant.connections.fetch_sub(1, Ordering::Relaxed);
+        let client = self.tenant.clients.lock().remove(&self.number);
+        debug_assert!(client.is_some(), "connection {} goes and was not listed", self.number);
+        let before = self.tenant.connections.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "connection {} goes, but none is counted", self.number);
     }
 }
 
@@ -245,6 +247,8 @@ impl Seat {
     /// The seat of thread number `thread`; each number may be taken once.
     #[must_use]
     pub fn new(tenant: &Arc<Tenant>, thread: usize) -> Self {
+        let owners = tenant.threads.get(thread).map(Arc::strong_count);
+        debug_assert!(owners == Some(1), "seat {thread}: {owners:?} hold its counters, not one");
         let worker = tenant.cache.worker();
         let null_store = tenant
             .settings()

@@ -152,6 +152,12 @@ impl Controller {
         for action in &actions {
             self.said.set(action.tenant, action.medium, action.throttle);
         }
+        debug_assert!(
+            self.wanted.changes_since(&self.said).is_empty(),
+            "{:?} is wanted, {:?} was said",
+            self.wanted,
+            self.said
+        );
         self.here = here;
         actions
     }

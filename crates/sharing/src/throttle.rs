@@ -127,6 +127,11 @@ impl Throttles {
     }
 
     pub(crate) fn set(&mut self, tenant: TenantId, medium: MediumId, throttle: Throttle) {
+        debug_assert!(
+            throttle.share_max() > 0.0 && throttle.share_max() <= 1.0
+                || throttle == Throttle::Stopped,
+            "tenant {tenant:?} is given {throttle:?} of a medium"
+        );
         match throttle {
             Throttle::Free => self.set.remove(&(tenant, medium)),
             throttle => self.set.insert((tenant, medium), throttle),
@@ -150,6 +155,11 @@ impl Throttles {
 
     pub(crate) fn is_throttled(&self, tenant: TenantId) -> bool {
         self.of(tenant) != Throttle::Free
+    }
+
+    /// Everybody who is slowed at all.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (TenantId, MediumId, Throttle)> {
+        self.set.iter().map(|(&(tenant, medium), &throttle)| (tenant, medium, throttle))
     }
 
     /// Forgets the tenants that `keep` does not want.

@@ -258,7 +258,8 @@ impl State {
 
     /// The thread has ended.
     pub(super) fn end(&mut self, id: ThreadId) {
-        self.thread(id).status = Status::Done;
+        let status = std::mem::replace(&mut self.thread(id).status, Status::Done);
+        assert!(!matches!(status, Status::Done), "{id:?} has ended twice");
         self.live -= 1;
         self.thread(id).unwinding = false;
         self.thread(id).held = Vec::new();
@@ -277,6 +278,7 @@ impl State {
     /// Ends the wait of a thread.
     fn wake(&mut self, id: ThreadId, woken: Woken) {
         self.yields = 0;
+        debug_assert!(!self.ready.contains(&id), "{id:?} is woken, but waits for nothing");
         if let Status::Waiting(wait) = self.thread(id).status
             && wait.subject.is_listed()
         {

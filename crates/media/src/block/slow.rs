@@ -330,6 +330,7 @@ impl SlowQueue {
         self.inner.reap(&mut self.done);
         for mut completion in self.done.drain(..) {
             let number = completion.token as usize;
+            debug_assert!(!self.free.contains(&number), "seat {number} completes twice");
             let seat = &mut self.seats[number];
             completion.token = seat.token;
             let due = seat.due;
@@ -368,6 +369,9 @@ impl IoQueue for SlowQueue {
         }
         self.seats[number].token = token;
         self.fresh.push(Fresh { seat: number, access, offset, bytes });
+        // What the queue below has is in a seat, and so is what it has completed.
+        let (taken, below) = (self.seats.len() - self.free.len(), self.inner.in_flight());
+        debug_assert!(taken == below, "{taken} seats are taken, {below} requests are under way");
         Ok(())
     }
 

@@ -122,6 +122,8 @@ impl ThreadQueue {
         if jobs == 0 {
             return;
         }
+        let left = self.in_flight;
+        assert!(jobs <= left && left <= self.depth, "{jobs} of {left} start, {} fit", self.depth);
         let outbox = &self.outbox;
         let batch = self.waiting.drain(..).map(|request| Job { request, outbox: outbox.clone() });
         lock(&self.pool.shared.work).jobs.extend(batch);
@@ -149,7 +151,9 @@ impl IoQueue for ThreadQueue {
     fn reap(&mut self, out: &mut Vec<IoCompletion>) {
         self.outbox.event.clear();
         let mut done = lock(&self.outbox.done);
-        self.in_flight -= done.len();
+        let (came, left) = (done.len(), self.in_flight);
+        assert!(came <= left, "{came} requests are complete, {left} were under way");
+        self.in_flight -= came;
         out.append(&mut done);
     }
 

@@ -80,6 +80,7 @@ impl PageCache {
         let slot = Slot { name, is_touched: false, is_new: false, ready: Picos(0) };
         state.slots[place] = Some(slot);
         state.places.insert(name, place);
+        state.debug_assert_adds_up();
         None
     }
 
@@ -110,7 +111,8 @@ impl PageCache {
 
     /// Gives back what a file has.
     pub(super) fn forget(&self, disk: u32, node: NodeId) {
-        let State { slots, places, free, .. } = &mut *self.state();
+        let mut state = self.state();
+        let State { slots, places, free, .. } = &mut *state;
         for (at, slot) in slots.iter_mut().enumerate() {
             if let Some(Slot { name, .. }) = slot
                 && (name.disk, name.node) == (disk, node)
@@ -120,6 +122,7 @@ impl PageCache {
                 free.push(at);
             }
         }
+        state.debug_assert_adds_up();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -129,6 +132,13 @@ impl PageCache {
 }
 
 impl State {
+    /// Each slot has one page, which leads to it, or is free.
+    fn debug_assert_adds_up(&self) {
+        let (pages, free, slots) = (self.places.len(), self.free.len(), self.slots.len());
+        debug_assert!(pages + free == slots, "{pages} pages and {free} free of {slots} slots");
+        debug_assert!(slots <= self.pages_max, "{slots} slots, {} allowed", self.pages_max);
+    }
+
     /// Where the next page goes.
     fn take_place(&mut self) -> usize {
         if let Some(place) = self.free.pop() {

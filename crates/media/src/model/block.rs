@@ -108,16 +108,19 @@ impl BlockModel {
 
     /// Takes a request at `at`, not before the last one's, and says when it completes.
     pub fn submit(&mut self, at: Picos, access: Access, offset: u64, bytes: u32) -> Picos {
-        debug_assert!(at.0 >= self.last_at, "requests come in the order of time");
+        let last = self.last_at;
+        debug_assert!(at.0 >= last, "a request comes at {} ps, after one at {last} ps", at.0);
         self.last_at = self.last_at.max(at.0);
         let p = &self.parameters;
         self.controller_free_at = self.controller_free_at.max(self.last_at) + p.command.0;
         let now = self.controller_free_at + p.front.0;
         let bytes = u64::from(bytes.max(1));
-        match access {
-            Access::Read => Picos(self.read(now, offset, bytes)),
-            Access::Write => Picos(self.write(now, offset, bytes)),
-        }
+        let done = match access {
+            Access::Read => self.read(now, offset, bytes),
+            Access::Write => self.write(now, offset, bytes),
+        };
+        debug_assert!(done >= now, "done at {done} ps, begun at {now} ps");
+        Picos(done)
     }
 
     fn read(&mut self, now: Ps, offset: u64, bytes: u64) -> Ps {

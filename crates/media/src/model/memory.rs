@@ -226,7 +226,9 @@ impl MemoryModel {
                 last: transfer.done + bytes == access.bytes,
             };
             transfer.done += bytes;
-            return Some(self.piece(at, transfer.accessor, &piece));
+            let done = self.piece(at, transfer.accessor, &piece);
+            debug_assert!(done >= at, "{piece:?} is done at {done:?}, begun at {at:?}");
+            return Some(done);
         }
         if access.fence == Fence::AtEnd && !transfer.over {
             transfer.over = true;

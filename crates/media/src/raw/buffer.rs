@@ -60,7 +60,7 @@ pub struct SlotPool {
     free: Mutex<Free>,
 }
 
-/// Slots that are in no buffer.
+/// Slots that are in no buffer, but for one whose memory is just being given back.
 #[derive(Debug)]
 struct Free {
     /// With what they held last.
@@ -132,7 +132,9 @@ impl SlotPool {
         let offset = u64::from(slot) * self.slot_bytes as u64;
         // A system that does not take it leaves what was there.
         let _ = self.memory.advise(offset, self.slot_bytes, Advice::LinuxDontNeed);
-        self.free().bare.push(slot);
+        let mut free = self.free();
+        free.assert_taken(slot);
+        free.bare.push(slot);
         true
     }
 
@@ -151,6 +153,18 @@ impl SlotPool {
 
     fn free(&self) -> MutexGuard<'_, Free> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Free {
+    /// A slot that comes back was taken, and by nobody else: it is in neither list.
+    fn assert_taken(&self, slot: u32) {
+        let (free, used) = (self.kept.len() + self.bare.len(), self.unused);
+        assert!(slot < used && free < used as usize, "slot {slot}, {free} of {used} are free");
+        debug_assert!(
+            !self.kept.contains(&slot) && !self.bare.contains(&slot),
+            "slot {slot} came back twice"
+        );
     }
 }
 
@@ -235,7 +249,9 @@ impl DerefMut for IoBuffer {
 impl Drop for IoBuffer {
     fn drop(&mut self) {
         if let Home::Slot { pool, slot } = &self.home {
-            pool.free().kept.push(*slot);
+            let mut free = pool.free();
+            free.assert_taken(*slot);
+            free.kept.push(*slot);
         }
     }
 }

@@ -114,11 +114,13 @@ impl Ring {
         for completion in self.ring.completion() {
             let number = completion.user_data() as usize;
             let result = completion.result();
-            let Some(mut flight) = self.flights.get_mut(number).and_then(Option::take) else {
-                continue;
-            };
+            let flight = self.flights.get_mut(number).and_then(Option::take);
+            debug_assert!(flight.is_some(), "request {number} is complete, but not under way");
+            let Some(mut flight) = flight else { continue };
             if result > 0 {
                 flight.done += result as usize;
+                let (done, whole) = (flight.done, flight.request.buffer.len());
+                debug_assert!(done <= whole, "{done} bytes were moved, {whole} asked for");
                 let rest = flight.request.access == Access::Write
                     && flight.done < flight.request.buffer.len();
                 if rest {
@@ -127,6 +129,7 @@ impl Ring {
                     continue;
                 }
             }
+            debug_assert!(!self.free.contains(&number), "number {number} was freed twice");
             self.free.push(number);
             let result = match result {
                 0 if flight.request.access == Access::Write => Err(io::ErrorKind::WriteZero.into()),
@@ -185,6 +188,7 @@ impl IoQueue for Ring {
             return Ok(());
         }
         let Some(number) = self.free.pop() else { return Err(request) };
+        assert!(self.flights[number].is_none(), "number {number} is free, but under way");
         self.flights[number] = Some(Flight { request, done: 0 });
         if self.push(number) {
             return Ok(());

@@ -44,6 +44,8 @@ impl BufferQuota {
 
     /// A connection that was counted with `before` bytes now holds `after`.
     pub(super) fn change(&mut self, before: usize, after: usize) {
+        let held = self.held_bytes;
+        debug_assert!(before <= held, "{before} bytes of a connection, {held} of all together");
         self.held_bytes = (self.held_bytes + after).saturating_sub(before);
     }
 }

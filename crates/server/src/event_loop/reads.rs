@@ -75,6 +75,7 @@ impl Reads {
 
     fn start(&mut self, read: ReadFor, offset: u64, length: usize) {
         let token = self.under_way.insert(read).pack();
+        debug_assert!(self.queue.is_some(), "a tenant without a block file reads from one");
         if let Some(queue) = &self.queue {
             let buffer = queue.buffer(length);
             self.waiting.push_back(IoRequest { access: Access::Read, offset, buffer, token });
@@ -127,11 +128,13 @@ impl EventLoop {
             if let Err(error) = &completion.result {
                 tracing::warn!(tenant = %name, %error, "a read failed; answered as a miss");
             }
-            let Some(read) = reads.under_way.remove(Key::unpack(completion.token)) else {
-                continue;
-            };
+            let token = completion.token;
+            let read = reads.under_way.remove(Key::unpack(token));
+            debug_assert!(read.is_some(), "read {token} is complete, but not under way");
+            let Some(read) = read else { continue };
             let Some(connection) = self.connections.get_mut(read.connection) else { continue };
             complete(seat, connection, read.part, &completion);
+            assert!(connection.reads > 0, "a read came for a connection that waits for none");
             connection.reads -= 1;
             if connection.reads == 0 {
                 connection.output.close_holes(&seat.counters);

@@ -101,6 +101,8 @@ impl EventLoop {
         }
         let waiting = Waiting::default();
         let seat = LoopSeat { seat, name, limits, reads, buffers, waiting, sources };
+        let before = self.seats[place].as_ref().map(|seat| seat.name.clone());
+        assert!(before.is_none(), "{} comes to place {place}, where {before:?} is", seat.name);
         self.seats[place] = Some(seat);
         Ok(())
     }
@@ -142,6 +144,8 @@ impl EventLoop {
         if left > 0 {
             return;
         }
+        let left = self.connections.iter().filter(|(_, one)| one.seat == place).count();
+        assert!(left == 0, "place {place} is given up, but {left} connections are there");
         self.throttled.retain(|throttled| *throttled != place);
         if let Some(seat) = self.seats.get_mut(place) {
             *seat = None;

@@ -72,6 +72,7 @@ impl EventLoop {
     pub(super) fn join_waiting(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return };
+        debug_assert!(!connection.waiting, "a connection waits in two places");
         connection.waiting = true;
         match connection.half_closed {
             true => seat.waiting.leaving.push_back((self.now.nanos, key)),
@@ -117,6 +118,7 @@ impl EventLoop {
         }
         let place = connection.seat;
         let Some(Some(seat)) = self.seats.get_mut(place) else { return };
+        debug_assert!(!connection.waiting, "a connection waits in two places");
         connection.waiting = true;
         let keeps_place = connection.called && !executed;
         match connection.half_closed {
@@ -161,10 +163,15 @@ impl EventLoop {
         for &place in &places {
             self.call(place);
         }
+        // Nobody else can have been throttled meanwhile: only these were served.
+        debug_assert!(
+            self.throttled.iter().all(|place| places.contains(place)),
+            "{:?} wait for accounts, of whom only {places:?} are remembered",
+            self.throttled
+        );
         places.retain(|place| {
             self.seats.get(*place).and_then(Option::as_ref).is_some_and(|s| s.waiting.is_any())
         });
-        // Nobody else can have been throttled meanwhile: only these were served.
         self.throttled = places;
         self.question_at = self.first_question();
     }

@@ -56,6 +56,8 @@ impl EventLoop {
             let ended = connection.half_closed && !connection.readable;
             return if ended { After::Close } else { self.finish(key) };
         }
+        connection.debug_assert_answered();
+        debug_assert!(self.output.holes.is_empty(), "holes of another connection's replies");
         self.output.bytes.clear();
         let turn = self.executor.run(
             connection.input.data(),
@@ -102,6 +104,7 @@ impl EventLoop {
             send(connection, seat, &self.output.bytes, now);
             self.count_answered(key);
         } else {
+            debug_assert!(!connection.has_backlog(), "replies go out before those before them");
             std::mem::swap(&mut connection.output, &mut self.output);
             seat.reads.fill_holes(key, connection);
         }
@@ -190,6 +193,7 @@ fn send(connection: &mut Connection, seat: &mut LoopSeat, bytes: &[u8], now: Nan
     if let Some(rest) = bytes.get(sent..)
         && !rest.is_empty()
     {
+        debug_assert!(connection.output.bytes.is_empty(), "replies follow others not yet sent");
         connection.output.bytes.extend_from_slice(rest);
         connection.sent = 0;
         connection.stalled_since.get_or_insert(now);

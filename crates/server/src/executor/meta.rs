@@ -79,7 +79,7 @@ impl Call<'_> {
                     encode::meta_status(&mut miss, Status::Miss, request.key, request.tokens);
                 }
                 let touch = touch.is_some();
-                self.out.holes.push(Hole { reply, read, miss, touch, failed: false });
+                self.out.add_hole(Hole { reply, read, miss, touch, failed: false });
             }
         }
         Flow::Done

@@ -187,6 +187,8 @@ impl Executor {
             }
         };
         self.planned = plan::recycle(planned);
+        let received = input.len();
+        debug_assert!(consumed <= received, "{consumed} bytes of {received} are dealt with");
         Turn { consumed, then, requests: limits.requests - left }
     }
 }

@@ -31,8 +31,24 @@ pub struct Hole {
 }
 
 impl Output {
+    /// Adds a hole in a reply that is written whole.
+    pub(crate) fn add_hole(&mut self, hole: Hole) {
+        let (reply, room, end) = (&hole.reply, &hole.read.room, self.bytes.len());
+        debug_assert!(
+            reply.start <= room.start && room.end <= reply.end && reply.end <= end,
+            "value at {room:?} in the reply at {reply:?} of {end} bytes"
+        );
+        debug_assert!(
+            self.holes.last().is_none_or(|last| last.reply.end <= reply.start),
+            "the reply at {reply:?} reaches into the one before it"
+        );
+        self.holes.push(hole);
+    }
+
     /// Fills a hole with its value; `None` says that the read came to nothing.
     pub fn fill(&mut self, hole: usize, value: Option<&[u8]>) {
+        let count = self.holes.len();
+        debug_assert!(hole < count, "hole {hole} is filled, there are {count}");
         let Some(hole) = self.holes.get_mut(hole) else { return };
         let room = self.bytes.get_mut(hole.read.room.clone());
         match (value, room) {

@@ -20,6 +20,8 @@ impl Call<'_> {
         let touch = touch.map(|exptime| expiry(exptime, self.now.seconds));
         let options = GetOptions { cas, touch, ..GetOptions::default() };
         let first = self.session.keys_done;
+        let count = hashes.len();
+        debug_assert!(first < count, "{first} keys of a request of {count} are answered already");
         for (index, (key, hash)) in keys.zip(hashes).enumerate().skip(first) {
             if index > first {
                 if let Some(stop) = self.may_not_start() {
@@ -67,7 +69,7 @@ impl Call<'_> {
                 self.out.bytes.extend_from_slice(encode::CRLF);
                 let reply = start..self.out.bytes.len();
                 let miss = Vec::new();
-                self.out.holes.push(Hole { reply, read, miss, touch, failed: false });
+                self.out.add_hole(Hole { reply, read, miss, touch, failed: false });
             }
         }
     }

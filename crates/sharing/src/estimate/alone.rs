@@ -130,7 +130,9 @@ struct Pause {
     settling: Duration,
     /// None until what was under way is over.
     window: Option<Window>,
+    /// The throttles before it, and in it.
     saved: Throttles,
+    set: Throttles,
 }
 
 impl Alone {
@@ -239,6 +241,7 @@ impl Alone {
     }
 
     fn begin(&mut self, tenant: TenantId, tick: &Tick<'_>, hands: &mut Hands<'_>) -> Nanos {
+        debug_assert!(self.pause.is_none(), "a pause for {tenant:?} begins within another");
         let saved = hands.throttles.clone();
         for &other in tick.tenants.keys() {
             let throttle = if other == tenant { Throttle::Free } else { Throttle::Stopped };
@@ -250,7 +253,8 @@ impl Alone {
         } else {
             (self.settings.pause, self.settings.pause / SETTLING)
         };
-        self.pause = Some(Pause { tenant, began: tick.now, length, settling, window: None, saved });
+        let (began, set) = (tick.now, hands.throttles.clone());
+        self.pause = Some(Pause { tenant, began, length, settling, window: None, saved, set });
         tick.now.after(settling)
     }
 
@@ -282,6 +286,15 @@ impl Alone {
             }
             self.learn((pause.tenant, lasted), &window, tick.now);
         }
+        // Only whoever was taken out of the settings meanwhile is slowed otherwise: not at all.
+        let as_set = |(id, medium, throttle)| pause.set.get(id, medium) == throttle;
+        debug_assert!(
+            hands.throttles.iter().all(as_set),
+            "a pause for {:?} set {:?}, and at its end it was {:?}",
+            pause.tenant,
+            pause.set,
+            hands.throttles
+        );
         *hands.throttles = pause.saved;
         None
     }

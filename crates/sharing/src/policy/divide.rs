@@ -11,6 +11,16 @@ pub(crate) struct Claim {
 
 /// The parts of `whole`, in the order of the claims. They add up to `whole` if anybody claims.
 pub(crate) fn divide(whole: f64, claims: &[Claim]) -> Vec<f64> {
+    let parts = parts_of(whole, claims);
+    let sum: f64 = parts.iter().sum();
+    debug_assert!(
+        claims.is_empty() || (sum - whole).abs() <= whole.abs() * 1e-9,
+        "{parts:?} of {whole} for {claims:?}"
+    );
+    parts
+}
+
+fn parts_of(whole: f64, claims: &[Claim]) -> Vec<f64> {
     let mut parts = vec![0.0; claims.len()];
     let mut open: Vec<usize> = (0..claims.len()).collect();
     let mut left = whole;

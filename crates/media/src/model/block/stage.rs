@@ -57,7 +57,7 @@ impl Stage {
     #[inline]
     pub(super) fn serve(&mut self, server: usize, now: Ps, length: Ps) -> Ps {
         let server = &mut self.servers[server];
-        self.buffered -= server.catch_up(now);
+        self.buffered = less(self.buffered, server.catch_up(now));
         server.free_at = server.free_at.max(now) + length;
         server.free_at
     }
@@ -66,7 +66,7 @@ impl Stage {
     #[inline]
     pub(super) fn queue(&mut self, server: usize, now: Ps, job: Job) {
         let server = &mut self.servers[server];
-        self.buffered -= server.catch_up(now);
+        self.buffered = less(self.buffered, server.catch_up(now));
         if server.jobs.is_empty() {
             // It was idle until now: that time is gone.
             server.free_at = server.free_at.max(now);
@@ -83,7 +83,7 @@ impl Stage {
         }
         let mut at = now;
         for server in &mut self.servers {
-            self.buffered -= server.catch_up(now);
+            self.buffered = less(self.buffered, server.catch_up(now));
         }
         while self.buffered > limit {
             let waiting = self.servers.iter_mut().filter(|server| !server.jobs.is_empty());
@@ -91,11 +91,18 @@ impl Stage {
             let Some(job) = first.jobs.pop_front() else { break };
             let begin = first.free_at.max(now);
             first.free_at = begin + job.length;
-            self.buffered -= job.bytes;
+            self.buffered = less(self.buffered, job.bytes);
             at = at.max(begin);
         }
         at
     }
+}
+
+/// What is left in the buffer: no more leaves it than came.
+#[inline]
+fn less(buffered: u64, bytes: u64) -> u64 {
+    debug_assert!(bytes <= buffered, "{bytes} bytes leave a buffer that holds {buffered}");
+    buffered - bytes
 }
 
 #[cfg(test)]

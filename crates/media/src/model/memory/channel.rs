@@ -43,7 +43,9 @@ impl Channel {
             self.free[mine] = start + left + demand.0;
             self.free[other] = start + left * 1_000 / others;
         }
-        Picos(self.free[mine])
+        let done = self.free[mine];
+        debug_assert!(done >= start + demand.0, "{demand:?} from {start} ps is done at {done} ps");
+        Picos(done)
     }
 
     /// How long the medium is still busy with a kind.
