@@ -16,7 +16,7 @@ use entresol_media::{Counters, Counts, Direct, Observed};
 
 use entresol_media::crash::{Killed, Power, RecordedRegion, Recorder, RecorderOptions};
 
-use crate::trial::{self, TrialKey};
+use crate::trial::{self, TrialKey, TrialOptions};
 use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, PoolOptions, VALUE_MAX};
 
 pub(crate) type Counted = Observed<Counters>;
@@ -261,6 +261,13 @@ pub(crate) fn costs<I: Persistent<Counted> + Index<Key = u64>>(
 fn cost(counts: &Counts, operations: u64) -> Cost {
     let each = |count: u64| count as f64 / operations as f64;
     Cost { lines: each(counts.lines_flushed), fences: each(counts.drains) }
+}
+
+/// Looks at few images of each moment, and at crashes in few recoveries: for the suites that all
+/// tests run with. The slow tests look at as many as [`TrialOptions::seeded`] says.
+pub(crate) fn few_images(options: &mut TrialOptions) {
+    let explore = &mut options.explore;
+    (explore.exhaustive_max, explore.images_max, explore.nested.one_in) = (16, 16, 16);
 }
 
 /// A process is killed at every access of an operation, the next one answers, and then the power

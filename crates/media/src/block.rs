@@ -331,8 +331,9 @@ pub trait IoQueue: Send {
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
     /// A descriptor that becomes readable when there is something to reap, and stays so until it is
-    /// reaped. It may become so once more for what was reaped already. (Not on a simulated disk:
-    /// nobody can wait for a descriptor in virtual time.)
+    /// reaped. It may become so once more for what was reaped already, and once early for what a
+    /// slowed file has served and holds back. (Not on a simulated disk: nobody can wait for a
+    /// descriptor in virtual time.)
     fn event(&self) -> BorrowedFd<'_>;
 
     /// The number of that descriptor; it belongs to the queue.

@@ -86,9 +86,20 @@ impl Tried for History {
 mod tests {
     use super::*;
 
+    /// Few recoveries are cut off themselves: these take most of the time.
     #[test]
     fn the_store_survives_some_histories() {
-        let plan = Plan { histories: Some(3), seed: 100, ..Plan::default() };
+        survives(Plan { nested_one_in: 200, ..Plan::default() });
+    }
+
+    #[test]
+    #[ignore = "run by .ci/slow: slow tests"]
+    fn slow_the_store_survives_some_histories() {
+        survives(Plan::default());
+    }
+
+    fn survives(plan: Plan) {
+        let plan = Plan { histories: Some(3), seed: 100, ..plan };
         let outcome = torture(&Settings { plan }, &Progress::hidden()).expect("histories");
         assert!(outcome.pass, "{outcome}");
         assert!(outcome.images > 1_000 && outcome.images_nested > 10, "{outcome}");

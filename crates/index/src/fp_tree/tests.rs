@@ -2,7 +2,7 @@
 
 use crate::testing::{
     assert_about, check_against_map, check_edges, check_refusal, check_reopening, costs,
-    counted_pool, fresh, pool, walk,
+    counted_pool, few_images, fresh, pool, walk,
 };
 use crate::trial;
 
@@ -14,8 +14,18 @@ fn of(leaf_records: usize) -> FpTreeOptions {
 
 #[test]
 fn no_crash_undoes_or_leaks_anything() {
+    check_crashes(few_images);
+}
+
+#[test]
+#[ignore = "run by .ci/slow: slow tests"]
+fn slow_no_crash_undoes_or_leaks_anything() {
+    check_crashes(|_| ());
+}
+
+fn check_crashes(change: fn(&mut trial::TrialOptions)) {
     for records in [2, 5] {
-        let report = trial::suite::<FpTree<_>>(0..3, &of(records), |_| ());
+        let report = trial::suite::<FpTree<_>>(0..3, &of(records), change);
         let report = report.unwrap_or_else(|what| panic!("leaves of {records}: {what}"));
         assert!(report.images > 1000, "{report:?}");
     }

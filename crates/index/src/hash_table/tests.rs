@@ -12,7 +12,7 @@ use entresol_media::crash::Report;
 
 use crate::testing::{
     assert_about, check_against_map, check_edges, check_refusal, check_reopening, costs,
-    counted_pool, fresh, pool,
+    counted_pool, few_images, fresh, pool,
 };
 use crate::trial::{self, Answers, Op, TrialKey, TrialOptions};
 use crate::{Direction, Flow, Index, Persistent};
@@ -96,8 +96,18 @@ fn of(segment_bytes: u64) -> HashTableOptions {
 
 #[test]
 fn no_crash_undoes_or_leaks_anything() {
+    check_crashes(few_images);
+}
+
+#[test]
+#[ignore = "run by .ci/slow: slow tests"]
+fn slow_no_crash_undoes_or_leaks_anything() {
+    check_crashes(|_| ());
+}
+
+fn check_crashes(change: fn(&mut TrialOptions)) {
     for bytes in [128, 384] {
-        let report = trial::suite::<Sorted<_>>(0..3, &of(bytes), |_| ());
+        let report = trial::suite::<Sorted<_>>(0..3, &of(bytes), change);
         let report = report.unwrap_or_else(|what| panic!("segments of {bytes}: {what}"));
         assert!(report.images > 1000, "{report:?}");
     }

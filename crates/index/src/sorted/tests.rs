@@ -7,8 +7,8 @@ use super::*;
 use crate::fast_fair::Moving;
 use crate::keys::{Bytes, Inline, Keys};
 use crate::ods::InPlace;
-use crate::testing::check_kills;
-use crate::trial::suite;
+use crate::testing::{check_kills, few_images};
+use crate::trial::{TrialOptions, suite};
 use crate::{
     Direction, FastFair, FastFairOptions, Flow, Index, Ods, OdsOptions, Persistent, PoolOptions,
 };
@@ -84,18 +84,48 @@ where
     I: Persistent<RecordedRegion, Key: crate::trial::TrialKey> + 'static,
     I::Options: 'static,
 {
-    let report = suite::<I>(seeds, options, |_| {}).expect("all of them");
+    survives_by::<I>(seeds, options, images, few_images);
+}
+
+fn survives_by<I>(
+    seeds: std::ops::Range<u64>,
+    options: &I::Options,
+    images: u64,
+    change: fn(&mut TrialOptions),
+) where
+    I: Persistent<RecordedRegion, Key: crate::trial::TrialKey> + 'static,
+    I::Options: 'static,
+{
+    let report = suite::<I>(seeds, options, change).expect("all of them");
     assert!(report.images > images && report.images_nested > 0, "{report:?}");
 }
 
 #[test]
 fn histories_of_fast_fair_survive_crashes() {
-    survives::<FastFair<RecordedRegion>>(0..6, &FastFairOptions::default(), 10_000);
+    survives::<FastFair<RecordedRegion>>(0..6, &FastFairOptions::default(), 5_000);
+}
+
+#[test]
+#[ignore = "run by .ci/slow: slow tests"]
+fn slow_histories_survive_crashes() {
+    let all = |_: &mut TrialOptions| {};
+    survives_by::<FastFair<RecordedRegion>>(0..6, &FastFairOptions::default(), 10_000, all);
+    survives_by::<Ods<RecordedRegion>>(0..6, &OdsOptions::default(), 10_000, all);
+    survives_by::<FastFair<RecordedRegion>>(
+        9..12,
+        &FastFairOptions { node_bytes: 128 },
+        5_000,
+        all,
+    );
+    let options = OdsOptions { node_bytes: 128, split_from: 0.7 };
+    survives_by::<Ods<RecordedRegion>>(9..12, &options, 5_000, all);
+    let options = OdsOptions { node_bytes: 256, split_from: 1.0 };
+    survives_by::<Ods<RecordedRegion>>(15..18, &options, 5_000, all);
 }
 
 #[test]
 fn histories_of_ods_survive_crashes() {
-    survives::<Ods<RecordedRegion>>(0..6, &OdsOptions::default(), 10_000);
+    survives::<Ods<RecordedRegion>>(0..6, &OdsOptions::default(), 5_000);
 }
 
 #[test]
@@ -108,16 +138,16 @@ fn what_a_killed_process_left_is_not_relied_on_before_it_is_durable() {
 /// Five records in a node: many levels, and many nodes that are split, merged and empty.
 #[test]
 fn histories_of_small_nodes_survive_crashes() {
-    survives::<FastFair<RecordedRegion>>(9..12, &FastFairOptions { node_bytes: 128 }, 5_000);
+    survives::<FastFair<RecordedRegion>>(9..12, &FastFairOptions { node_bytes: 128 }, 2_500);
     let options = OdsOptions { node_bytes: 128, split_from: 0.7 };
-    survives::<Ods<RecordedRegion>>(9..12, &options, 5_000);
+    survives::<Ods<RecordedRegion>>(9..12, &options, 2_500);
 }
 
 /// A node is made compact whenever it has a hole.
 #[test]
 fn histories_of_compactions_survive_crashes() {
     let options = OdsOptions { node_bytes: 256, split_from: 1.0 };
-    survives::<Ods<RecordedRegion>>(15..18, &options, 5_000);
+    survives::<Ods<RecordedRegion>>(15..18, &options, 2_500);
 }
 
 #[cfg(feature = "mutants")]

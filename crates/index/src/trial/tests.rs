@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use entresol_media::Region;
 
 use super::*;
+use crate::testing::few_images;
 use crate::{Index, IndexError, Statistics};
 
 /// What is planted.
@@ -153,17 +154,17 @@ impl<R: Region> Persistent<R> for Copied<R> {
 #[cfg(feature = "mutants")]
 pub(crate) fn blocks_of_all_sizes() -> Result<(), String> {
     killed_anywhere::<Copied<RecordedRegion>>(&Plant::Nothing)?;
-    tried(Plant::Nothing).map(drop)
+    suite::<Copied<RecordedRegion>>(0..3, &Plant::Nothing, |_| {}).map(drop)
 }
 
 fn tried(plant: Plant) -> Result<Report, String> {
-    suite::<Copied<RecordedRegion>>(0..3, &plant, |_| {})
+    suite::<Copied<RecordedRegion>>(0..3, &plant, few_images)
 }
 
 #[test]
 fn what_is_right_passes() {
     let report = tried(Plant::Nothing).expect("right");
-    assert!(report.images > 3_000 && report.images_nested > 0, "{report:?}");
+    assert!(report.images > 2_000 && report.images_nested > 0, "{report:?}");
 }
 
 #[test]

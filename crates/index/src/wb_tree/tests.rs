@@ -1,8 +1,8 @@
 //! The tree is right after any crash, and costs what is said of it.
 
 use crate::testing::{
-    assert_about, check_against_map, check_edges, check_refusal, check_reopening, costs, fresh,
-    pool, walk,
+    assert_about, check_against_map, check_edges, check_refusal, check_reopening, costs,
+    few_images, fresh, pool, walk,
 };
 use crate::trial;
 
@@ -14,8 +14,18 @@ fn of(node_entries: usize) -> WbTreeOptions {
 
 #[test]
 fn no_crash_undoes_or_leaks_anything() {
+    check_crashes(few_images);
+}
+
+#[test]
+#[ignore = "run by .ci/slow: slow tests"]
+fn slow_no_crash_undoes_or_leaks_anything() {
+    check_crashes(|_| ());
+}
+
+fn check_crashes(change: fn(&mut trial::TrialOptions)) {
     for entries in [2, 4] {
-        let report = trial::suite::<WbTree<_>>(0..3, &of(entries), |_| ());
+        let report = trial::suite::<WbTree<_>>(0..3, &of(entries), change);
         let report = report.unwrap_or_else(|what| panic!("nodes of {entries}: {what}"));
         assert!(report.images > 1000, "{report:?}");
     }
@@ -23,7 +33,10 @@ fn no_crash_undoes_or_leaks_anything() {
 
 #[test]
 fn no_crash_undoes_or_leaks_anything_in_nodes_of_the_papers_size() {
-    let report = trial::suite::<WbTree<_>>(2..3, &of(28), |options| options.operations = 320);
+    let report = trial::suite::<WbTree<_>>(2..3, &of(28), |options| {
+        few_images(options);
+        options.operations = 320;
+    });
     let report = report.unwrap_or_else(|what| panic!("{what}"));
     assert!(report.images > 1000, "{report:?}");
 }

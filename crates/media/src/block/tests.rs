@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 const FILE_BYTES: u64 = 1 << 20;
 const BLOCK: usize = 4096;
+/// How long a descriptor is waited for that never becomes readable.
+const HANG: Duration = Duration::from_secs(60);
 
 /// Runs a test for each kind of queue on each file system.
 fn everywhere(test: impl Fn(Arc<dyn BlockFile>)) {
@@ -237,7 +239,7 @@ fn many_in_flight_keep_their_tokens_and_bytes() {
                     }
                     next += 1;
                 }
-                queue.wait(Some(Duration::from_secs(10))).expect("waits");
+                queue.wait(Some(HANG)).expect("waits");
                 queue.reap(&mut done);
                 for completion in done.drain(..) {
                     assert_eq!(completion.result.expect("moves"), BLOCK);
@@ -326,12 +328,19 @@ fn the_descriptor_is_readable_while_there_is_something_to_reap() {
             // The second one is not aligned.
             queue.submit(request(Access::Read, offset, queue.buffer(BLOCK), 1)).expect("room");
             queue.kick().expect("starts");
-            assert!(is_readable(&*queue, Duration::from_secs(10)), "{file:?}");
-            queue.wait(None).expect("waits");
-            assert!(is_readable(&*queue, Duration::from_secs(10)), "waiting reaps nothing");
             let mut done = Vec::new();
-            queue.reap(&mut done);
-            assert_eq!(done.len(), 1);
+            // It may be readable early: once for what was reaped before, and once when a slowed
+            // file has served what is not due yet.
+            for _ in 0..3 {
+                assert!(is_readable(&*queue, HANG), "{file:?}");
+                queue.wait(None).expect("waits");
+                assert!(is_readable(&*queue, HANG), "waiting reaps nothing");
+                queue.reap(&mut done);
+                if !done.is_empty() {
+                    break;
+                }
+            }
+            assert_eq!(done.len(), 1, "{file:?}");
         }
         queue.wait(None).expect("nothing in flight: returns at once");
     });

@@ -1,8 +1,11 @@
 //! Limits: connections, idleness, progress, lines.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Client, eventually, start, tenant};
+use entresol_base::{ManualClock, Seconds};
+
+use crate::support::{Client, eventually, start, start_by, tenant};
 
 #[test]
 fn connections_beyond_the_limit_are_told_and_closed() {
@@ -22,16 +25,29 @@ fn connections_beyond_the_limit_are_told_and_closed() {
 
 #[test]
 fn an_idle_connection_is_closed_and_a_busy_one_is_not() {
-    let running = start(&format!("[limits]\nidle_time = \"2s\"\n{}", tenant("a", "")));
+    let clock = Arc::new(ManualClock::at(Seconds(1_000_000)));
+    let limits = "threads = 1\n[limits]\nidle_time = \"2s\"\n";
+    let running = start_by(&format!("{limits}{}", tenant("a", "")), &clock);
     let (mut idle, mut busy) = (Client::of(&running, "a"), Client::of(&running, "a"));
     idle.ask("mn\n", "MN\n");
-    for _ in 0..50 {
+    let kicks = || running.tenants()[0].counts().idle_kicks;
+    for _ in 0..3 {
         busy.ask("mn\n", "MN\n");
-        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(kicks(), 0);
+        clock.advance(Duration::from_millis(600));
     }
-    assert_eq!(idle.rest(), "");
     busy.ask("mn\n", "MN\n");
-    assert_eq!(running.tenants()[0].counts().idle_kicks, 1);
+    clock.advance(Duration::from_millis(600));
+    eventually("the idle one is closed", || {
+        busy.ask("mn\n", "MN\n");
+        kicks() == 1
+    });
+    assert_eq!(idle.rest(), "");
+    for _ in 0..5 {
+        clock.advance(Duration::from_millis(1900));
+        busy.ask("mn\n", "MN\n");
+    }
+    assert_eq!(kicks(), 1);
     running.stop().unwrap();
 }
 

@@ -66,7 +66,7 @@ fn what_cannot_change_is_refused_and_nothing_has_changed() {
 
 #[test]
 fn a_stopping_server_answers_what_it_was_asked() {
-    let running = start(&tenant("a", ""));
+    let running = start(&format!("drain_time = \"60s\"\n{}", tenant("a", "")));
     let mut client = Client::of(&running, "a");
     let mut idle = Client::of(&running, "a");
     idle.ask("mn\n", "MN\n");
@@ -111,7 +111,7 @@ fn a_port_is_free_again_after_a_stop_and_refused_before() {
 #[test]
 fn a_stopping_server_refuses_whoever_may_not_go_on_in_time() {
     let text = format!(
-        "drain_time = \"10s\"\n{}{}[sharing]\npolicy = \"limit\"\n",
+        "drain_time = \"120s\"\n{}{}[sharing]\npolicy = \"limit\"\n",
         tenant("stopped", "share_max = \"0%\""),
         tenant("free", ""),
     );
@@ -127,7 +127,7 @@ fn a_stopping_server_refuses_whoever_may_not_go_on_in_time() {
     let began = clock.now();
     running.stop().unwrap();
     let took = clock.now().since(began);
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert!(took < Duration::from_secs(60), "{took:?}");
     for client in &mut waiting {
         assert_eq!(client.rest(), "SERVER_ERROR the server is stopping\r\n");
     }

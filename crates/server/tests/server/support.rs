@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use entresol_base::{ByteSize, SystemClock};
+use entresol_base::{ByteSize, ManualClock, SystemClock};
 use entresol_server::config::{self, Machine, Settings};
 use entresol_server::{Running, StartError};
 
@@ -25,6 +25,12 @@ pub(crate) fn settings(text: &str) -> Settings {
 
 pub(crate) fn try_start(text: &str) -> Result<Running, StartError> {
     entresol_server::start(settings(text), Arc::new(SystemClock::new()))
+}
+
+/// A server whose time stands still until the clock is moved. It looks at the clock when it has
+/// something to do.
+pub(crate) fn start_by(text: &str, clock: &Arc<ManualClock>) -> Running {
+    entresol_server::start(settings(text), clock.clone()).unwrap()
 }
 
 pub(crate) fn start(text: &str) -> Running {
@@ -48,7 +54,7 @@ pub(crate) struct Client(pub(crate) TcpStream);
 impl Client {
     pub(crate) fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.set_nodelay(true).unwrap();
         Client(stream)
     }
@@ -81,13 +87,13 @@ impl Client {
     }
 }
 
-/// Waits, for at most 20 s, until `condition` holds.
+/// Waits until `condition` holds; for so long only if it never does.
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..2000 {
+    for _ in 0..6000 {
         if condition() {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("not within 20 s: {what}");
+    panic!("not within 60 s: {what}");
 }

@@ -7,7 +7,6 @@ use super::*;
 use crate::IndexError;
 use crate::keys::KEY_BYTES_MAX;
 use crate::testing;
-use crate::trial::TrialOptions;
 
 type Long = Ods<Direct, Bytes>;
 
@@ -99,7 +98,20 @@ fn long_histories_are_like_a_map() {
 
 #[test]
 fn histories_survive_crashes() {
-    let more = |options: &mut TrialOptions| options.region_bytes = 1 << 20;
+    survive_crashes(2_500, few_images);
+}
+
+#[test]
+#[ignore = "run by .ci/slow: slow tests"]
+fn slow_histories_survive_crashes() {
+    survive_crashes(5_000, |_| ());
+}
+
+fn survive_crashes(images: u64, change: fn(&mut TrialOptions)) {
+    let more = |options: &mut TrialOptions| {
+        options.region_bytes = 1 << 20;
+        change(options);
+    };
     for (seeds, options) in [
         (0..4, OdsOptions::default()),
         (6..12, OdsOptions { node_bytes: 128, split_from: 0.7 }),
@@ -107,7 +119,7 @@ fn histories_survive_crashes() {
     ] {
         let report = suite::<Ods<RecordedRegion, Bytes>>(seeds, &options, more);
         let report = report.expect("all of them");
-        assert!(report.images > 5_000 && report.images_nested > 0, "{report:?}");
+        assert!(report.images > images && report.images_nested > 0, "{report:?}");
     }
 }
 

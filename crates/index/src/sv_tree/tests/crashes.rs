@@ -3,17 +3,34 @@
 use entresol_media::crash::RecordedRegion;
 
 use super::*;
+use crate::testing::few_images;
 use crate::trial::{self, Answers, Op, TrialKey, TrialOptions};
 
 #[test]
 fn every_crash_leaves_what_was_acknowledged() {
+    let report = trial::suite::<SvTree<RecordedRegion>>(0..3, &Inline, few_images);
+    let report = report.expect("no crash loses anything");
+    assert!(report.images > 2_500 && report.images_nested > 500, "{report:?}");
+}
+
+#[test]
+fn every_crash_leaves_keys_of_any_length() {
+    let report = trial::suite::<SvTree<RecordedRegion, Bytes>>(0..3, &Bytes, few_and_room);
+    let report = report.expect("no crash loses anything");
+    assert!(report.images > 2_500 && report.images_nested > 500, "{report:?}");
+}
+
+#[test]
+#[ignore = "run by .ci/slow: slow tests"]
+fn slow_every_crash_leaves_what_was_acknowledged() {
     let report = trial::suite::<SvTree<RecordedRegion>>(0..6, &Inline, |_| {});
     let report = report.expect("no crash loses anything");
     assert!(report.images > 5_000 && report.images_nested > 2_000, "{report:?}");
 }
 
 #[test]
-fn every_crash_leaves_keys_of_any_length() {
+#[ignore = "run by .ci/slow: slow tests"]
+fn slow_every_crash_leaves_keys_of_any_length() {
     let report = trial::suite::<SvTree<RecordedRegion, Bytes>>(0..6, &Bytes, room);
     let report = report.expect("no crash loses anything");
     assert!(report.images > 10_000 && report.images_nested > 2_000, "{report:?}");
@@ -26,7 +43,23 @@ fn what_a_killed_process_left_is_not_relied_on_before_it_is_durable() {
 }
 
 #[test]
-fn leaves_of_other_sizes_survive_as_well() {
+fn leaves_of_two_lines_survive_as_well() {
+    trial::suite::<SvTree<RecordedRegion, Inline, 2>>(0..3, &Inline, few_images).expect("2 lines");
+}
+
+#[test]
+fn leaves_of_two_lines_survive_with_keys_of_any_length() {
+    trial::suite::<SvTree<RecordedRegion, Bytes, 2>>(0..3, &Bytes, few_and_room).expect("2 lines");
+}
+
+#[test]
+fn leaves_of_eight_lines_survive_as_well() {
+    trial::suite::<SvTree<RecordedRegion, Inline, 8>>(0..3, &Inline, few_images).expect("8 lines");
+}
+
+#[test]
+#[ignore = "run by .ci/slow: slow tests"]
+fn slow_leaves_of_other_sizes_survive_as_well() {
     trial::suite::<SvTree<RecordedRegion, Inline, 2>>(0..6, &Inline, |_| {}).expect("2 lines");
     trial::suite::<SvTree<RecordedRegion, Bytes, 2>>(0..3, &Bytes, room).expect("2 lines");
     trial::suite::<SvTree<RecordedRegion, Inline, 8>>(0..3, &Inline, |_| {}).expect("8 lines");
@@ -35,6 +68,11 @@ fn leaves_of_other_sizes_survive_as_well() {
 /// Records take more room.
 fn room(options: &mut TrialOptions) {
     options.region_bytes = 1 << 20;
+}
+
+fn few_and_room(options: &mut TrialOptions) {
+    few_images(options);
+    room(options);
 }
 
 /// Keys in disorder, so that splits leave dead slots; then whole leaves are emptied between others,
@@ -58,14 +96,17 @@ fn hollowing(seed: u64, keys: u64) -> Vec<Op> {
     ops
 }
 
-fn check_hollowing<K, const LINES: usize>(seed: u64, keys: u64) -> Statistics
+fn check_hollowing<K, const LINES: usize>(
+    seed: u64,
+    keys: u64,
+    change: fn(&mut TrialOptions),
+) -> Statistics
 where
     K: Keys<RecordedRegion, Key: TrialKey> + Keys<Direct> + Clone + Default + 'static,
     <K as Keys<Direct>>::Key: TrialKey,
 {
     let mut options = TrialOptions { keys, ..TrialOptions::seeded(seed) };
-    room(&mut options);
-    options.explore.nested.one_in = 16;
+    change(&mut options);
     let ops = hollowing(seed, keys);
     let report = trial::run::<SvTree<RecordedRegion, K, LINES>>(&options, &K::default(), &ops);
     let report = report.expect("right answers");
@@ -84,15 +125,31 @@ where
     tree.statistics().expect("no damage")
 }
 
-/// The change is in the history, whichever it is: splits, leaves unlinked, leaves replaced.
+/// Crashes in one recovery of 16.
+fn room_and_few_nested(options: &mut TrialOptions) {
+    room(options);
+    options.explore.nested.one_in = 16;
+}
+
 #[test]
 fn leaves_that_are_emptied_and_used_again_survive() {
+    check_hollowings(few_and_room);
+}
+
+#[test]
+#[ignore = "run by .ci/slow: slow tests"]
+fn slow_leaves_that_are_emptied_and_used_again_survive() {
+    check_hollowings(room_and_few_nested);
+}
+
+/// The change is in the history, whichever it is: splits, leaves unlinked, leaves replaced.
+fn check_hollowings(change: fn(&mut TrialOptions)) {
     for seed in 0..2 {
-        let found = check_hollowing::<Inline, 4>(seed, 80);
+        let found = check_hollowing::<Inline, 4>(seed, 80, change);
         assert!(found.splits > 8 && found.merges > 8, "{found:?}");
-        let found = check_hollowing::<Inline, 2>(seed, 60);
+        let found = check_hollowing::<Inline, 2>(seed, 60, change);
         assert!(found.splits > 16 && found.merges > 16, "{found:?}");
-        let found = check_hollowing::<Bytes, 4>(seed, 80);
+        let found = check_hollowing::<Bytes, 4>(seed, 80, change);
         assert!(found.compactions > 1 && found.merges > 4, "{found:?}");
     }
 }
@@ -141,7 +198,7 @@ fn every_site_that_is_left_out_is_noticed() {
         "Flush in sv_tree/posts.rs",
     ];
     crate::testing::check_mutants_by::<SvTree<_, Inline, 2>>(&Inline, &known, || {
-        check_hollowing::<Inline, 2>(0, 60);
+        check_hollowing::<Inline, 2>(0, 60, room_and_few_nested);
         killed_while_a_name_goes()?;
         posts::in_used_memory().map(drop)
     });

@@ -1,13 +1,9 @@
 //! Fair slow-down: one scripted case for each branch of algorithm 3, and the pauses by which
 //! alone-performance is learnt.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{Bench, Load, MS, Rates, Slowed, device, millis, seconds, tenant};
+use crate::common::{Bench, Load, MS, Rates, Slowed, device, millis, seconds, tenant};
 use entresol_base::Nanos;
 use entresol_base::rng::Rng;
 use entresol_sharing::settings::{FairPace, FairSettings};

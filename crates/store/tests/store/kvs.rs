@@ -1,13 +1,9 @@
 //! What a `Kvs` does, whatever lies beneath: young, frozen, opened again.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Place, all, in_world, pairs};
+use crate::common::{Place, all, in_world, pairs};
 use entresol_base::checksum;
 use entresol_media::disk::Disk;
 use entresol_store::{Batch, CursorOptions, Kvdb, KvdbOptions, KvsOptions, Matches, StoreError};

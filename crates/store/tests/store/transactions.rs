@@ -1,14 +1,10 @@
 //! Transactions: what they see, when they are refused, and that histories of many are right.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Pair, Place, all, pairs};
+use crate::common::{Pair, Place, all, pairs};
 use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};

@@ -1,14 +1,10 @@
 //! What disks do wrong: calls that fail, no room, bits that turn over.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::in_world;
+use crate::common::in_world;
 use entresol_base::clock::Picos;
 use entresol_base::thread;
 use entresol_base::world::World;

@@ -1,8 +1,6 @@
 //! A small device in virtual time that the tests script: at each moment it says what every tenant
 //! gets, given how each is slowed.
 
-#![allow(dead_code, reason = "each test file uses its own part")]
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 

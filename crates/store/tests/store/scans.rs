@@ -1,14 +1,10 @@
 //! Reads of many values that lie apart from their keys: by cursors, and of keys that are named.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Pair, pairs};
+use crate::common::{Pair, pairs};
 use entresol_base::Picos;
 use entresol_base::rng::Rng;
 use entresol_base::thread;

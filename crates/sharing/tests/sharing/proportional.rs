@@ -1,10 +1,6 @@
 //! Proportional shares: one scripted case for each branch of algorithm 4, as printed and as ours.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
-use common::{Bench, Load, device, millis, seconds, tenant};
+use crate::common::{Bench, Load, device, millis, seconds, tenant};
 use entresol_base::Nanos;
 use entresol_sharing::settings::{Donation, ProportionalSettings};
 use entresol_sharing::{PolicySettings, TenantId, TenantSettings, Throttle};
@@ -72,7 +68,7 @@ fn what_disturbs_the_owner_is_not_given() {
     let floor = |donation| {
         let mut bench = bench(with(donation));
         let loads = [(1, light()), (2, writer())];
-        let alone = device(&loads[..1], &common::Slowed::default())[&1].operations_s;
+        let alone = device(&loads[..1], &crate::common::Slowed::default())[&1].operations_s;
         bench.run(seconds(5), |_, slowed| device(&loads, slowed));
         let mut lowest = f64::INFINITY;
         let mut share = 0.0;

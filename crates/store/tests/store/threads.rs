@@ -1,14 +1,12 @@
 //! Many threads, and a process that is killed.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Place, all};
+use crate::common::{Place, all};
 use entresol_media::PmemMode;
 use entresol_store::{Kvdb, KvdbOptions, KvsOptions};
 
@@ -115,7 +113,7 @@ fn kill(pmem: Option<PmemMode>) {
             child.env(CHILD_ON_PMEM, "");
         }
         let mut child = child
-            .args(["--exact", "child_writes_until_it_is_killed", "--nocapture"])
+            .args(["--exact", "threads::child_writes_until_it_is_killed", "--nocapture"])
             .env(CHILD, &path)
             .stdout(Stdio::piped())
             .spawn()

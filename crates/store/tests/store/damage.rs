@@ -1,14 +1,10 @@
 //! Files that are not what was written: what is told of them, and what is saved.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
-use common::in_world;
+use crate::common::in_world;
 use entresol_base::checksum;
 use entresol_base::world::World;
 use entresol_media::BlockOptions;

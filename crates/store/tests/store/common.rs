@@ -1,6 +1,4 @@
 //! Stores to try things on.
-#![allow(dead_code, reason = "each test uses a part")]
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
 
 use std::sync::Arc;
 

@@ -1,12 +1,8 @@
 //! Groups: a policy among the tenants of a group under a policy between groups.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{Bench, Load, device, millis, seconds, tenant};
+use crate::common::{Bench, Load, device, millis, seconds, tenant};
 use entresol_sharing::settings::QosSettings;
 use entresol_sharing::{
     GroupSettings, PolicySettings, Settings, Target, TenantId, TenantSettings, Throttle,

@@ -1,14 +1,10 @@
 //! Quality of service: one scripted case for each branch of algorithm 2, and the scene for which it
 //! was made.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use common::{Bench, Load, Rates, SECOND, Slowed, device, millis, seconds, tenant};
+use crate::common::{Bench, Load, Rates, SECOND, Slowed, device, millis, seconds, tenant};
 use entresol_base::Nanos;
 use entresol_sharing::settings::{Expense, QosSettings, WatchSettings};
 use entresol_sharing::{PolicySettings, Target, TenantSettings, Throttle};

@@ -1,10 +1,8 @@
 //! What a store says of itself, and compaction that is watched.
 
-mod common;
-
 use std::ops::ControlFlow;
 
-use common::{Place, all};
+use crate::common::{Place, all};
 use entresol_store::{CompactProgress, KvsOptions};
 
 fn key(number: u32) -> Vec<u8> {

@@ -1,15 +1,11 @@
 //! The form for event loops: answers at once from memory, and completions for the rest.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::in_world;
+use crate::common::in_world;
 use entresol_base::thread;
 use entresol_base::world::World;
 use entresol_media::disk::{

@@ -1,7 +1,5 @@
 //! The simulated world: tenants on a model of a device, under the shipped controller and accounts.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
 use std::sync::Arc;
 use std::time::Duration;
 

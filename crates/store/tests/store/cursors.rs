@@ -1,12 +1,8 @@
 //! Cursors that are set and updated while others write, against a map.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::Place;
+use crate::common::Place;
 use entresol_base::rng::Rng;
 use entresol_store::{Cursor, CursorOptions, Kvs, KvsOptions};
 

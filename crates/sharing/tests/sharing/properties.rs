@@ -2,14 +2,10 @@
 //! critical is stopped for good, nothing swings for ever under a constant load, and no report makes
 //! it panic or set what is not a share.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use common::{Bench, Load, MS, Rates, SECOND, device, seconds, tenant};
+use crate::common::{Bench, Load, MS, Rates, SECOND, device, seconds, tenant};
 use entresol_base::Nanos;
 use entresol_media::Usage;
 use entresol_sharing::settings::{QosSettings, WatchSettings};
@@ -121,7 +117,7 @@ fn check_constant(name: &str, loads: &[Load]) {
     let mut bench = Bench::of(settings);
     let mut stopped_since: BTreeMap<u32, Nanos> = BTreeMap::new();
     let mut longest = Duration::ZERO;
-    let mut watch = |now: Nanos, slowed: &common::Slowed| -> BTreeMap<u32, Rates> {
+    let mut watch = |now: Nanos, slowed: &crate::common::Slowed| -> BTreeMap<u32, Rates> {
         for (id, _) in &named {
             if slowed.of(*id) == Throttle::Stopped {
                 let since = *stopped_since.entry(*id).or_insert(now);

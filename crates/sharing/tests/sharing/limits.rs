@@ -1,12 +1,8 @@
 //! Limits of resources, by bucket and by the paper's epochs, and limits of bytes.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{Bench, Load, MS, Rates, Slowed, device, millis, seconds, tenant};
+use crate::common::{Bench, Load, MS, Rates, Slowed, device, millis, seconds, tenant};
 use entresol_base::Nanos;
 use entresol_sharing::settings::{Enforcement, EpochSettings, LimitSettings};
 use entresol_sharing::{PolicySettings, TenantSettings, Throttle};

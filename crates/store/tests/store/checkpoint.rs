@@ -1,13 +1,9 @@
 //! Checkpoints of stores that are written to meanwhile.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use common::{Place, all, in_world};
+use crate::common::{Place, all, in_world};
 use entresol_base::rng::Rng;
 use entresol_base::world::World;
 use entresol_media::crash::Power;
@@ -51,7 +47,7 @@ fn a_checkpoint_has_what_was_written_before_it_and_opens_by_itself() {
     let one = copied.kvs("one").expect("there");
     // What was written while it was being frozen may be there.
     let found = all(&one, false);
-    let is_it = |(found, was): (&common::Pair, &common::Pair)| {
+    let is_it = |(found, was): (&crate::common::Pair, &crate::common::Pair)| {
         found == was || found.0 == was.0 && found.1 == b"later"
     };
     let expected: Vec<_> = of_one.iter().filter(|(it, _)| *it != key(1)).collect();
@@ -112,7 +108,7 @@ fn check_copy(world: &World, copy: &Disk) -> Result<bool, String> {
         Err(error) => return Err(error.to_string()),
     };
     let found = all(&store.kvs("data").map_err(|error| error.to_string())?, false);
-    let is_right = |(number, (it, value)): (u32, &common::Pair)| {
+    let is_right = |(number, (it, value)): (u32, &crate::common::Pair)| {
         *it == key(number) && *value == vec![3; number as usize * 30]
     };
     match found.len() == 30 && (0..).zip(&found).all(is_right) {

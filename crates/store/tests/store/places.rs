@@ -1,5 +1,4 @@
 //! Stores whose data lie in several places, of several classes of media.
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
 #![expect(clippy::disallowed_methods, reason = "somebody else moves and makes files")]
 
 use std::ops::ControlFlow;

@@ -1,13 +1,9 @@
 //! Background work as a tenant of its medium, in virtual time.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::in_world;
+use crate::common::in_world;
 use entresol_base::thread;
 use entresol_base::world::World;
 use entresol_media::account::{BURST_NS, Limit};

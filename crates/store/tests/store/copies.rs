@@ -1,6 +1,5 @@
 //! Copies of a store that somebody opens, and older states that are put back: what is not theirs
 //! stays.
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
 #![expect(clippy::disallowed_methods, reason = "somebody else copies and moves files")]
 
 use std::fs;

@@ -1,15 +1,11 @@
 //! Tenants that try to get more than they should, each against the policy that it games. The whole
 //! suite, with the paper's algorithms beside ours, is `entresol reproduce 002-adversaries`.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Bench, Load, Rates, device, seconds, tenant};
+use crate::common::{Bench, Load, Rates, device, seconds, tenant};
 use entresol_media::model::memory::AEP;
 use entresol_media::{Access, CostTable};
 use entresol_sharing::scene::{Actor, Phase, Scene, Story, Trick};
@@ -102,7 +98,7 @@ fn who_misses_its_target_by_itself_has_nobody_slowed_for_it_and_hides_nobody() {
     };
     // Tenant 1 needs 20 us whatever the others do; tenant 2 is disturbed by the writer, 4, alone.
     let scene = |writes: bool| {
-        move |slowed: &common::Slowed| {
+        move |slowed: &crate::common::Slowed| {
             let share = |id, most: f64| slowed.of(id).share_max().min(most);
             let writer = if writes { share(4, 0.3) } else { 0.0 };
             BTreeMap::from([

@@ -1,5 +1,4 @@
 //! Images on what stands in for persistent memory, where they cannot be had.
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
 
 use std::time::Duration;
 

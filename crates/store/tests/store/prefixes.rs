@@ -1,12 +1,8 @@
 //! Many prefixes that are removed: more than one run can say.
 
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
-
-mod common;
-
 use std::sync::Arc;
 
-use common::{all, in_world};
+use crate::common::{all, in_world};
 use entresol_base::rng::Rng;
 use entresol_base::world::World;
 use entresol_media::disk::{Disk, DiskOptions};

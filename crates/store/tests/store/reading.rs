@@ -1,6 +1,5 @@
 //! Stores that are only read: whoever may not write them, or nobody may, reads them all the same,
 //! and what cannot be read is not called damaged.
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,6 +1,5 @@
 //! Stores whose runs fit into memory: once readers have waited for some blocks, the others are read
 //! together, and nobody waits any more.
-#![expect(clippy::expect_used, reason = "a test says what it expects")]
 
 use std::path::Path;
 use std::thread;

@@ -1,0 +1,12 @@
+//! Tests of the controller from outside: scripted devices in virtual time, and scenes.
+#![expect(clippy::expect_used, reason = "a test says what it expects")]
+
+mod adversaries;
+mod common;
+mod fair;
+mod groups;
+mod limits;
+mod properties;
+mod proportional;
+mod qos;
+mod scenes;

@@ -1,0 +1,23 @@
+//! Tests of the store from outside that leave their process as it is. What limits, measures or is
+//! killed as a process, or takes long, has a binary of its own beside this one.
+#![expect(clippy::expect_used, reason = "a test says what it expects")]
+
+mod background;
+mod checkpoint;
+mod common;
+mod completions;
+mod copies;
+mod cursors;
+mod damage;
+mod entries;
+mod faults;
+mod images;
+mod kvs;
+mod places;
+mod prefixes;
+mod preloading;
+mod reading;
+mod scans;
+mod statistics;
+mod threads;
+mod transactions;
