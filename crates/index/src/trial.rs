@@ -223,12 +223,15 @@ where
     })
 }
 
+/// Operations, and when to leave the rest of them.
+type History<'a> = (&'a [Op], &'a Stop);
+
 /// Does it here, or in a world if the options say so.
 fn in_its_world<O, T>(
     options: &TrialOptions,
     index: &O,
-    history: (&[Op], &Stop),
-    work: fn(&TrialOptions, &O, (&[Op], &Stop)) -> Result<T, String>,
+    history: History<'_>,
+    work: fn(&TrialOptions, &O, History<'_>) -> Result<T, String>,
 ) -> Result<T, String>
 where
     O: Clone + Send + 'static,
