@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A number of bytes. `k`, `m`, `g` and `t` are powers of 1024, with or without `iB` behind. `MB` is
-/// refused: drives are sold by powers of 1000, and memory is not.
+/// A number of bytes. `k`, `m`, `g` and `t` are powers of 1024, with or without `iB` behind. `MB`
+/// is refused: drives are sold by powers of 1000, and memory is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ByteSize(pub u64);
 

@@ -146,7 +146,8 @@ pub struct DirectResult {
 /// Runs everything, or what there is time for until an end is asked for.
 ///
 /// # Errors
-/// When an end is asked for before the first round of the first loop is done, the cache cannot be opened, or an operation that must succeed does not.
+/// When an end is asked for before the first round of the first loop is done, the cache cannot be
+/// opened, or an operation that must succeed does not.
 pub fn run_direct(
     options: &DirectOptions,
     progress: &Progress,

@@ -9,7 +9,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "serve",
         &[
             "entresol serve -p 11211 -m 1024",
-            "entresol serve --listen localhost:11311 --medium file:/var/tmp/cache --medium-quota 1GiB",
+            "entresol serve -p 11311 --medium file:/var/tmp/cache --medium-quota 1GiB",
             "entresol serve --config entresol.toml",
         ],
     ),

@@ -68,7 +68,8 @@ struct Store {
     #[arg(long, value_name = "PATH", requires = "processes",
         value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     directory: Option<StorePlace>,
-    /// Instead, put a load at full rate on a simulated drive for --duration of virtual time, and tell the longest waits and their causes. One of more than 100 ms fails.
+    /// Instead, put a load at full rate on a simulated drive for --duration of virtual time, and
+    /// tell the longest waits and their causes. One of more than 100 ms fails.
     #[arg(long, conflicts_with_all = ["processes", "histories", "nested", "known"])]
     waits: bool,
     /// The model of that drive.
