@@ -111,10 +111,10 @@ fn main() -> anyhow::Result<()> {
             }
             let name = given.engine;
             if name == Name::Entresol {
-                return ycsb::run(&given.arguments);
+                return ycsb::run(&given.arguments, |_| Ok(()));
             }
             let open = |opening: &Opening<'_>| name.open(opening);
-            ycsb::measure(&given.arguments, name.name(), &open)
+            ycsb::measure(&given.arguments, name.name(), &open, |_| Ok(()))
         }
     }
 }

@@ -11,10 +11,12 @@ pub mod clock;
 pub mod duration;
 pub mod hash;
 pub mod histogram;
+pub mod list;
 pub mod mutants;
 pub mod rng;
 pub mod shrink;
 pub mod size;
+pub mod stop;
 pub mod suggest;
 pub mod sync;
 pub mod thread;
@@ -22,3 +24,4 @@ pub mod world;
 
 pub use clock::{Clock, ManualClock, Nanos, Picos, Seconds, SystemClock};
 pub use size::ByteSize;
+pub use stop::Stop;

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A number of bytes. `k`, `m`, `g` and `t` are powers of 1024, with or without `iB` or `b` behind.
+/// A number of bytes. `k`, `m`, `g` and `t` are powers of 1024, with or without `iB` behind. `MB`
+/// is refused: drives are sold by powers of 1000, and memory is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ByteSize(pub u64);
 
@@ -31,30 +32,51 @@ impl ByteSize {
 
 /// Why a text is not a byte size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "'{text}' is not a size: write a whole number of bytes, \
-     or one with KiB, MiB, GiB or TiB behind (64MiB)"
-)]
-pub struct ParseSizeError {
-    text: String,
+#[non_exhaustive]
+pub enum ParseSizeError {
+    /// It is no number with a unit.
+    #[error(
+        "'{text}' is not a size: write a whole number of bytes, \
+         or one with KiB, MiB, GiB or TiB behind (64MiB)"
+    )]
+    Malformed {
+        /// As it was written.
+        text: String,
+    },
+    /// Its unit means powers of 1000 to some and powers of 1024 to others.
+    #[error("'{text}' may mean powers of 1000 or of 1024: write {instead}, or a number of bytes")]
+    Ambiguous {
+        /// As it was written.
+        text: String,
+        /// The same number with the unit of 1024.
+        instead: String,
+    },
 }
 
 impl FromStr for ByteSize {
     type Err = ParseSizeError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = || ParseSizeError { text: text.to_owned() };
+        let error = || ParseSizeError::Malformed { text: text.to_owned() };
         let trimmed = text.trim();
         let digits_end =
             trimmed.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(trimmed.len());
         let (digits, unit) = trimmed.split_at(digits_end);
         let number: u64 = digits.replace('_', "").parse().map_err(|_| error())?;
+        let ambiguous = |unit: &str| {
+            let (text, instead) = (text.to_owned(), format!("{digits}{unit}"));
+            Err(ParseSizeError::Ambiguous { text, instead })
+        };
         let shift = match unit.trim().to_ascii_lowercase().as_str() {
             "" | "b" => 0,
-            "k" | "kb" | "kib" => 10,
-            "m" | "mb" | "mib" => 20,
-            "g" | "gb" | "gib" => 30,
-            "t" | "tb" | "tib" => 40,
+            "k" | "kib" => 10,
+            "m" | "mib" => 20,
+            "g" | "gib" => 30,
+            "t" | "tib" => 40,
+            "kb" => return ambiguous("KiB"),
+            "mb" => return ambiguous("MiB"),
+            "gb" => return ambiguous("GiB"),
+            "tb" => return ambiguous("TiB"),
             _ => return Err(error()),
         };
         number.checked_mul(1 << shift).map(ByteSize).ok_or_else(error)
@@ -108,7 +130,8 @@ mod tests {
         check("4096", 4096);
         check("1k", 1024);
         check("64MiB", 64 << 20);
-        check("64 mb", 64 << 20);
+        check("64 mib", 64 << 20);
+        check("1_000", 1000);
         check("2G", 2 << 30);
         check("1TiB", 1 << 40);
     }
@@ -117,6 +140,14 @@ mod tests {
     fn nonsense_is_refused() {
         for text in ["", "MiB", "12 parsecs", "-1", "1.5G", "99999999999T"] {
             assert!(text.parse::<ByteSize>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_unit_of_two_meanings_is_refused_with_the_one_that_is_meant() {
+        for (text, instead) in [("64MB", "64MiB"), ("1 gb", "1GiB"), ("8kB", "8KiB")] {
+            let said = text.parse::<ByteSize>().expect_err(text).to_string();
+            assert!(said.contains(&format!("write {instead},")), "{said}");
         }
     }
 

@@ -6,7 +6,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     let limit = (name.chars().count() / 2).max(1);
     candidates
         .into_iter()
-        .map(|candidate| (edits(name, candidate), candidate))
+        .map(|candidate| (strsim::levenshtein(name, candidate), candidate))
         .min()
         .filter(|(distance, _)| *distance <= limit)
         .map(|(_, candidate)| candidate)
@@ -19,22 +19,6 @@ pub fn unknown(kind: &str, name: &str, candidates: &[&str]) -> String {
     let near = nearest(name, candidates.iter().copied());
     let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
     format!("no such {kind}; there are {}{near}", candidates.join(", "))
-}
-
-/// Levenshtein's distance.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

@@ -133,8 +133,8 @@ pub struct DirectResult {
     pub loop_cpu_ns: f64,
     /// By how much resident memory grew for each object of the map.
     pub map_resident_bytes_per_object: f64,
-    /// Memory of the cache at its quota.
-    pub memory: MemoryAtQuota,
+    /// Memory of the cache at its quota; none if so few objects do not fill the smallest cache.
+    pub memory: Option<MemoryAtQuota>,
     /// One thread.
     pub workloads: Vec<WorkloadResult>,
     /// Half gets, half sets on several threads.
@@ -143,10 +143,11 @@ pub struct DirectResult {
     pub accounts: Vec<AccountResult>,
 }
 
-/// Runs everything.
+/// Runs everything, or what there is time for until an end is asked for.
 ///
 /// # Errors
-/// When the cache cannot be opened, or an operation that must succeed does not.
+/// When an end is asked for before the first round of the first loop is done, the cache cannot be
+/// opened, or an operation that must succeed does not.
 pub fn run_direct(
     options: &DirectOptions,
     progress: &Progress,
@@ -154,7 +155,7 @@ pub fn run_direct(
     check(options)?;
     progress.say("memory at the quota");
     // First, while no other data of this process could hide its growth.
-    let memory = memory::measure(options)?;
+    let memory = memory::measure(options, progress)?;
     progress.advance(1);
     let objects = objects(options, options.value_bytes)?;
     let cache = open_cache(options, options.value_bytes)?;
@@ -172,6 +173,9 @@ pub fn run_direct(
     drop((ours, cache));
     let mut accounts = Vec::new();
     for value_bytes in ACCOUNT_VALUE_BYTES {
+        if progress.is_stopped() {
+            break;
+        }
         progress.say(&format!("accounts, {value_bytes} B"));
         accounts.push(account_cost(options, value_bytes)?);
         progress.advance(1);
@@ -201,8 +205,8 @@ pub fn direct_steps(options: &DirectOptions) -> u64 {
 }
 
 fn check(options: &DirectOptions) -> Result<(), BenchError> {
-    let problem = if options.count < 1000 || options.operations < 1000 {
-        "--keys and --operations must be at least 1000"
+    let problem = if options.count == 0 || options.operations < 1000 {
+        "--keys must be at least 1, --operations at least 1000"
     } else if options.value_bytes < 8 {
         "--value-size must be at least 8: a dependent get draws its key from the value"
     } else if options.rounds == 0 || options.threads == 0 {
@@ -255,6 +259,9 @@ fn single(
         progress.say(workload.label());
         let (mut cache_ns, mut map_ns) = (Vec::new(), Vec::new());
         for _ in 0..options.rounds {
+            if progress.is_stopped() {
+                break;
+            }
             let empty = run(workload, objects, &mut bare)?.cpu_ns_per_operation;
             let net = |timed: Timed| (timed.cpu_ns_per_operation - empty).max(0.0);
             if rng.bool() {
@@ -267,9 +274,15 @@ fn single(
             loops.push(empty);
             progress.advance(1);
         }
+        if cache_ns.is_empty() {
+            break;
+        }
         let (cache_cpu_ns, map_cpu_ns) = (Spread::of(&cache_ns), Spread::of(&map_ns));
         let ratio = cache_cpu_ns.median / map_cpu_ns.median.max(f64::MIN_POSITIVE);
         results.push(WorkloadResult { workload, cache_cpu_ns, map_cpu_ns, ratio });
+    }
+    if results.is_empty() {
+        return Err(BenchError::Interrupted { has_results: false });
     }
     Ok((results, Spread::of(&loops).median))
 }
@@ -288,11 +301,17 @@ fn mixed(
         progress.say(&format!("half gets, half sets, {threads} threads"));
         let (mut cache_ops, mut cache_ns, mut map_ops) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..options.rounds {
+            if progress.is_stopped() {
+                break;
+            }
             let subjects = (0..threads).map(|_| CacheSubject::new(cache, clock.seconds()));
             let (ops, ns) = on_threads(objects, subjects.collect(), &clock)?;
             cache_ops.push(ops);
             cache_ns.push(ns);
             map_ops.push(on_threads(objects, vec![locked.clone(); threads], &clock)?.0);
+        }
+        if cache_ops.is_empty() {
+            break;
         }
         results.push(ThreadsResult {
             threads,
@@ -398,10 +417,33 @@ mod tests {
         assert_eq!(result.workloads.len(), Workload::SINGLE.len());
         assert!(result.workloads.iter().all(|found| found.map_cpu_ns.median > 0.0));
         assert_eq!(result.mixed.len(), 2);
-        assert_eq!(result.memory.refused_while_free, 0);
-        assert!(result.memory.items_at_first_eviction > 10_000, "{:?}", result.memory);
+        let memory = result.memory.as_ref().expect("100,000 objects fill a cache");
+        assert_eq!(memory.refused_while_free, 0);
+        assert!(memory.items_at_first_eviction > 10_000, "{memory:?}");
         let tables = result.tables();
         assert!(tables.iter().any(|table| table.to_string().contains("set, overwriting")));
+    }
+
+    #[test]
+    fn few_objects_are_measured_as_well() {
+        for count in [1, 2, 1000, 60_000] {
+            let (operations, rounds, huge_pages) = (1000, 1, false);
+            let usual = DirectOptions::default();
+            let options = DirectOptions { count, operations, rounds, huge_pages, ..usual };
+            let result = run_direct(&options, &Progress::hidden()).expect("a result");
+            assert_eq!(result.workloads.len(), Workload::SINGLE.len());
+            assert_eq!(result.memory, None, "{count} objects fill no cache");
+            assert!(result.tables()[1].to_string().contains("boxed map, resident growth"));
+        }
+    }
+
+    #[test]
+    fn an_end_before_there_is_anything_is_told() {
+        let progress = Progress::hidden();
+        progress.stop().ask();
+        let options = DirectOptions { count: 100, operations: 1000, ..DirectOptions::default() };
+        let error = run_direct(&options, &progress).expect_err("nothing was measured");
+        assert!(matches!(error, BenchError::Interrupted { has_results: false }), "{error}");
     }
 
     #[test]

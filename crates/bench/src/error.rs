@@ -50,6 +50,12 @@ pub enum BenchError {
         /// How it differs.
         problem: String,
     },
+    /// Somebody asked for an end.
+    #[error("{}", interrupted(*has_results))]
+    Interrupted {
+        /// Whether there was something to show.
+        has_results: bool,
+    },
     /// A check failed.
     #[error("{0}")]
     Failed(String),
@@ -72,6 +78,13 @@ pub enum BenchError {
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+fn interrupted(has_results: bool) -> &'static str {
+    match has_results {
+        true => "interrupted; what is shown is what there was until then",
+        false => "interrupted before there was anything to show",
+    }
 }
 
 impl BenchError {

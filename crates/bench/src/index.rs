@@ -176,6 +176,7 @@ pub struct IndexResults {
     /// Threads.
     pub threads: usize,
     /// Which keys are looked for.
+    #[serde(rename = "distribution")]
     pub popularity: String,
     /// Keys in the cache as a share of those loaded.
     pub cache_fraction: f64,
@@ -205,6 +206,9 @@ pub fn run_indexes(
     check_indexes(options)?;
     let mut indexes = Vec::new();
     for &index in &options.indexes {
+        if progress.is_stopped() {
+            break;
+        }
         indexes.push(match &options.medium {
             MediumSpec::Dram => real::run(options, index, None, progress)?,
             MediumSpec::Pmem { path, assume_dax } => {
@@ -214,6 +218,10 @@ pub fn run_indexes(
             MediumSpec::Model(name) => modelled::run(options, index, *name, progress)?,
             medium => return Err(BenchError::Usage(no_memory(medium))),
         });
+    }
+    indexes.retain(|index| !index.workloads.is_empty());
+    if indexes.is_empty() {
+        return Err(BenchError::Interrupted { has_results: false });
     }
     Ok(IndexResults {
         medium: options.medium.to_string(),

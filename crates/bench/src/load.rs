@@ -13,7 +13,7 @@ pub(crate) mod wire;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use entresol_base::{Clock, Nanos, SystemClock};
+use entresol_base::{Clock, Nanos, Stop, SystemClock};
 
 use crate::error::BenchError;
 use crate::popularity::Popularity;
@@ -157,17 +157,21 @@ pub fn run_load(options: &LoadOptions, progress: &Progress) -> Result<LoadResult
     let clock = SystemClock::new();
     if options.preload {
         progress.say("storing every key once");
-        preload(options, &clock)?;
+        preload(options, &clock, progress.stop())?;
     }
     progress.say(&format!("load on {}", options.address));
     measure(options, &clock, progress)
 }
 
 /// Stores every key once over a few connections.
-fn preload(options: &LoadOptions, clock: &SystemClock) -> Result<(), BenchError> {
+fn preload(options: &LoadOptions, clock: &SystemClock, stop: &Stop) -> Result<(), BenchError> {
     let deep = LoadOptions { depth: PRELOAD_DEPTH, ..options.clone() };
-    let mut generator = Generator::connect(&deep, clock, options.connections.min(4), options.seed)?;
+    let connections = options.connections.min(4);
+    let mut generator = Generator::connect(&deep, clock, connections, options.seed, stop)?;
     let tally = generator.preload(0..options.keys)?;
+    if stop.is_due() {
+        return Err(BenchError::Interrupted { has_results: false });
+    }
     if tally.refused > 0 {
         let address = options.address.to_string();
         let reply = format!("{} of {} preloading sets refused", tally.refused, tally.sets);
@@ -189,7 +193,7 @@ fn measure(
         let threads: Vec<_> = (0..options.threads)
             .map(|thread| {
                 let barrier = &barrier;
-                scope.spawn(move || run_thread(options, clock, barrier, thread))
+                scope.spawn(move || run_thread(options, (clock, progress.stop()), barrier, thread))
             })
             .collect();
         barrier.wait(); // connected
@@ -216,6 +220,9 @@ fn measure(
             (Some(before), Some(after)) => Some(after.saturating_sub(before)),
             _ => None,
         };
+        if tally.requests() == 0 && progress.is_stopped() {
+            return Err(BenchError::Interrupted { has_results: false });
+        }
         Ok(LoadResult::new(options, &tally, began, server_cpu_ns))
     })
 }
@@ -224,13 +231,13 @@ fn measure(
 /// wait for ever.
 fn run_thread(
     options: &LoadOptions,
-    clock: &SystemClock,
+    (clock, stop): (&SystemClock, &Stop),
     barrier: &Barrier,
     thread: usize,
 ) -> Result<Tally, BenchError> {
     let seed = options.seed.wrapping_mul(1_000_003).wrapping_add(thread as u64);
     let connections = options.connections_of(thread);
-    let mut generator = Generator::connect(options, clock, connections, seed);
+    let mut generator = Generator::connect(options, clock, connections, seed, stop);
     barrier.wait();
     let mut phase = |duration: Duration, seed: u64| {
         let Ok(generator) = &mut generator else { return Ok(Tally::default()) };
@@ -256,7 +263,7 @@ fn run_thread(
 
 fn show_progress(options: &LoadOptions, clock: &SystemClock, progress: &Progress, began: Nanos) {
     let mut shown = Duration::ZERO;
-    while shown < options.duration {
+    while shown < options.duration && !progress.is_stopped() {
         std::thread::sleep(PROGRESS_STEP.min(options.duration - shown));
         let passed = clock.now().since(began).min(options.duration);
         progress.advance((passed.saturating_sub(shown)).as_millis() as u64);

@@ -1,27 +1,30 @@
 //! Progress on standard error, so that standard output holds results only.
 
+use std::fmt::Write;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use entresol_base::Stop;
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
-/// How far a measurement has come. Draws nothing where standard error is no terminal.
+/// How often a bar is drawn anew.
+const TICK: Duration = Duration::from_millis(250);
+/// Characters of a bar whose length is time.
+const WIDTH: u32 = 40;
+
+/// How far a measurement has come, and whether it is to end before it is done. Draws nothing where
+/// standard error is no terminal.
 #[derive(Debug, Clone)]
 pub struct Progress {
     bar: ProgressBar,
+    stop: Stop,
 }
 
 impl Progress {
     /// A bar of `total` steps.
     #[must_use]
     pub fn new(total: u64, what: &str) -> Progress {
-        let bar = ProgressBar::new(total);
         let template = "{msg:30} {bar:40} {percent:>3}% {elapsed} left {eta}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
-        bar.set_message(what.to_owned());
-        bar.enable_steady_tick(Duration::from_millis(250));
-        Progress { bar }
+        Progress::drawn(ProgressBar::new(total), ProgressStyle::with_template(template), what)
     }
 
     /// A bar of `total` steps, or a count of steps whose end is not known.
@@ -30,20 +33,39 @@ impl Progress {
         if let Some(total) = total {
             return Progress::new(total, what);
         }
-        let bar = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("{msg:30} {spinner} {human_pos} {elapsed}")
-        {
+        let template = "{msg:30} {spinner} {human_pos} {elapsed}";
+        Progress::drawn(ProgressBar::new_spinner(), ProgressStyle::with_template(template), what)
+    }
+
+    /// A bar that grows with the time that passes, and is full after `time`.
+    #[must_use]
+    pub fn timed(what: &str, time: Duration) -> Progress {
+        let bar = move |state: &ProgressState, out: &mut dyn Write| {
+            let part = state.elapsed().as_secs_f64() / time.as_secs_f64().max(1e-9);
+            let full = (part.min(1.0) * f64::from(WIDTH)) as usize;
+            let left = (WIDTH as usize).saturating_sub(full);
+            // A display that cannot be written to shows nothing.
+            let _ = write!(out, "{}{}", "█".repeat(full), "░".repeat(left));
+        };
+        let template = "{msg:30} {time_bar} {elapsed}";
+        let style = ProgressStyle::with_template(template);
+        let style = style.map(|style| style.with_key("time_bar", bar));
+        Progress::drawn(ProgressBar::new_spinner(), style, what)
+    }
+
+    fn drawn<E>(bar: ProgressBar, style: Result<ProgressStyle, E>, what: &str) -> Progress {
+        if let Ok(style) = style {
             bar.set_style(style);
         }
         bar.set_message(what.to_owned());
-        bar.enable_steady_tick(Duration::from_millis(250));
-        Progress { bar }
+        bar.enable_steady_tick(TICK);
+        Progress { bar, stop: Stop::new() }
     }
 
     /// A bar that is never drawn, for tests and callers with displays of their own.
     #[must_use]
     pub fn hidden() -> Progress {
-        Progress { bar: ProgressBar::hidden() }
+        Progress { bar: ProgressBar::hidden(), stop: Stop::new() }
     }
 
     /// Adds to the steps that are to come.
@@ -61,11 +83,31 @@ impl Progress {
         self.bar.inc(steps);
     }
 
+    /// Records that so many are done in all.
+    pub fn reach(&self, steps: u64) {
+        self.bar.set_position(steps);
+    }
+
     /// The step that is under way, and how many are done.
     #[must_use]
     pub fn state(&self) -> String {
-        let (done, all) = (self.bar.position(), self.bar.length().unwrap_or(0));
-        format!("{}, {done} of {all} done", self.bar.message())
+        match (self.bar.position(), self.bar.length()) {
+            (_, Some(0)) | (0, None) => self.bar.message(),
+            (done, Some(all)) => format!("{}, {done} of {all} done", self.bar.message()),
+            (done, None) => format!("{}, {done} done", self.bar.message()),
+        }
+    }
+
+    /// The wish that the measurement ends with what it has.
+    #[must_use]
+    pub fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// Whether the measurement is to end with what it has.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_due()
     }
 
     /// Takes the bar off the screen.

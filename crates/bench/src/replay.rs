@@ -224,6 +224,9 @@ impl<'a> Replay<'a> {
                 self.result.requests += 1;
                 if self.result.requests.is_multiple_of(PROGRESS_EVERY) {
                     progress.advance(PROGRESS_EVERY);
+                    if progress.is_stopped() {
+                        break 'trace;
+                    }
                 }
             }
         }

@@ -262,6 +262,9 @@ fn on_directories(
     let medium = engine.medium();
     let mut workloads = Vec::with_capacity(options.workloads.len());
     for workload in &options.workloads {
+        if progress.is_stopped() {
+            break;
+        }
         progress.say(&format!("{}: {workload}", options.engine));
         let phase = phase::Phase { options, workload: *workload, population: &population };
         workloads.push(phase.run(&*engine, &clock, progress)?);
@@ -270,11 +273,14 @@ fn on_directories(
     engine.close()?;
     let close_s = clock.now().since(began).as_secs_f64();
     let mut keys_read_back = None;
-    if options.verify {
+    if options.verify && !progress.is_stopped() {
         progress.say(&format!("{}: every key is read", options.engine));
         let engine = open(&Opening { directory, create: false, options })?;
         keys_read_back = Some(worker::read_back(options, &*engine, population.count())?);
         engine.close()?;
+    }
+    if workloads.is_empty() {
+        return Err(BenchError::Interrupted { has_results: false });
     }
     Ok(YcsbResult::new(options, medium, (open_s, close_s), workloads, keys_read_back))
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::interrupt;
 use crate::output::Output;
 use crate::ycsb;
 use clap::{Args, Subcommand};
@@ -41,12 +42,12 @@ struct CacheArguments {
     /// Objects.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     keys: u32,
-    /// Bytes of a key.
-    #[arg(long, value_name = "BYTES", default_value_t = 16)]
-    key_size: usize,
-    /// Bytes of a value.
-    #[arg(long, value_name = "BYTES", default_value_t = 100)]
-    value_size: usize,
+    /// Size of a key.
+    #[arg(long, value_name = "SIZE", default_value = "16")]
+    key_size: ByteSize,
+    /// Size of a value.
+    #[arg(long, value_name = "SIZE", default_value = "100")]
+    value_size: ByteSize,
     /// Seed of keys, orders and arrivals.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -71,7 +72,7 @@ struct DirectArguments {
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
     /// Whether the cache asks for huge pages.
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, value_name = "true|false", default_value_t = true, action = clap::ArgAction::Set)]
     huge_pages: bool,
 }
 
@@ -79,7 +80,7 @@ struct DirectArguments {
 #[command(next_help_heading = "Load on a server")]
 struct LoadArguments {
     /// The server: HOST:PORT or unix:PATH.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "HOST:PORT")]
     server: Option<Address>,
     /// The server's process, whose processor time is reported; found by its address if it is on
     /// this machine.
@@ -91,12 +92,12 @@ struct LoadArguments {
     /// The share of gets; the rest are sets.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
     get_share: f64,
-    /// uniform, zipf or zipf:THETA.
+    /// Which keys are asked for: uniform, zipf or zipf:THETA.
     #[arg(long, value_name = "LAW", default_value_t = Popularity::Uniform)]
-    popularity: Popularity,
-    /// Seconds that a stored value lives; 0 is for ever.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    ttl: u32,
+    distribution: Popularity,
+    /// How long a stored value lives, rounded up to whole seconds; 0 is for ever.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::parse)]
+    ttl: Duration,
     /// Connections in all.
     #[arg(long, value_name = "N", default_value_t = 16)]
     connections: usize,
@@ -127,7 +128,7 @@ struct LoadArguments {
 struct AgainstArguments {
     /// A second server under the same load, in interleaved pairs; the same one again checks the
     /// method.
-    #[arg(long, value_name = "ADDRESS", requires = "server")]
+    #[arg(long, value_name = "HOST:PORT", requires = "server")]
     against: Option<Address>,
     /// The second server's process.
     #[arg(long, value_name = "PID", requires = "against")]
@@ -155,11 +156,11 @@ struct IndexArguments {
     /// [default: insert, read, update, scan, delete].
     #[arg(long, value_name = "NAME")]
     workload: Vec<Workload>,
-    /// Bytes of a node, or of a leaf: 256, 512 or 1024 of sv-tree, from 128 to 1024 of fp-tree, to
+    /// Size of a node, or of a leaf: 256, 512 or 1024 of sv-tree, from 128 to 1024 of fp-tree, to
     /// 512 of ods, fast-fair, wb-tree and hybrid-index-plus [default: 256, of wb-tree 512, of
     /// fp-tree 1024].
     #[arg(long, value_name = "SIZE")]
-    node_bytes: Option<ByteSize>,
+    node_size: Option<ByteSize>,
     /// What it lies on: dram, pmem:PATH, pmem:PATH,assume-dax, or model:NAME in virtual time.
     #[arg(long, value_name = "MEDIUM", default_value_t = MediumSpec::Dram)]
     medium: MediumSpec,
@@ -208,7 +209,7 @@ struct TraceArguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Replay against this server, one request at a time: HOST:PORT or unix:PATH.
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "tenant")]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "tenant")]
     server: Option<Address>,
     /// text or meta.
     #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
@@ -260,21 +261,30 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         },
         Command::Index(arguments) => indexes(arguments),
         Command::Trace(arguments) => trace(arguments),
-        Command::Ycsb(arguments) => ycsb::run(arguments),
+        Command::Ycsb(arguments) => ycsb::run(arguments, interrupt::watch),
     }
 }
 
-/// The exit status that an error deserves: 1 if a measurement or a check failed, 2 if the
-/// arguments are to blame.
-pub(crate) fn status_of(error: &anyhow::Error) -> Option<u8> {
-    error.downcast_ref::<BenchError>().map(|error| if error.is_usage() { 2 } else { 1 })
+/// Measures, watched by `progress`, and answers what came of it, also if that was interrupted.
+fn measured<T>(
+    progress: &Progress,
+    measure: impl FnOnce(&Progress) -> Result<T, BenchError>,
+) -> anyhow::Result<T> {
+    interrupt::watch(progress)?;
+    let result = measure(progress);
+    progress.finish();
+    Ok(result?)
+}
+
+fn bytes(size: ByteSize) -> usize {
+    usize::try_from(size.0).unwrap_or(usize::MAX)
 }
 
 fn in_process(arguments: &CacheArguments) -> anyhow::Result<()> {
     let options = DirectOptions {
         count: arguments.keys,
-        key_bytes: arguments.key_size,
-        value_bytes: arguments.value_size,
+        key_bytes: bytes(arguments.key_size),
+        value_bytes: bytes(arguments.value_size),
         operations: arguments.direct.operations,
         rounds: arguments.direct.rounds,
         threads: arguments.threads.unwrap_or(2),
@@ -282,17 +292,15 @@ fn in_process(arguments: &CacheArguments) -> anyhow::Result<()> {
         seed: arguments.seed,
     };
     let progress = Progress::new(direct_steps(&options), "cache in process");
-    let result = run_direct(&options, &progress)?;
-    progress.finish();
-    arguments.output.put("bench-cache", &result, &result.tables(), || result.page())
+    let result = measured(&progress, |progress| run_direct(&options, progress))?;
+    arguments.output.put(("bench-cache", &progress), &result, &result.tables(), || result.page())
 }
 
 fn load(arguments: &CacheArguments, server: &Address) -> anyhow::Result<()> {
     let options = arguments.load_options(server);
     let progress = Progress::new(options.duration.as_millis() as u64, "load");
-    let result = run_load(&options, &progress)?;
-    progress.finish();
-    arguments.output.put("bench-load", &result, &result.tables(), || result.page())
+    let result = measured(&progress, |progress| run_load(&options, progress))?;
+    arguments.output.put(("bench-load", &progress), &result, &result.tables(), || result.page())
 }
 
 fn against_another(
@@ -308,9 +316,8 @@ fn against_another(
     };
     let runs_ms = options.load.duration.as_millis() as u64 * 2 * options.pairs as u64;
     let progress = Progress::new(runs_ms, "comparison");
-    let result = compare(&options, &progress)?;
-    progress.finish();
-    arguments.output.put("bench-compare", &result, &result.tables(), || result.page())
+    let result = measured(&progress, |progress| compare(&options, progress))?;
+    arguments.output.put(("bench-compare", &progress), &result, &result.tables(), || result.page())
 }
 
 fn indexes(arguments: &IndexArguments) -> anyhow::Result<()> {
@@ -325,7 +332,7 @@ fn indexes(arguments: &IndexArguments) -> anyhow::Result<()> {
         keys: arguments.keys,
         operations: arguments.operations.unwrap_or((arguments.keys / 2).max(1)),
         workloads: or(&arguments.workload),
-        node_bytes: arguments.node_bytes.map(|bytes| bytes.0),
+        node_bytes: arguments.node_size.map(|bytes| bytes.0),
         medium: arguments.medium.clone(),
         threads: arguments.threads,
         cache_fraction: arguments.cache_fraction,
@@ -335,9 +342,8 @@ fn indexes(arguments: &IndexArguments) -> anyhow::Result<()> {
         seed: arguments.seed,
     };
     let progress = Progress::new(index_steps(&options), "indexes");
-    let results = run_indexes(&options, &progress)?;
-    progress.finish();
-    arguments.output.put("bench-index", &results, &results.tables(), || results.page())
+    let results = measured(&progress, |progress| run_indexes(&options, progress))?;
+    arguments.output.put(("bench-index", &progress), &results, &results.tables(), || results.page())
 }
 
 fn trace(arguments: &TraceArguments) -> anyhow::Result<()> {
@@ -355,9 +361,8 @@ fn trace(arguments: &TraceArguments) -> anyhow::Result<()> {
         tenant,
     };
     let progress = Progress::counter("replay", arguments.requests);
-    let result = replay(&options, &progress)?;
-    progress.finish();
-    arguments.output.put("bench-trace", &result, &result.tables(), || result.page())
+    let result = measured(&progress, |progress| replay(&options, progress))?;
+    arguments.output.put(("bench-trace", &progress), &result, &result.tables(), || result.page())
 }
 
 impl TenantArguments {
@@ -380,11 +385,11 @@ impl CacheArguments {
             address: server.clone(),
             dialect: load.protocol,
             keys: u64::from(self.keys),
-            key_bytes: self.key_size,
-            value_bytes: self.value_size,
-            ttl_s: load.ttl,
+            key_bytes: bytes(self.key_size),
+            value_bytes: bytes(self.value_size),
+            ttl_s: u32::try_from(load.ttl.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u32::MAX),
             get_share: load.get_share,
-            popularity: load.popularity,
+            popularity: load.distribution,
             connections: load.connections,
             depth: load.depth,
             threads: self.threads.unwrap_or(1),

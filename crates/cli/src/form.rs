@@ -1,5 +1,7 @@
 //! How bytes are typed and shown: as text, in hexadecimal digits, or in base64 (RFC 4648).
 
+use base64::engine::general_purpose::STANDARD;
+use base64::{DecodeError, Engine};
 use clap::ValueEnum;
 
 /// The form of keys and values on the command line.
@@ -12,8 +14,6 @@ pub(crate) enum Form {
     /// Four characters for three bytes.
     Base64,
 }
-
-const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 impl Form {
     /// The bytes that were typed; an error says what is wrong and where.
@@ -33,7 +33,7 @@ impl Form {
                 format!("byte {at} of {} is no text: give --form hex or base64", bytes.len())
             }),
             Form::Hex => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
-            Form::Base64 => Ok(to_base64(bytes)),
+            Form::Base64 => Ok(STANDARD.encode(bytes)),
         }
     }
 }
@@ -50,41 +50,15 @@ fn from_hex(text: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 fn from_base64(text: &[u8]) -> Result<Vec<u8>, String> {
-    let end = text.iter().position(|byte| *byte == b'=').unwrap_or(text.len());
-    let (letters, padding) = text.split_at(end);
-    if !text.len().is_multiple_of(4) || padding.len() > 2 || padding.iter().any(|it| *it != b'=') {
-        return Err("base64 comes in fours, the last one padded with =".to_owned());
-    }
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    for (number, four) in letters.chunks(4).enumerate() {
-        let mut bits = 0_u32;
-        for (place, letter) in four.iter().enumerate() {
-            let value = LETTERS.iter().position(|it| it == letter);
-            let at = number * 4 + place;
-            let value = value.ok_or_else(|| format!("character {at} is none of base64"))?;
-            bits |= (value as u32) << (18 - 6 * place);
+    STANDARD.decode(text).map_err(|error| match error {
+        DecodeError::InvalidByte(at, _) => format!("character {at} is none of base64"),
+        DecodeError::InvalidLastSymbol(..) => {
+            "the last character has bits that say nothing".to_owned()
         }
-        let three = bits.to_be_bytes();
-        let len = four.len() - 1;
-        if three[1 + len..].iter().any(|rest| *rest != 0) {
-            return Err("the last character has bits that say nothing".to_owned());
+        DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => {
+            "base64 comes in fours, the last one padded with =".to_owned()
         }
-        bytes.extend_from_slice(&three[1..=len]);
-    }
-    Ok(bytes)
-}
-
-fn to_base64(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let at = |place: usize| u32::from(three.get(place).copied().unwrap_or(0));
-        let bits = at(0) << 16 | at(1) << 8 | at(2);
-        for place in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * place) & 63) as usize];
-            text.push(if place > three.len() { '=' } else { char::from(letter) });
-        }
-    }
-    text
+    })
 }
 
 #[cfg(test)]

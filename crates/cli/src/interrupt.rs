@@ -1,8 +1,10 @@
-//! Ctrl-C during a long measurement: says what was interrupted before the command ends.
+//! Ctrl-C during long work: what was found so far is shown, or it is said what is lost.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use anyhow::Context;
+use entresol_base::Stop;
 use entresol_bench::progress::Progress;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -10,19 +12,58 @@ use signal_hook::iterator::Signals;
 /// Shells add this to the number of the signal that ended a command.
 const BY_SIGNAL: i32 = 128;
 
+/// The signal that asked for an end.
+static SIGNAL: AtomicI32 = AtomicI32::new(SIGINT);
+
+/// The exit status of a command that was asked to end and has shown what it had.
+pub(crate) fn status() -> u8 {
+    u8::try_from(BY_SIGNAL + SIGNAL.load(Relaxed)).unwrap_or(u8::MAX)
+}
+
+/// From now on SIGINT and SIGTERM ask the work for an end with what it has. A second one ends the
+/// command at once.
+pub(crate) fn watch(progress: &Progress) -> anyhow::Result<()> {
+    let (shown, stop) = (progress.clone(), progress.stop().clone());
+    on_signals(move |signal| {
+        if stop.is_asked() {
+            exit(signal);
+        }
+        ask(&stop, signal);
+        let state = shown.state();
+        shown.finish();
+        tell(&format!("interrupted in {state}; again to end at once"));
+    })
+}
+
 /// From now on SIGINT and SIGTERM end the command with a sentence: what was under way, how much was
 /// done, and what `left` says of what is lost.
 pub(crate) fn announce(progress: &Progress, left: &'static str) -> anyhow::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     let progress = progress.clone();
-    let run = move || {
-        if let Some(signal) = signals.forever().next() {
-            let state = progress.state();
-            progress.finish();
-            let _ = writeln!(std::io::stderr(), "entresol: interrupted in {state}; {left}");
-            std::process::exit(BY_SIGNAL + signal);
-        }
-    };
+    on_signals(move |signal| {
+        let state = progress.state();
+        progress.finish();
+        tell(&format!("interrupted in {state}; {left}"));
+        exit(signal);
+    })
+}
+
+fn ask(stop: &Stop, signal: i32) {
+    SIGNAL.store(signal, Relaxed);
+    stop.ask();
+}
+
+fn tell(what: &str) {
+    // Who has no standard error any more is told nothing.
+    let _ = writeln!(std::io::stderr(), "entresol: {what}");
+}
+
+fn exit(signal: i32) -> ! {
+    std::process::exit(BY_SIGNAL + signal)
+}
+
+fn on_signals(mut act: impl FnMut(i32) + Send + 'static) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
+    let run = move || signals.forever().for_each(&mut act);
     let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(run);
     thread.context("a thread that waits for signals")?;
     Ok(())

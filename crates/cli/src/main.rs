@@ -4,9 +4,11 @@
 mod bench;
 mod config;
 mod form;
+mod help;
 mod interrupt;
 mod output;
 mod profile;
+mod renamed;
 mod reproduce;
 mod serve;
 mod store;
@@ -18,7 +20,8 @@ use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use entresol_bench::BenchError;
 
 /// A multi-tenant cache on the media of your choice, for memcached's clients.
 #[derive(Debug, Parser)]
@@ -48,6 +51,8 @@ enum Command {
     Torture(torture::Arguments),
 }
 
+/// A check or a comparison failed.
+const FAILED: u8 = 1;
 /// The arguments or the configuration are wrong, or what they ask for cannot be had.
 const WRONG: u8 = 2;
 /// Not all could be looked at.
@@ -65,8 +70,26 @@ impl fmt::Display for Incomplete {
 
 impl Error for Incomplete {}
 
+/// Somebody asked for an end; it says what became of the work.
+#[derive(Debug)]
+pub(crate) struct Interrupted(pub(crate) &'static str);
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl Error for Interrupted {}
+
 fn main() -> ExitCode {
-    let command = Arguments::parse().command;
+    let command = match parse() {
+        Ok(arguments) => arguments.command,
+        Err(error) => {
+            complain(&error);
+            return ExitCode::from(WRONG);
+        }
+    };
     if matches!(command, Command::Store(_) | Command::Bench(_) | Command::Torture(_)) {
         // A store has a file open for each run and segment, and says itself if there are too few.
         _ = entresol_media::machine::raise_descriptor_limit(u64::MAX);
@@ -90,10 +113,35 @@ fn main() -> ExitCode {
     }
 }
 
+/// The arguments. Help, and what clap refuses, it tells itself, and ends the command; what is left
+/// to tell is a flag that was renamed.
+fn parse() -> anyhow::Result<Arguments> {
+    let given: Vec<_> = std::env::args_os().collect();
+    let matches = help::dressed(Arguments::command(), "").try_get_matches_from(&given);
+    let parsed = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
+    parsed.map_err(|error| {
+        let words: Vec<String> = given.iter().map(|it| it.to_string_lossy().into()).collect();
+        match renamed::explained(&error, &words) {
+            Some(text) => anyhow::anyhow!(text),
+            None => error.exit(),
+        }
+    })
+}
+
 fn status_of(error: &anyhow::Error) -> u8 {
-    match error.is::<Incomplete>() {
-        true => INCOMPLETE,
-        false => bench::status_of(error).unwrap_or(WRONG),
+    match error {
+        _ if error.is::<Incomplete>() => INCOMPLETE,
+        _ if error.is::<Interrupted>() => interrupt::status(),
+        _ => error.downcast_ref::<BenchError>().map_or(WRONG, status_of_bench),
+    }
+}
+
+/// 1 if a measurement or a check failed, 2 if the arguments are to blame.
+fn status_of_bench(error: &BenchError) -> u8 {
+    match error {
+        BenchError::Interrupted { .. } => interrupt::status(),
+        error if error.is_usage() => WRONG,
+        _ => FAILED,
     }
 }
 

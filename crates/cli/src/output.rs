@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use entresol_bench::BenchError;
+use entresol_bench::progress::Progress;
 use entresol_bench::report::{Page, Table};
 use serde::Serialize;
 
@@ -25,15 +27,18 @@ struct Labelled<'a, T> {
     version: &'static str,
     machine: String,
     command: String,
+    /// Whether somebody asked for an end: then there is less than was asked for.
+    interrupted: bool,
     #[serde(flatten)]
     result: &'a T,
 }
 
 impl Output {
-    /// Prints tables or JSON, and writes the page if one is wanted.
+    /// Prints tables or JSON, and writes the page if one is wanted; an error if the measurement was
+    /// interrupted.
     pub(crate) fn put(
         &self,
-        name: &str,
+        (name, progress): (&str, &Progress),
         result: &impl Serialize,
         tables: &[Table],
         page: impl FnOnce() -> Page,
@@ -43,6 +48,7 @@ impl Output {
             version: env!("CARGO_PKG_VERSION"),
             machine: entresol_media::machine::describe(),
             command: command.join(" "),
+            interrupted: progress.stop().is_asked(),
             result,
         };
         let json = serde_json::to_string_pretty(&labelled).context("the result as JSON")?;
@@ -55,7 +61,11 @@ impl Output {
             page.raw(&json);
             save(&page, folder, name)?;
         }
-        printed
+        printed?;
+        match labelled.interrupted {
+            true => Err(BenchError::Interrupted { has_results: true }.into()),
+            false => Ok(()),
+        }
     }
 
     fn print(&self, json: &str, tables: &[Table]) -> anyhow::Result<()> {

@@ -17,7 +17,7 @@ use crate::output::Output;
 pub(crate) struct Arguments {
     /// What to measure: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or model:NAME. A file that
     /// somebody else made is refused.
-    #[arg(long = "media", value_name = "MEDIUM")]
+    #[arg(long, value_name = "MEDIUM")]
     medium: MediumSpec,
     /// A second medium of the same kind, measured in turns with the first.
     #[arg(long, value_name = "MEDIUM")]
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE")]
     size: Option<ByteSize>,
     /// Whether memory asks for huge pages.
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, value_name = "true|false", default_value_t = true, action = clap::ArgAction::Set)]
     huge_pages: bool,
     /// Leave a file behind that was made for measuring.
     #[arg(long)]
@@ -68,15 +68,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         seed: arguments.seed,
     };
     let progress = Progress::new(0, "profile");
-    interrupt::announce(
-        &progress,
-        "no results were printed and no cost table was saved; a file that was made for measuring \
-         stays",
-    )?;
+    interrupt::watch(&progress)?;
     let result = profile(&options, &progress);
     progress.finish();
     let result = result?;
-    arguments.output.put("profile", &result, &result.tables(), || result.page())?;
+    // An error if it was interrupted: costs of fewer rounds are shown, and not saved.
+    let name = ("profile", &progress);
+    arguments.output.put(name, &result, &result.tables(), || result.page())?;
     let place = match (&arguments.save, arguments.no_save) {
         (_, true) => None,
         (Some(path), _) => Some(path.clone()),

@@ -15,7 +15,8 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// What the only tenant is called when no file names any.
 const TENANT: &str = "default";
-const LISTEN: &str = "127.0.0.1:11211";
+const LISTEN_ON: &str = "127.0.0.1";
+const PORT: u16 = 11211;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -41,8 +42,9 @@ struct ServerFlags {
     /// Event loops, one thread each; one for each processor unless given.
     #[arg(long, value_name = "N")]
     threads: Option<i64>,
-    /// Where /metrics, /healthz and /stats.json are served, or off [default: 127.0.0.1:11280].
-    #[arg(long, value_name = "ADDRESS:PORT|off")]
+    /// Where /metrics, /healthz, /stats.json, /sharing.json and the page / are served, or off
+    /// [default: 127.0.0.1:11280].
+    #[arg(long, value_name = "HOST:PORT|off")]
     admin: Option<String>,
     /// Log requests that take longer than this, or off [default: off].
     #[arg(long, value_name = "TIME|off")]
@@ -71,8 +73,11 @@ struct ServerFlags {
 struct TenantFlags {
     /// Listen here; may be given several times, port 0 lets the system choose
     /// [default: 127.0.0.1:11211, unless there is a UNIX socket].
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "HOST:PORT")]
     listen: Vec<String>,
+    /// Listen on this port of 127.0.0.1, as --listen 127.0.0.1:PORT.
+    #[arg(short, long, value_name = "PORT", conflicts_with = "listen", value_parser = port)]
+    port: Option<u16>,
     /// Listen on this UNIX socket.
     #[arg(long, value_name = "PATH")]
     unix_socket: Option<String>,
@@ -89,6 +94,10 @@ struct TenantFlags {
     /// Quota of DRAM: keys, metadata, tables and, with dram, values [default: 64MiB].
     #[arg(long, value_name = "SIZE")]
     dram_quota: Option<String>,
+    /// Quota of DRAM in megabytes (MiB), as --dram-quota with a number alone.
+    #[arg(short = 'm', long, value_name = "MEGABYTES", conflicts_with = "dram_quota",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    memory_limit: Option<u32>,
     /// Quota of a medium other than dram.
     #[arg(long, value_name = "SIZE")]
     medium_quota: Option<String>,
@@ -107,8 +116,8 @@ struct TenantFlags {
     eviction: Option<String>,
     /// For measuring: answer every get with this many bytes and every store with success, without
     /// a cache; what is left is the cost of the connection.
-    #[arg(long, value_name = "BYTES", hide = true)]
-    null_store: Option<usize>,
+    #[arg(long, value_name = "SIZE", hide = true)]
+    null_store: Option<ByteSize>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -157,7 +166,7 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
         arguments.server.put_over(&mut raw);
         let mut settings = config::from_flags(&raw, &machine())?;
         for tenant in &mut settings.tenants {
-            tenant.null_store_bytes = arguments.tenant.null_store;
+            tenant.null_store_bytes = arguments.tenant.null_store.map(|size| size.0 as usize);
         }
         return Ok(settings);
     };
@@ -195,8 +204,10 @@ impl TenantFlags {
     fn raw(&self) -> RawTenant {
         let size = |text: &Option<String>| text.clone().map(SizeText::Text).map(spanned);
         let mut listen = self.listen.clone();
+        listen.extend(self.port.map(|port| format!("{LISTEN_ON}:{port}")));
+        let memory_limit = self.memory_limit.map(|megabytes| format!("{megabytes}MiB"));
         if listen.is_empty() && self.unix_socket.is_none() {
-            listen.push(LISTEN.to_owned());
+            listen.push(format!("{LISTEN_ON}:{PORT}"));
         }
         RawTenant {
             name: Some(spanned(TENANT.to_owned())),
@@ -205,7 +216,7 @@ impl TenantFlags {
             unix_socket_mode: self.unix_socket_mode.clone().map(spanned),
             connections: self.connections.map(spanned),
             medium: self.medium.clone().map(spanned),
-            dram_quota: size(&self.dram_quota),
+            dram_quota: size(&memory_limit.or_else(|| self.dram_quota.clone())),
             medium_quota: size(&self.medium_quota),
             cost_table: self.cost_table.clone().map(spanned),
             segment_size: size(&self.segment_size),
@@ -214,6 +225,17 @@ impl TenantFlags {
             // Sharing needs more tenants than the one that flags describe.
             ..RawTenant::default()
         }
+    }
+}
+
+/// A port to listen on. What memcached takes 0 for, no port, is not what it means elsewhere.
+fn port(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(0) => Err("write --listen 127.0.0.1:0 for a port that the system chooses, and \
+                      --unix-socket alone for none"
+            .to_owned()),
+        Ok(port) => Ok(port),
+        Err(_) => Err("write a number from 1 to 65535".to_owned()),
     }
 }
 

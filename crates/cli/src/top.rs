@@ -25,7 +25,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// The server's admin listener.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11280")]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11280", value_parser = server)]
     server: SocketAddr,
     /// How often to look.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
@@ -36,6 +36,11 @@ pub(crate) struct Arguments {
     /// Print a JSON object for each look instead of the screen.
     #[arg(long)]
     json: bool,
+}
+
+fn server(text: &str) -> Result<SocketAddr, String> {
+    let address = entresol_media::machine::address_of(text);
+    address.map_err(|problem| format!("{problem}: write HOST:PORT, such as 127.0.0.1:11280"))
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -10,13 +11,16 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
+use entresol_base::duration;
 use entresol_bench::index::IndexName;
 use entresol_bench::progress::Progress;
 use entresol_bench::torture::{Outcome, Plan, Plant, Structure, index, media, processes, store};
 use entresol_bench::{BenchError, StorePlace};
 use entresol_media::{ModelName, files};
-use entresol_store::trial::load::{Load, load};
+use entresol_store::trial::load::{Load, load_while};
 use serde::Serialize;
+
+use crate::interrupt;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -64,8 +68,8 @@ struct Store {
     #[arg(long, value_name = "PATH", requires = "processes",
         value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     directory: Option<StorePlace>,
-    /// Instead, put a load at full rate on a simulated drive for so many seconds (--seconds) of
-    /// virtual time, and tell the longest waits and their causes. One of more than 100 ms fails.
+    /// Instead, put a load at full rate on a simulated drive for --duration of virtual time, and
+    /// tell the longest waits and their causes. One of more than 100 ms fails.
     #[arg(long, conflicts_with_all = ["processes", "histories", "nested", "known"])]
     waits: bool,
     /// The model of that drive.
@@ -129,9 +133,10 @@ struct Histories {
     /// Seed of the first history; each next one has the next.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Try for so long; 10 if neither this nor --histories is given.
-    #[arg(long, value_name = "N")]
-    seconds: Option<u64>,
+    /// Try for so long; what is under way then is broken off [default: 10s, unless a number is
+    /// given].
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    duration: Option<Duration>,
     /// Try so many histories.
     #[arg(long, value_name = "N")]
     histories: Option<u64>,
@@ -147,17 +152,18 @@ struct Histories {
     json: bool,
 }
 
-const SECONDS: u64 = 10;
+/// How long histories are tried if nobody says how long or how many.
+const DURATION: Duration = Duration::from_secs(10);
 
 impl Histories {
-    fn seconds(&self) -> Option<u64> {
-        if self.histories.is_none() { self.seconds.or(Some(SECONDS)) } else { self.seconds }
+    fn time(&self) -> Option<Duration> {
+        if self.histories.is_none() { self.duration.or(Some(DURATION)) } else { self.duration }
     }
 
     fn plan(&self) -> anyhow::Result<Plan> {
         Ok(Plan {
             seed: self.seed,
-            time: self.seconds().map(Duration::from_secs),
+            time: self.time(),
             histories: self.histories,
             caches_survive: None,
             nested_one_in: self.nested,
@@ -172,11 +178,15 @@ impl Histories {
         torture: impl FnOnce(Plan, &Progress) -> Result<Outcome, BenchError>,
     ) -> anyhow::Result<()> {
         let plan = self.plan()?;
-        let progress = Progress::counter(name, self.seconds());
+        let progress = match (self.histories, self.time()) {
+            (None, Some(time)) => Progress::timed(name, time),
+            (histories, _) => Progress::counter(name, histories),
+        };
+        interrupt::watch(&progress)?;
         let outcome = torture(plan, &progress);
         progress.finish();
         let outcome = outcome?;
-        put(&outcome, self.json, outcome.complaint())
+        put(&outcome, self.json, outcome.complaint(), outcome.interrupted)
     }
 }
 
@@ -212,18 +222,27 @@ const WAIT_MS_MAX: f64 = 100.0;
 
 /// Puts a load on a store in virtual time.
 fn see_waits(given: &Store) -> anyhow::Result<()> {
-    let Histories { seed, seconds, json, .. } = given.histories;
-    let time = Duration::from_secs(seconds.unwrap_or(SECONDS));
-    let outcome = load(Load::of(seed, given.model, time)).map_err(BenchError::Failed)?;
+    let Histories { seed, duration, json, .. } = given.histories;
+    let time = duration.unwrap_or(DURATION);
+    let progress = Progress::new(time.as_millis() as u64, "torture store, waits");
+    interrupt::watch(&progress)?;
+    let shown = progress.clone();
+    let go_on = move |passed: Duration| {
+        shown.reach(passed.as_millis() as u64);
+        if shown.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let outcome = load_while(Load::of(seed, given.model, time), go_on);
+    progress.finish();
+    let outcome = outcome.map_err(BenchError::Failed)?;
     let longest = outcome.longest_ms();
     let complaint = (longest > WAIT_MS_MAX)
         .then(|| format!("an operation waited {longest:.1} ms, {WAIT_MS_MAX} ms are the most"));
-    put(&outcome, json, complaint)
+    put(&outcome, json, complaint, progress.stop().is_asked())
 }
 
 /// Lets processes of this program write to a store, and kills them.
 fn kill_processes(given: &Store) -> anyhow::Result<()> {
-    let Histories { seed, seconds, json, .. } = given.histories;
+    let Histories { seed, duration, json, .. } = given.histories;
     let beside = || PathBuf::from(format!("entresol-torture-{}", std::process::id()));
     let place = given.directory.clone();
     let place = place.unwrap_or_else(|| StorePlace { path: beside(), pmem: None });
@@ -231,20 +250,19 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
         let text = format!("{place} is there already: name a directory to be made");
         return Err(BenchError::Usage(text).into());
     }
-    let seconds = if given.kills.is_none() { seconds.or(Some(SECONDS)) } else { seconds };
-    let settings = processes::Settings {
-        seed,
-        time: seconds.map(Duration::from_secs),
-        kills: given.kills,
-        place: place.clone(),
-    };
+    let time = if given.kills.is_none() { duration.or(Some(DURATION)) } else { duration };
+    let settings = processes::Settings { seed, time, kills: given.kills, place: place.clone() };
     let program = std::env::current_exe().context("this program's own file")?;
     let spawn = |round: u64| {
         let mut command = Command::new(&program);
         command.args(["torture", "store-child"]).arg(place.argument());
         processes::piped(command.args([seed.to_string(), round.to_string()])).spawn()
     };
-    let progress = Progress::counter("torture store, kills", given.kills);
+    let progress = match (given.kills, time) {
+        (None, Some(time)) => Progress::timed("torture store, kills", time),
+        (kills, _) => Progress::counter("torture store, kills", kills),
+    };
+    interrupt::watch(&progress)?;
     let outcome = processes::torture(&settings, &spawn, &progress);
     progress.finish();
     let outcome = outcome?;
@@ -258,7 +276,7 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
              torture store --processes --seed {seed} --kills {kills}; the store is in {place}"
         )
     });
-    put(&outcome, json, complaint)
+    put(&outcome, json, complaint, outcome.interrupted)
 }
 
 /// Prints what came of it, and fails if there is something to complain about.
@@ -266,6 +284,7 @@ fn put(
     outcome: &(impl Serialize + Display),
     as_json: bool,
     complaint: Option<String>,
+    is_interrupted: bool,
 ) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if as_json {
@@ -275,6 +294,7 @@ fn put(
         write!(out, "{outcome}").context("standard output")?;
     }
     match complaint {
+        None if is_interrupted => Err(BenchError::Interrupted { has_results: true }.into()),
         None => Ok(()),
         Some(complaint) => Err(BenchError::Failed(complaint).into()),
     }

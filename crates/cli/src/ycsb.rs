@@ -39,12 +39,12 @@ pub(crate) struct Arguments {
     /// End each workload but load after so long, whatever has been done.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<Duration>,
-    /// Bytes of a key.
-    #[arg(long, value_name = "BYTES", default_value_t = 16)]
-    key_size: usize,
-    /// Bytes of a value; mixgraph draws its own.
-    #[arg(long, value_name = "BYTES", default_value_t = 1000)]
-    value_size: usize,
+    /// Size of a key.
+    #[arg(long, value_name = "SIZE", default_value = "16")]
+    key_size: ByteSize,
+    /// Size of a value; mixgraph draws its own.
+    #[arg(long, value_name = "SIZE", default_value = "1000")]
+    value_size: ByteSize,
     /// Records of each scan of workload e [default: 1 to 100, each number as likely].
     #[arg(long, value_name = "N")]
     scan_records: Option<usize>,
@@ -87,7 +87,7 @@ pub(crate) struct Arguments {
     capacity_model: Option<ModelName>,
     /// The most bytes that the store takes in its fast place [default: what the file system has].
     #[arg(long, value_name = "SIZE", requires = "capacity")]
-    staging_bytes: Option<ByteSize>,
+    staging_most: Option<ByteSize>,
     /// On which classes of media keys and values lie, as `entresol store policy` has it
     /// [default: fastest].
     #[arg(long, value_name = "POLICY")]
@@ -112,7 +112,7 @@ impl Arguments {
             capacity: self.capacity.clone().map(|directory| Capacity {
                 directory,
                 model: self.capacity_model,
-                fast_bytes_max: self.staging_bytes,
+                fast_bytes_max: self.staging_most,
             }),
             policy: self.policy,
             hot_share: self.hot_share,
@@ -123,8 +123,8 @@ impl Arguments {
             keys: self.keys,
             operations: self.operations.unwrap_or(self.keys),
             duration: self.duration,
-            key_bytes: self.key_size,
-            value_bytes: self.value_size,
+            key_bytes: usize::try_from(self.key_size.0).unwrap_or(usize::MAX),
+            value_bytes: usize::try_from(self.value_size.0).unwrap_or(usize::MAX),
             scan_records: self.scan_records,
             threads: self.threads,
             rate_ops_s: self.rate,
@@ -139,23 +139,29 @@ impl Arguments {
     }
 }
 
-/// Measures one store.
+/// Measures one store; `watch` is given the progress, to ask for an end.
 pub(crate) fn measure(
     arguments: &Arguments,
     engine: &'static str,
     open: Open<'_>,
+    watch: impl FnOnce(&Progress) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let options = arguments.options(engine);
     let progress = Progress::new(ycsb_steps(&options), engine);
+    watch(&progress)?;
     let result = run_ycsb(&options, open, &progress);
     progress.finish();
     let result = result?;
-    arguments.output.put("bench-ycsb", &result, &result.tables(), || result.page())
+    arguments.output.put(("bench-ycsb", &progress), &result, &result.tables(), || result.page())
 }
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(
+    arguments: &Arguments,
+    watch: impl FnOnce(&Progress) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     entresol_media::machine::give_large_buffers_back();
-    measure(arguments, Entresol::NAME, &|opening: &Opening<'_>| {
+    let open = |opening: &Opening<'_>| {
         Entresol::open(opening).map(|engine| Box::new(engine) as Box<dyn Engine>)
-    })
+    };
+    measure(arguments, Entresol::NAME, &open, watch)
 }

@@ -13,6 +13,7 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use entresol_base::Stop;
 use entresol_base::rng::Rng;
 use entresol_base::world::{World, WorldOptions};
 use entresol_media::crash::{
@@ -199,29 +200,50 @@ where
     I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
     I::Options: 'static,
 {
-    in_its_world(options, index, ops, |options, index, ops| {
+    run_until::<I>(options, index, ops, &Stop::new())
+}
+
+/// Carries the history out as [`run`] does, and breaks it off once an end is due.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_until<I>(
+    options: &TrialOptions,
+    index: &I::Options,
+    ops: &[Op],
+    stop: &Stop,
+) -> Result<Report, String>
+where
+    I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
+    I::Options: 'static,
+{
+    in_its_world(options, index, (ops, stop), |options, index, (ops, stop)| {
         let watch = Watch { from: 0, answers: Answers::Here };
-        run_here::<I>(options, index, ops, watch).map(|ran| ran.report)
+        run_here::<I>(options, index, ops, watch, stop).map(|ran| ran.report)
     })
 }
+
+/// Operations, and when to leave the rest of them.
+type History<'a> = (&'a [Op], &'a Stop);
 
 /// Does it here, or in a world if the options say so.
 fn in_its_world<O, T>(
     options: &TrialOptions,
     index: &O,
-    ops: &[Op],
-    work: fn(&TrialOptions, &O, &[Op]) -> Result<T, String>,
+    history: History<'_>,
+    work: fn(&TrialOptions, &O, History<'_>) -> Result<T, String>,
 ) -> Result<T, String>
 where
     O: Clone + Send + 'static,
     T: Send + 'static,
 {
     if !options.in_world {
-        return work(options, index, ops);
+        return work(options, index, history);
     }
     let world = World::new(WorldOptions::seeded(options.seed));
-    let (options, index, ops) = (*options, index.clone(), ops.to_vec());
-    let ran = world.run(move || work(&options, &index, &ops));
+    let (options, index) = (*options, index.clone());
+    let (ops, stop) = (history.0.to_vec(), history.1.clone());
+    let ran = world.run(move || work(&options, &index, (&ops, &stop)));
     ran.unwrap_or_else(|failure| Err(failure.to_string()))
 }
 
@@ -255,12 +277,13 @@ fn run_here<I>(
     index: &I::Options,
     ops: &[Op],
     watch: Watch,
+    stop: &Stop,
 ) -> Result<Ran, String>
 where
     I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
     I::Options: 'static,
 {
-    let Grounds { power, region, subject, explorer } = Grounds::<I>::new(options, index)?;
+    let Grounds { power, region, subject, explorer } = Grounds::<I>::new(options, index, stop)?;
     let pool = PoolOptions { chunk_bytes: options.chunk_bytes };
     drop(Pool::create(region.clone(), pool).map_err(|error| error.to_string())?);
     if watch.from == 0 {
@@ -282,7 +305,7 @@ where
         if is_done {
             act(&mut expected.records, op);
         }
-        if explorer.has_failed() {
+        if explorer.is_over() {
             break;
         }
     }
@@ -305,7 +328,7 @@ where
     I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
     I::Options: 'static,
 {
-    fn new(options: &TrialOptions, index: &I::Options) -> Result<Grounds<I>, String> {
+    fn new(options: &TrialOptions, index: &I::Options, stop: &Stop) -> Result<Grounds<I>, String> {
         let power = Power::new();
         let domain = match options.caches_survive {
             true => Domain::Caches { every: 16 },
@@ -320,7 +343,7 @@ where
             index: index.clone(),
             opened: PhantomData,
         });
-        let explorer = Explorer::new(subject.clone(), options.explore);
+        let explorer = Explorer::until(subject.clone(), options.explore, stop);
         Ok(Grounds { power, region, subject, explorer })
     }
 }

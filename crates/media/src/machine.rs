@@ -2,6 +2,7 @@
 //! stands beside every measurement.
 
 use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 
 use entresol_base::ByteSize;
@@ -81,6 +82,23 @@ pub fn boot_id() -> Option<String> {
 #[must_use]
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// The address that `HOST:PORT` means here. Of several that a name has it is one of IPv4, so that
+/// who listens at `localhost` and who connects there mean the same.
+///
+/// # Errors
+/// If it is no such text, or the name has no address.
+pub fn address_of(text: &str) -> Result<SocketAddr, String> {
+    let resolved = text.to_socket_addrs().map(|found| {
+        let all: Vec<SocketAddr> = found.collect();
+        all.iter().find(|address| address.is_ipv4()).or(all.first()).copied()
+    });
+    match resolved {
+        Ok(Some(address)) => Ok(address),
+        Ok(None) => Err(format!("'{text}' has no address")),
+        Err(error) => Err(format!("'{text}' is no address ({error})")),
+    }
 }
 
 /// The machine in one line, for reports: processor, cores, memory, kernel.

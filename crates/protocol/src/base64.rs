@@ -3,52 +3,21 @@
 //! Strict about length, alphabet and padding, but like memcached it overlooks spare bits that are
 //! not zero: such a key is echoed in its one proper spelling.
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-const INVALID: u8 = 0xff;
-const VALUES: [u8; 256] = values();
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-const fn values() -> [u8; 256] {
-    let mut table = [INVALID; 256];
-    let mut value = 0;
-    while value < 64 {
-        table[ALPHABET[value] as usize] = value as u8;
-        value += 1;
-    }
-    table
-}
+const ENGINE: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::RequireCanonical)
+        .with_decode_allow_trailing_bits(true),
+);
 
 /// Decodes `text` into the front of `out` and returns how many bytes that made; `None` if `text`
 /// is empty or malformed, or `out` too small.
 pub(crate) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
-    let (body, last) = text.split_at_checked(text.len().checked_sub(4)?)?;
-    let mut len = 0;
-    for quad in body.chunks(4) {
-        let bits = sextets(quad)?;
-        out.get_mut(len..len + 3)?.copy_from_slice(&bits.to_be_bytes()[1..]);
-        len += 3;
-    }
-    let padding = last.iter().rev().take_while(|&&byte| byte == b'=').count();
-    let kept = 3usize.checked_sub(padding)?;
-    let bits = sextets(last.get(..4 - padding)?)? << (6 * padding);
-    if kept == 0 {
-        return None;
-    }
-    out.get_mut(len..len + kept)?.copy_from_slice(&bits.to_be_bytes()[1..=kept]);
-    Some(len + kept)
-}
-
-/// The bits of up to four letters, the last in the lowest place; a short group is refused unless
-/// the caller has taken off its padding.
-fn sextets(letters: &[u8]) -> Option<u32> {
-    let mut bits = 0;
-    for &letter in letters {
-        let value = VALUES[usize::from(letter)];
-        if value == INVALID {
-            return None;
-        }
-        bits = bits << 6 | u32::from(value);
-    }
-    Some(bits)
+    ENGINE.decode_slice(text, out).ok().filter(|len| *len > 0)
 }
 
 /// Whether `text` is the base64 of a key.
@@ -58,15 +27,12 @@ pub(crate) fn is_valid(text: &[u8]) -> bool {
 
 /// Appends `bytes` in base64.
 pub(crate) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
-    for group in bytes.chunks(3) {
-        let mut padded = [0; 4];
-        padded[1..=group.len()].copy_from_slice(group);
-        let bits = u32::from_be_bytes(padded);
-        for letter in 0..4 {
-            let value = bits >> (18 - 6 * letter) & 63;
-            out.push(if letter <= group.len() { ALPHABET[value as usize] } else { b'=' });
-        }
-    }
+    let begin = out.len();
+    out.resize(begin + bytes.len().div_ceil(3) * 4, 0);
+    let room = out.get_mut(begin..).unwrap_or_default();
+    // Of the size that it must have: nothing can be refused.
+    let written = ENGINE.encode_slice(bytes, room).unwrap_or(0);
+    debug_assert_eq!(begin + written, out.len());
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use entresol_base::Stop;
 use entresol_base::rng::Rng;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_media::PmemMode;
@@ -220,7 +221,15 @@ impl Trial {
     /// # Errors
     /// If it cannot be carried out; what a crash must not leave is in the report.
     pub fn run(&self, ops: &[Op]) -> Result<Report, String> {
-        self.run_and_count(ops).map(|(report, _)| report)
+        self.run_until(ops, &Stop::new())
+    }
+
+    /// Carries out a history as [`run`](Trial::run) does, and breaks it off once an end is due.
+    ///
+    /// # Errors
+    /// As [`run`](Trial::run).
+    pub fn run_until(&self, ops: &[Op], stop: &Stop) -> Result<Report, String> {
+        self.counted_until(ops, stop).map(|(report, _)| report)
     }
 
     /// The same, and answers what was met.
@@ -228,6 +237,10 @@ impl Trial {
     /// # Errors
     /// As [`run`](Trial::run).
     pub fn run_and_count(&self, ops: &[Op]) -> Result<(Report, Met), String> {
+        self.counted_until(ops, &Stop::new())
+    }
+
+    fn counted_until(&self, ops: &[Op], stop: &Stop) -> Result<(Report, Met), String> {
         let preemption = match self.seed % 3 {
             0 => Preemption::Never,
             1 => Preemption::OneIn(10),
@@ -235,19 +248,19 @@ impl Trial {
         };
         let options = WorldOptions { preemption, ..WorldOptions::seeded(self.seed) };
         let world = World::new(options);
-        let (trial, ops, within) = (*self, ops.to_vec(), world.clone());
-        let ran = world.run(move || trial.run_within(&within, &ops));
+        let (trial, ops, within, stop) = (*self, ops.to_vec(), world.clone(), stop.clone());
+        let ran = world.run(move || trial.run_within(&within, &ops, &stop));
         ran.unwrap_or_else(|failure| Err(failure.to_string()))
     }
 
-    fn run_within(&self, world: &World, ops: &[Op]) -> Result<(Report, Met), String> {
+    fn run_within(&self, world: &World, ops: &[Op], stop: &Stop) -> Result<(Report, Met), String> {
         let power = Power::new();
         let drives = Drives::new(world, self, &power).map_err(|error| error.to_string())?;
         let shared = Arc::new(Shared::new(world, self.writers, drives.layout));
         let nested = Nested { one_in: self.nested_one_in, images_max: 4, depth_max: 2 };
         let Trial { seed, images_max, .. } = *self;
         let explore = ExploreOptions { seed, exhaustive_max: images_max, images_max, nested };
-        let explorer = Explorer::new(shared.clone(), explore);
+        let explorer = Explorer::until(shared.clone(), explore, stop);
         let scene = Arc::new(Scene::new(drives, power, shared, explorer));
         let wrong = carry_out(ops, &scene).map_err(|error| error.to_string());
         let report = scene.explorer.finish(&scene.machine().1);

@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use entresol_base::{ByteSize, Clock, SystemClock};
-use entresol_cache::{Cache, Config};
+use entresol_cache::{Cache, Config, OpenError};
 use serde::Serialize;
 
 use super::subjects::{CacheSubject, Subject};
 use super::{DirectOptions, cache_error};
 use crate::error::BenchError;
 use crate::process::resident;
+use crate::progress::Progress;
 use crate::values::KeyMaker;
 
 /// Bytes per object beyond key and value that the quota is set by.
@@ -42,8 +43,11 @@ pub struct MemoryAtQuota {
 }
 
 /// Fills a cache whose quota is what `options.count` objects need at 24 bytes each beside key and
-/// value.
-pub(super) fn measure(options: &DirectOptions) -> Result<MemoryAtQuota, BenchError> {
+/// value; none if no cache is so small.
+pub(super) fn measure(
+    options: &DirectOptions,
+    progress: &Progress,
+) -> Result<Option<MemoryAtQuota>, BenchError> {
     let object_bytes = (options.key_bytes + options.value_bytes) as u64 + QUOTA_OVERHEAD_BYTES;
     let quota_bytes = u64::from(options.count) * object_bytes;
     let offered = u64::from(options.count) * 3 / 2;
@@ -59,7 +63,10 @@ pub(super) fn measure(options: &DirectOptions) -> Result<MemoryAtQuota, BenchErr
         seed: Some(options.seed),
         ..Config::dram(ByteSize(quota_bytes))
     };
-    let cache = Cache::open(config, clock).map_err(cache_error)?;
+    let cache = match Cache::open(config, clock) {
+        Err(OpenError::QuotaTooSmall { .. }) => return Ok(None),
+        opened => opened.map_err(cache_error)?,
+    };
     let mut subject = CacheSubject::new(&cache, now);
     let mut at_first_eviction = None;
     let (mut key, value) = (Vec::new(), vec![b'v'; options.value_bytes]);
@@ -68,6 +75,9 @@ pub(super) fn measure(options: &DirectOptions) -> Result<MemoryAtQuota, BenchErr
         key.clear();
         keys.append(number, &mut key);
         refused += u64::from(!subject.set(&key, &value));
+        if number % LOOK_EVERY == 0 && progress.is_stopped() {
+            return Err(BenchError::Interrupted { has_results: false });
+        }
         if number % LOOK_EVERY == 0 && at_first_eviction.is_none() {
             let statistics = cache.statistics();
             if statistics.events.evicted_items + statistics.events.displaced_out > 0 {
@@ -88,7 +98,7 @@ pub(super) fn measure(options: &DirectOptions) -> Result<MemoryAtQuota, BenchErr
         }
     };
     let per_object = |bytes: u64, items: u64| bytes as f64 / items.max(1) as f64;
-    Ok(MemoryAtQuota {
+    Ok(Some(MemoryAtQuota {
         quota_bytes,
         items_at_first_eviction: items,
         quota_bytes_per_object: per_object(quota_bytes, items),
@@ -98,5 +108,5 @@ pub(super) fn measure(options: &DirectOptions) -> Result<MemoryAtQuota, BenchErr
         quota_bytes_per_object_after_overflow: per_object(quota_bytes, statistics.items),
         refused_while_free,
         refused,
-    })
+    }))
 }

@@ -37,14 +37,20 @@ impl DirectResult {
     }
 
     fn memory_table(&self) -> Table {
-        let memory = &self.memory;
         let mut table = Table::new("Memory", &["bytes per object", ""]);
+        let map = ("boxed map, resident growth", self.map_resident_bytes_per_object);
+        let Some(memory) = &self.memory else {
+            let text = "so few objects do not fill the smallest cache";
+            table.row(vec!["cache at its quota".to_owned(), text.to_owned()]);
+            table.row(vec![map.0.to_owned(), number(map.1)]);
+            return table;
+        };
         for (what, value) in [
             ("quota at the first eviction", memory.quota_bytes_per_object),
             ("accounted by the cache", memory.accounted_bytes_per_object),
             ("resident growth", memory.resident_bytes_per_object),
             ("quota after half as many again", memory.quota_bytes_per_object_after_overflow),
-            ("boxed map, resident growth", self.map_resident_bytes_per_object),
+            map,
         ] {
             table.row(vec![what.to_owned(), number(value)]);
         }
@@ -100,10 +106,11 @@ impl DirectResult {
             })
             .collect();
         page.drawing(&bars("Processor time of one operation, median", "ns", &times));
-        let memory = [
-            bar("cache, resident".into(), self.memory.resident_bytes_per_object, 0),
-            bar("boxed map, resident".into(), self.map_resident_bytes_per_object, 1),
-        ];
+        let map = self.map_resident_bytes_per_object;
+        let ours = self.memory.as_ref().map(|memory| memory.resident_bytes_per_object);
+        let ours = ours.map(|bytes| bar("cache, resident".into(), bytes, 0));
+        let map = bar("boxed map, resident".into(), map, 1);
+        let memory: Vec<Bar> = ours.into_iter().chain([map]).collect();
         page.drawing(&bars("Memory of one object", "B", &memory));
         for table in self.tables() {
             page.table(&table);

@@ -177,6 +177,9 @@ pub(super) fn run(
     let mut rounds = vec![Vec::new(); options.workloads.len()];
     let mut shape = Shape::default();
     for round in 0..options.rounds as u64 {
+        if progress.is_stopped() {
+            break;
+        }
         let seed = options.seed.wrapping_add(round);
         let (options, progress) = (options.clone(), progress.clone());
         let (found, of_workloads) = in_world(seed, move |world| {
@@ -221,6 +224,9 @@ fn one_round(
     progress.advance(1);
     let mut rounds = Vec::new();
     for &workload in &options.workloads {
+        if progress.is_stopped() {
+            break;
+        }
         progress.say(&format!("{name}: {workload}"));
         workers.iter_mut().for_each(|worker| worker.choose(options.popularity));
         let cache = subject.cache_counts();

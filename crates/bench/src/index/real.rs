@@ -26,6 +26,9 @@ pub(super) fn run(
     let mut rounds = vec![Vec::new(); options.workloads.len()];
     let mut shape = Shape::default();
     for round in 0..options.rounds as u64 {
+        if progress.is_stopped() {
+            break;
+        }
         progress.say(&format!("{name}: loading"));
         let region = region(options, place)?;
         let pool = Pool::create(Arc::clone(&region), PoolOptions::default());
@@ -38,6 +41,9 @@ pub(super) fn run(
         load.push(on_threads(index, &mut workers, Workload::Insert, options.keys)?.ns);
         progress.advance(1);
         for (workload, rounds) in options.workloads.iter().zip(&mut rounds) {
+            if progress.is_stopped() {
+                break;
+            }
             progress.say(&format!("{name}: {workload}"));
             workers.iter_mut().for_each(|worker| worker.choose(options.popularity));
             let before = subject.cache_counts();

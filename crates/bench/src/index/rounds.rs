@@ -41,5 +41,7 @@ pub(super) fn results(options: &IndexOptions, rounds: Vec<Vec<Round>>) -> Vec<Wo
             hit_ratio: rounds.first().and_then(|round| round.hit_ratio),
         }
     };
-    options.workloads.iter().zip(rounds).map(result).collect()
+    let measured = options.workloads.iter().zip(rounds);
+    // What was interrupted has workloads that were never done.
+    measured.filter(|(_, rounds)| !rounds.is_empty()).map(result).collect()
 }

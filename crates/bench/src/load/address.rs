@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use entresol_media::machine;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
@@ -28,14 +29,10 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Address::Unix(PathBuf::from(path)));
         }
-        let resolved = text.to_socket_addrs().map(|mut found| found.next());
-        match resolved {
-            Ok(Some(address)) => Ok(Address::Tcp(address)),
-            Ok(None) => Err(format!("'{text}' has no address")),
-            Err(error) => {
-                Err(format!("'{text}' is no server address ({error}): HOST:PORT or unix:PATH"))
-            }
-        }
+        let address = machine::address_of(text);
+        address
+            .map(Address::Tcp)
+            .map_err(|problem| format!("{problem}: write HOST:PORT or unix:PATH"))
     }
 }
 
@@ -147,6 +144,8 @@ mod tests {
         for text in ["127.0.0.1:11211", "[::1]:80", "unix:/run/cache.sock"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
+        let address: Address = "localhost:80".parse().expect("localhost has an address");
+        assert!(matches!(address, Address::Tcp(address) if address.ip().is_loopback()));
         for text in ["", "11211", "127.0.0.1", "127.0.0.1:x"] {
             assert!(text.parse::<Address>().unwrap_err().contains("HOST:PORT"), "{text}");
         }

@@ -79,9 +79,9 @@ pub fn compare(options: &CompareOptions, progress: &Progress) -> Result<Comparis
     let clock = SystemClock::new();
     if first.preload {
         progress.say("storing every key once");
-        preload(first, &clock)?;
+        preload(first, &clock, progress.stop())?;
         if second.address != first.address {
-            preload(&second, &clock)?;
+            preload(&second, &clock, progress.stop())?;
         }
     }
     let mut rng = Rng::with_seed(first.seed);
@@ -91,13 +91,19 @@ pub fn compare(options: &CompareOptions, progress: &Progress) -> Result<Comparis
         let seed = first.seed.wrapping_add(pair as u64);
         let run =
             |side: &LoadOptions| measure(&LoadOptions { seed, ..side.clone() }, &clock, progress);
-        runs.push(if rng.bool() {
-            let a = run(first)?;
-            (a, run(&second)?)
+        let pair = if rng.bool() {
+            run(first).and_then(|a| Ok((a, run(&second)?)))
         } else {
-            let b = run(&second)?;
-            (run(first)?, b)
-        });
+            run(&second).and_then(|b| Ok((run(first)?, b)))
+        };
+        // A pair that is broken off compares nothing.
+        match pair {
+            _ if progress.is_stopped() => break,
+            pair => runs.push(pair?),
+        }
+    }
+    if runs.is_empty() {
+        return Err(BenchError::Interrupted { has_results: false });
     }
     Ok(evaluate(&runs, first.seed))
 }

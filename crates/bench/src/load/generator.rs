@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use entresol_base::histogram::Histogram;
-use entresol_base::{Clock, Nanos, SystemClock};
+use entresol_base::{Clock, Nanos, Stop, SystemClock};
 use fastrand::Rng;
 use mio::{Events, Poll, Token};
 
@@ -152,6 +152,8 @@ pub(crate) struct Generator<'a> {
     connections: Vec<Connection>,
     source: Source<'a>,
     tally: Tally,
+    /// No request is begun once an end is due.
+    stop: &'a Stop,
 }
 
 /// What a broken connection or a wrong value ends a phase with.
@@ -173,6 +175,7 @@ impl<'a> Generator<'a> {
         clock: &'a SystemClock,
         connections: usize,
         seed: u64,
+        stop: &'a Stop,
     ) -> Result<Generator<'a>, BenchError> {
         let error = |source| BenchError::Server { address: options.address.to_string(), source };
         let poll = Poll::new().map_err(error)?;
@@ -190,13 +193,17 @@ impl<'a> Generator<'a> {
             connections: connected,
             source: Source::new(options, seed)?,
             tally: Tally::default(),
+            stop,
         })
     }
 
     /// Sets the keys of `numbers`, once each, as fast as the server takes them.
     pub(crate) fn preload(&mut self, numbers: std::ops::Range<u64>) -> Result<Tally, BenchError> {
-        let mut numbers = numbers;
+        let (mut numbers, stop) = (numbers, self.stop);
         self.batches(move |source, connection, now, depth| {
+            if stop.is_due() {
+                return;
+            }
             for number in numbers.by_ref().take(depth) {
                 source.append_set(connection, now, number);
             }
@@ -205,8 +212,9 @@ impl<'a> Generator<'a> {
 
     /// Sends batch after batch until `until`, then waits for the last replies.
     pub(crate) fn closed_loop(&mut self, until: Nanos) -> Result<Tally, BenchError> {
+        let stop = self.stop;
         self.batches(move |source, connection, now, depth| {
-            if now < until {
+            if now < until && !stop.is_due() {
                 for _ in 0..depth {
                     source.append_drawn(connection, now);
                 }
@@ -259,7 +267,7 @@ impl<'a> Generator<'a> {
     /// that find the pipeline full wait, and the wait counts.
     pub(crate) fn open_loop(
         &mut self,
-        until: Nanos,
+        mut until: Nanos,
         per_second: f64,
         seed: u64,
     ) -> Result<Tally, BenchError> {
@@ -268,6 +276,9 @@ impl<'a> Generator<'a> {
         let mut arrivals = PoissonArrivals::new(now, per_second, seed);
         let (mut waiting, mut heard) = (0, now);
         loop {
+            if self.stop.is_due() {
+                until = until.min(now);
+            }
             while let Some(due) = arrivals.take(now.min(until)) {
                 self.tally.generator_late.record(now.since(due));
                 let at = self.source.rng.usize(..self.connections.len());

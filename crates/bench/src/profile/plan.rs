@@ -73,6 +73,12 @@ impl<L, T: Copy> Plan<L, T> {
 
     /// Measures everything on so many subjects, which take turns at each cell so that they share
     /// what disturbs the machine. `sample` lets a subject carry a load out and takes the values.
+    ///
+    /// Once an end is asked for, the rounds that are there must do. Where it was asked for before,
+    /// one round is measured, since what was measured before is nothing without this.
+    ///
+    /// # Errors
+    /// What `sample` says, or that an end is asked for in the first round.
     pub(super) fn measure(
         &self,
         subjects: usize,
@@ -82,9 +88,17 @@ impl<L, T: Copy> Plan<L, T> {
     ) -> Result<Vec<Vec<Figure>>, BenchError> {
         let goals: usize = self.cells.iter().map(|cell| cell.goals.len()).sum();
         let mut values = vec![vec![Vec::with_capacity(rounds); goals]; subjects];
-        for round in 0..rounds {
+        let was_stopped = progress.is_stopped();
+        'rounds: for round in 0..rounds {
             let mut place = 0;
             for cell in &self.cells {
+                match (progress.is_stopped(), round) {
+                    (true, 0) if !was_stopped => {
+                        return Err(BenchError::Interrupted { has_results: false });
+                    }
+                    (true, 1..) => break 'rounds,
+                    _ => {}
+                }
                 progress.say(self.figures[cell.goals[0].figure].title);
                 let takes: Vec<T> = cell.goals.iter().map(|goal| goal.take).collect();
                 for turn in 0..subjects {

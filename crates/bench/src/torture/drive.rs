@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use entresol_base::Stop;
 use entresol_base::clock::{Clock, SystemClock};
 use entresol_base::shrink::{ShrinkLimits, shrink};
 use entresol_media::crash::{Nested, Report};
@@ -28,11 +29,11 @@ pub(super) trait Tried {
     /// The history.
     fn history(&self) -> Vec<Self::Op>;
 
-    /// Does these operations and tries crashes all the way.
+    /// Does these operations and tries crashes all the way, or until an end is due.
     ///
     /// # Errors
     /// If they cannot be done at all.
-    fn run(&self, ops: &[Self::Op]) -> Result<Ran, BenchError>;
+    fn run(&self, ops: &[Self::Op], stop: &Stop) -> Result<Ran, BenchError>;
 
     /// The command that tries it again.
     fn command(&self) -> String;
@@ -97,7 +98,8 @@ pub(super) fn domain(caches_survive: bool) -> &'static str {
 }
 
 /// Tries what `trials` says for each history number in turn, and adds what comes of it to what is
-/// known of the run from the outset.
+/// known of the run from the outset. When time is up, or the caller has asked for an end, the
+/// history under way is broken off at its next image.
 pub(super) fn drive<T: Tried>(
     mut outcome: Outcome,
     plan: &Plan,
@@ -111,39 +113,48 @@ pub(super) fn drive<T: Tried>(
     let clock = SystemClock::new();
     let (start, start_cpu) = (clock.now(), thread_cpu_ns());
     let elapsed = || clock.now().since(start);
+    let stop = plan.time.map_or_else(|| progress.stop().clone(), |it| progress.stop().after(it));
     outcome.seed = plan.seed;
-    let mut seconds = 0;
-    for number in 0..plan.histories.unwrap_or(u64::MAX) {
-        if plan.time.is_some_and(|time| elapsed() >= time) {
-            break;
-        }
+    'histories: for number in 0..plan.histories.unwrap_or(u64::MAX) {
         for trial in trials(number) {
-            outcome.failure = try_one(&trial, &mut outcome)?;
+            if stop.is_due() {
+                break 'histories;
+            }
+            outcome.failure = try_one(&trial, &mut outcome, &stop)?;
+            progress.say(&format!("{} images", outcome.images));
             if outcome.failure.is_some() {
-                break;
+                break 'histories;
             }
         }
-        let now = elapsed().as_secs();
-        progress.advance(now - std::mem::replace(&mut seconds, now));
-        progress.say(&format!("{} images", outcome.images));
-        if outcome.failure.is_some() {
-            break;
-        }
+        progress.advance(1);
     }
+    outcome.interrupted = stop.is_asked();
     let cpu_s = (thread_cpu_ns() - start_cpu) as f64 / 1e9;
     outcome.finish((elapsed().as_secs_f64(), cpu_s), &plan.known_places);
     Ok(outcome)
 }
 
-fn try_one<T: Tried>(trial: &T, outcome: &mut Outcome) -> Result<Option<FailureFound>, BenchError> {
+/// Tries one history. One that fails is made shorter as long as there is time: a run that is broken
+/// off shows nothing, so what it tried is not taken for the shortest.
+fn try_one<T: Tried>(
+    trial: &T,
+    outcome: &mut Outcome,
+    stop: &Stop,
+) -> Result<Option<FailureFound>, BenchError> {
     let history = trial.history();
-    let Ran { report, wrong } = trial.run(&history)?;
+    let Ran { report, wrong } = trial.run(&history, stop)?;
     outcome.add(trial.name(), &report);
     let Some(what) = wrong else { return Ok(None) };
-    let fails = |ops: &[T::Op]| trial.run(ops).ok()?.wrong;
+    let mut shortest_what = what.clone();
+    let mut fails = |ops: &[T::Op]| {
+        if stop.is_due() {
+            return false;
+        }
+        let wrong = trial.run(ops, stop).ok().and_then(|ran| ran.wrong);
+        wrong.map(|what| shortest_what = what).is_some()
+    };
     let limits = ShrinkLimits { runs_max: SHRINK_RUNS_MAX };
-    let shortest = shrink(history, |ops: &[T::Op]| fails(ops).is_some(), limits);
-    let shortest_what = fails(&shortest).unwrap_or_default();
+    let shortest = shrink(history, &mut fails, limits);
     let shortest = shortest.iter().map(T::Op::to_string).collect();
     Ok(Some(FailureFound { what, command: trial.command(), shortest, shortest_what }))
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use entresol_base::Stop;
 use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
@@ -107,14 +108,19 @@ impl Trial {
 
     /// Does the operations and tries crashes all the way.
     pub(super) fn run(&self, ops: &[Op]) -> Result<Report, String> {
+        self.run_until(ops, &Stop::new())
+    }
+
+    /// Does the operations and tries crashes all the way, or until an end is due.
+    pub(super) fn run_until(&self, ops: &[Op], stop: &Stop) -> Result<Report, String> {
         match self.structure {
-            Structure::Tree => run_map::<Tree<RecordedRegion>>(self, ops),
+            Structure::Tree => run_map::<Tree<RecordedRegion>>(self, ops, stop),
             Structure::Log => {
                 flips(self, ops)?;
-                run_map::<Log<RecordedRegion>>(self, ops)
+                run_map::<Log<RecordedRegion>>(self, ops, stop)
             }
-            Structure::Cells => run_cells(*self, ops.to_vec()),
-            Structure::Files => run_files(self, ops),
+            Structure::Cells => run_cells(*self, ops.to_vec(), stop.clone()),
+            Structure::Files => run_files(self, ops, stop),
         }
     }
 
@@ -128,10 +134,10 @@ impl Trial {
         region.map(Arc::new).map_err(|error| error.to_string())
     }
 
-    fn explorer<S: Subject>(&self, subject: &Arc<S>) -> Explorer<S> {
+    fn explorer<S: Subject>(&self, subject: &Arc<S>, stop: &Stop) -> Explorer<S> {
         let nested = Nested { one_in: self.nested_one_in, ..Nested::default() };
         let options = ExploreOptions { seed: self.seed, nested, ..ExploreOptions::default() };
-        Explorer::new(subject.clone(), options)
+        Explorer::until(subject.clone(), options, stop)
     }
 }
 
@@ -202,7 +208,7 @@ fn carry_out<S: Subject>(
         let expected = &mut *lock(expected);
         expected.in_flight = None;
         act(&mut expected.records, op.action);
-        if explorer.has_failed() {
+        if explorer.is_over() {
             break;
         }
     }
@@ -233,7 +239,11 @@ impl<M: Map<RecordedRegion> + 'static> Subject for Maps<M> {
     }
 }
 
-fn run_map<M: Map<RecordedRegion> + 'static>(trial: &Trial, ops: &[Op]) -> Result<Report, String> {
+fn run_map<M: Map<RecordedRegion> + 'static>(
+    trial: &Trial,
+    ops: &[Op],
+    stop: &Stop,
+) -> Result<Report, String> {
     let power = Power::new();
     let region = trial.region(&power)?;
     let subject = Arc::new(Maps::<M> {
@@ -242,7 +252,7 @@ fn run_map<M: Map<RecordedRegion> + 'static>(trial: &Trial, ops: &[Op]) -> Resul
         found: Mutex::default(),
         map: PhantomData,
     });
-    let explorer = trial.explorer(&subject);
+    let explorer = trial.explorer(&subject, stop);
     explorer.watch(&power);
     let mut map = M::open(region, trial.plant)?;
     carry_out(ops, &subject.expected, &explorer, |action| match action {
@@ -275,7 +285,7 @@ impl Subject for Joint {
     }
 }
 
-fn run_files(trial: &Trial, ops: &[Op]) -> Result<Report, String> {
+fn run_files(trial: &Trial, ops: &[Op], stop: &Stop) -> Result<Report, String> {
     let power = Power::new();
     let region = trial.region(&power)?;
     let world = World::new(WorldOptions::seeded(trial.seed));
@@ -283,7 +293,7 @@ fn run_files(trial: &Trial, ops: &[Op]) -> Result<Report, String> {
     let options = DiskOptions { sector, power: power.clone(), ..DiskOptions::default() };
     let disk = Disk::new(&world, options).map_err(|error| error.to_string())?;
     let subject = Arc::new(Joint { expected: Mutex::default(), plant: trial.plant });
-    let explorer = trial.explorer(&subject);
+    let explorer = trial.explorer(&subject, stop);
     explorer.watch(&power);
     let mut files = Files::open(region, disk.root(), FILE_KEYS, trial.plant)?;
     carry_out(ops, &subject.expected, &explorer, |action| match action {
@@ -358,14 +368,14 @@ impl Subject for Promises {
     }
 }
 
-fn run_cells(trial: Trial, ops: Vec<Op>) -> Result<Report, String> {
+fn run_cells(trial: Trial, ops: Vec<Op>, stop: Stop) -> Result<Report, String> {
     let preemption = Preemption::OneIn(3);
     let world = World::new(WorldOptions { preemption, ..WorldOptions::seeded(trial.seed) });
     let ran = world.run(move || {
         let power = Power::new();
         let cells = Cells::new(trial.region(&power)?, trial.plant);
         let promises = Arc::new(Promises::default());
-        let explorer = trial.explorer(&promises);
+        let explorer = trial.explorer(&promises, &stop);
         explorer.watch(&power);
         let threads = (0..THREADS).map(|number| {
             let mine: Vec<Action> =

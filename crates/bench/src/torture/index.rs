@@ -1,5 +1,6 @@
 //! Indexes under crashes: the histories of [`entresol_index::trial`], until time is up.
 
+use entresol_base::Stop;
 use entresol_index::keys::{Bytes, Inline};
 use entresol_index::trial::{self, Op, TrialOptions};
 use entresol_index::{
@@ -85,8 +86,8 @@ impl Tried for Trial {
     }
 
     /// A wrong answer without any crash is a failure as well.
-    fn run(&self, ops: &[Op]) -> Result<Ran, BenchError> {
-        Ok(match run(self.index, &self.options, ops) {
+    fn run(&self, ops: &[Op], stop: &Stop) -> Result<Ran, BenchError> {
+        Ok(match run(self.index, &self.options, ops, stop) {
             Ok(report) => report.into(),
             Err(what) => {
                 let wrong = Some(format!("{}: {what}", self.index));
@@ -111,40 +112,48 @@ fn with_long_keys(options: &TrialOptions) -> Option<TrialOptions> {
     (options.seed % 2 == 1).then_some(TrialOptions { region_bytes: 1 << 20, ..*options })
 }
 
-fn run(index: IndexName, options: &TrialOptions, ops: &[Op]) -> Result<Report, String> {
+fn run(
+    index: IndexName,
+    options: &TrialOptions,
+    ops: &[Op],
+    stop: &Stop,
+) -> Result<Report, String> {
     type On = RecordedRegion;
     match index {
         // Small nodes: more splits.
-        IndexName::FastFair => {
-            trial::run::<FastFair<On>>(options, &FastFairOptions { node_bytes: 128 }, ops)
-        }
+        IndexName::FastFair => trial::run_until::<FastFair<On>>(
+            options,
+            &FastFairOptions { node_bytes: 128 },
+            ops,
+            stop,
+        ),
         IndexName::Ods => {
             let small = OdsOptions { node_bytes: 128, ..OdsOptions::default() };
             match with_long_keys(options) {
-                Some(options) => trial::run::<Ods<On, Bytes>>(&options, &small, ops),
-                None => trial::run::<Ods<On>>(options, &small, ops),
+                Some(options) => trial::run_until::<Ods<On, Bytes>>(&options, &small, ops, stop),
+                None => trial::run_until::<Ods<On>>(options, &small, ops, stop),
             }
         }
         IndexName::SvTree => match with_long_keys(options) {
-            Some(options) => trial::run::<SvTree<On, Bytes>>(&options, &Bytes, ops),
-            None => trial::run::<SvTree<On>>(options, &Inline, ops),
+            Some(options) => trial::run_until::<SvTree<On, Bytes>>(&options, &Bytes, ops, stop),
+            None => trial::run_until::<SvTree<On>>(options, &Inline, ops, stop),
         },
         IndexName::WbTree => {
-            trial::run::<WbTree<On>>(options, &WbTreeOptions { node_entries: 4 }, ops)
+            trial::run_until::<WbTree<On>>(options, &WbTreeOptions { node_entries: 4 }, ops, stop)
         }
         IndexName::FpTree => {
-            trial::run::<FpTree<On>>(options, &FpTreeOptions { leaf_records: 6 }, ops)
+            trial::run_until::<FpTree<On>>(options, &FpTreeOptions { leaf_records: 6 }, ops, stop)
         }
-        IndexName::SkipList => trial::run::<SkipList<On>>(options, &(), ops),
+        IndexName::SkipList => trial::run_until::<SkipList<On>>(options, &(), ops, stop),
         IndexName::HybridIndex => {
             let table = HashTableOptions { segment_bytes: 256, ..HashTableOptions::default() };
             let small = HybridOptions { table, queue_entries: 4 };
-            trial::run::<HybridIndex<On>>(options, &small, ops)
+            trial::run_until::<HybridIndex<On>>(options, &small, ops, stop)
         }
         IndexName::HybridIndexPlus => {
             let tree = FastFairOptions { node_bytes: 128 };
             let small = HybridPlusOptions { tree, ..HybridPlusOptions::default() };
-            trial::run::<HybridIndexPlus<FastFair<On>>>(options, &small, ops)
+            trial::run_until::<HybridIndexPlus<FastFair<On>>>(options, &small, ops, stop)
         }
         IndexName::BTreeMap | IndexName::SkipMap => Ok(Report::default()),
     }

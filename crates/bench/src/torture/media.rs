@@ -1,6 +1,8 @@
 //! The crash machine tries itself: toy structures in a recorded region, right ones, which must
 //! pass, or with a planted bug, which must be found.
 
+use entresol_base::Stop;
+
 use super::drive::{Plan, Ran, Tried, domain, drive};
 use super::history::{Op, Trial};
 use super::outcome::Outcome;
@@ -57,8 +59,8 @@ impl Tried for Trial {
         Trial::history(self, HISTORY_LEN)
     }
 
-    fn run(&self, ops: &[Op]) -> Result<Ran, BenchError> {
-        let report = Trial::run(self, ops);
+    fn run(&self, ops: &[Op], stop: &Stop) -> Result<Ran, BenchError> {
+        let report = Trial::run_until(self, ops, stop);
         let report = report.map_err(|what| format!("{}: {what}", self.structure));
         Ok(report.map_err(BenchError::Failed)?.into())
     }

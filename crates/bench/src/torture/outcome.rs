@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use entresol_base::list::shortened;
 use entresol_media::crash::{Places, Report};
 use serde::Serialize;
 
@@ -15,6 +16,10 @@ pub struct Outcome {
     pub seed: u64,
     /// Histories run.
     pub histories: u64,
+    /// Of these, those that were broken off, because time was up or somebody interrupted.
+    pub histories_broken_off: u64,
+    /// Whether somebody interrupted.
+    pub interrupted: bool,
     /// Crash points looked at.
     pub points: u64,
     /// Of these, those where every state was.
@@ -87,6 +92,7 @@ pub struct FailureFound {
 impl Outcome {
     pub(super) fn add(&mut self, name: String, report: &Report) {
         self.histories += 1;
+        self.histories_broken_off += u64::from(report.is_broken_off);
         let known = self.subjects.iter().position(|subject| subject.name == name);
         let place = known.unwrap_or_else(|| {
             self.subjects.push(SubjectSeen { name, histories: 0, images: 0 });
@@ -132,6 +138,14 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<28} {:>14}", "histories", self.histories)?;
+        if self.histories_broken_off > 0 {
+            let why = if self.interrupted {
+                "  broken off, interrupted"
+            } else {
+                "  broken off, time was up"
+            };
+            writeln!(f, "{why:<28} {:>14}", self.histories_broken_off)?;
+        }
         writeln!(f, "{:<28} {:>14}", "crash points", self.points)?;
         writeln!(f, "{:<28} {:>14}", "  of these exhaustive", self.points_exhaustive)?;
         writeln!(f, "{:<28} {:>14}", "images", self.images)?;
@@ -142,16 +156,15 @@ impl fmt::Display for Outcome {
             writeln!(f, "{histories:>10} {:>10} {images:>12}  {name}", "")?;
         }
         if !self.subjects_missing.is_empty() {
-            let missing = self.subjects_missing.join(", ");
-            writeln!(f, "not tried, time was up: {missing}; give more --seconds")?;
+            let missing = shortened(&self.subjects_missing).join(", ");
+            writeln!(f, "not tried, time was up: {missing}; give a longer --duration")?;
         }
         writeln!(f, "\n{:>10} {:>10} {:>12}  place", "reached", "empty", "images")?;
         for PlaceSeen { place, reached, empty, images } in &self.places {
             writeln!(f, "{reached:>10} {empty:>10} {images:>12}  {place}")?;
         }
-        for place in &self.places_missing {
-            writeln!(f, "never reached: {place}")?;
-        }
+        let missing = self.places_missing.iter().map(|place| format!("never reached: {place}"));
+        shortened(missing).iter().try_for_each(|line| writeln!(f, "{line}"))?;
         let Some(failure) = &self.failure else { return Ok(()) };
         writeln!(f, "\nfailed: {}", failure.what)?;
         writeln!(f, "again:  {}", failure.command)?;

@@ -7,12 +7,12 @@
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use entresol_base::rng::Rng;
-use entresol_base::{Clock, SystemClock};
+use entresol_base::{Clock, Stop, SystemClock};
 use entresol_media::{Directory, LocalDirectory};
 use entresol_store::trial::{self, Change, NAMES, State, To};
 use entresol_store::{CursorOptions, Kvdb, KvdbOptions, KvsOptions, StoreError};
@@ -31,6 +31,9 @@ const LIFE_MS_MAX: u64 = 30;
 const OPENING_MS_MAX: u64 = 15;
 /// A child that acknowledges nothing for so long has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// How often one that is silent is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What is tried.
 #[derive(Debug, Clone)]
@@ -68,6 +71,8 @@ pub struct KillOutcome {
     pub failure: Option<String>,
     /// Whether nothing was.
     pub pass: bool,
+    /// Whether somebody interrupted.
+    pub interrupted: bool,
 }
 
 /// What a thread of a child does next: mostly one change, sometimes a batch.
@@ -175,11 +180,13 @@ pub fn torture(
     let mut outcome =
         KillOutcome { subject: "store processes", seed: settings.seed, ..KillOutcome::default() };
     let mut state = State::new();
+    let stop = progress.stop();
+    let stop = settings.time.map_or_else(|| stop.clone(), |time| stop.after(time));
     for round in 0..settings.kills.unwrap_or(u64::MAX) {
-        if settings.time.is_some_and(|time| clock.now().since(start) >= time) {
+        if stop.is_due() {
             break;
         }
-        let counts = live_and_die(settings, round, spawn)?;
+        let counts = live_and_die(settings, round, spawn, &stop)?;
         outcome.kills += 1;
         outcome.kills_in_opening += u64::from(counts.iter().all(|count| *count == 0));
         outcome.acknowledged += counts.iter().sum::<u64>();
@@ -196,6 +203,7 @@ pub fn torture(
     outcome.elapsed_s = clock.now().since(start).as_secs_f64();
     outcome.kills_min = outcome.kills as f64 * 60.0 / outcome.elapsed_s.max(1e-9);
     outcome.pass = outcome.failure.is_none();
+    outcome.interrupted = stop.is_asked();
     Ok(outcome)
 }
 
@@ -216,6 +224,7 @@ fn live_and_die(
     settings: &Settings,
     round: u64,
     spawn: &dyn Fn(u64) -> std::io::Result<Child>,
+    stop: &Stop,
 ) -> Result<Counts, BenchError> {
     let system = |what| move |source| BenchError::System { what, source };
     let mut rng = Rng::named(settings.seed, &format!("life {round}"));
@@ -224,7 +233,7 @@ fn live_and_die(
     let out = child.stdout.take();
     let reader =
         std::thread::spawn(move || out.map_or([0; THREADS as usize], |it| count(it, &tell)));
-    let lived = live(&mut rng, &first);
+    let lived = live(&mut rng, &first, stop);
     let killed = child.kill().map_err(system("killing a child"));
     let status = child.wait().map_err(system("waiting for a child"))?;
     let counts = reader.join().unwrap_or_default();
@@ -244,15 +253,23 @@ fn live_and_die(
     }
 }
 
-/// Waits until the child is to die; false if it wrote nothing at all.
-fn live(rng: &mut Rng, first: &Receiver<()>) -> bool {
+/// Waits until the child is to die, at the latest when an end is due; false if it wrote nothing at
+/// all.
+fn live(rng: &mut Rng, first: &Receiver<()>, stop: &Stop) -> bool {
     if rng.one_in(4) {
         std::thread::sleep(Duration::from_micros(rng.below(OPENING_MS_MAX * 1000)));
         return true;
     }
+    let mut silence = Duration::ZERO;
     // An end without a word is seen by its status.
-    if first.recv_timeout(SILENCE_MAX) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-        return false;
+    while first.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+        silence += LOOK_EVERY;
+        if stop.is_due() {
+            return true;
+        }
+        if silence >= SILENCE_MAX {
+            return false;
+        }
     }
     std::thread::sleep(Duration::from_micros(rng.below(LIFE_MS_MAX * 1000)));
     true

@@ -2,6 +2,7 @@
 //! up. Each is carried out twice: with crashes all the way, and then, closed, with damage to its
 //! files.
 
+use entresol_base::Stop;
 use entresol_media::crash::Report;
 use entresol_store::trial::{Op, Trial};
 
@@ -65,10 +66,10 @@ impl Tried for History {
     }
 
     /// A wrong answer without any power cut is a failure as well.
-    fn run(&self, ops: &[Op]) -> Result<Ran, BenchError> {
+    fn run(&self, ops: &[Op], stop: &Stop) -> Result<Ran, BenchError> {
         let ran = match self.harm {
-            Harm::Crashes => self.trial.run(ops),
-            Harm::Damage => self.trial.run_damaged(ops),
+            Harm::Crashes => self.trial.run_until(ops, stop),
+            Harm::Damage => self.trial.run_damaged_until(ops, stop),
         };
         Ok(match ran {
             Ok(report) => report.into(),

@@ -42,7 +42,7 @@ impl Phase<'_> {
         // What is still to be written belongs to who put it.
         if tally.user_bytes > 0 {
             engine.sync()?;
-            if self.options.settle {
+            if self.options.settle && !progress.is_stopped() {
                 engine.settle()?;
                 engine.sync()?;
             }
@@ -118,6 +118,9 @@ impl Phase<'_> {
             let now = resident().unwrap_or_default();
             most.all_bytes = most.all_bytes.max(now.all_bytes);
             most.anonymous_bytes = most.anonymous_bytes.max(now.anonymous_bytes);
+            if progress.is_stopped() {
+                shared.is_over.store(true, Relaxed);
+            }
             if is_last {
                 // What a shorter run leaves of the bar.
                 progress.advance(self.operations().saturating_sub(done));

@@ -1,7 +1,6 @@
 //! Where a store's data lie: making one, its places, and the policies of its `Kvs`.
 
 use std::io::Write;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -250,13 +249,16 @@ fn replace(arguments: &Move) -> anyhow::Result<()> {
 
 /// Moves everything away from a place.
 fn let_go(store: &Kvdb, place: Place) -> anyhow::Result<()> {
-    let mut bar = Bar::new("retire");
+    let mut bar = Bar::watched("retire")?;
     let done = store.retire_place(&place.directory, &mut |it| {
         bar.tell(it.bytes - it.bytes_left, it.bytes);
-        ControlFlow::Continue(())
+        bar.flow()
     });
     bar.finish();
-    done.map(drop).map_err(told)
+    match done.map_err(told)? {
+        true => Ok(()),
+        false => bar.check("interrupted; nothing new is put there, and the same command goes on"),
+    }
 }
 
 fn found(arguments: &Found) -> anyhow::Result<()> {

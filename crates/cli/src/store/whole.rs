@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use entresol_base::ByteSize;
+use entresol_base::list::{LIKE_LINES_MAX, shortened};
 use entresol_bench::progress::Progress;
 use entresol_bench::report::Table;
 use entresol_bench::report::table::grouped;
@@ -20,7 +21,7 @@ use entresol_store::{
 use serde_json::json;
 
 use super::{look, print, told};
-use crate::Incomplete;
+use crate::{Incomplete, Interrupted, interrupt};
 
 /// A store, and how it is told of.
 #[derive(Debug, Args)]
@@ -53,6 +54,29 @@ pub(super) struct Bar {
 impl Bar {
     pub(super) fn new(what: &str) -> Bar {
         Bar { progress: Progress::new(0, what), done: 0, all: 0 }
+    }
+
+    /// A bar of work that Ctrl-C breaks off in good order.
+    pub(super) fn watched(what: &str) -> anyhow::Result<Bar> {
+        let bar = Bar::new(what);
+        interrupt::watch(&bar.progress)?;
+        Ok(bar)
+    }
+
+    /// Whether to go on.
+    pub(super) fn flow(&self) -> ControlFlow<()> {
+        match self.progress.is_stopped() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    /// An error that says `left` if the work was broken off.
+    pub(super) fn check(&self, left: &'static str) -> anyhow::Result<()> {
+        match self.progress.is_stopped() {
+            true => Err(Interrupted(left).into()),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn tell(&mut self, done: u64, all: u64) {
@@ -177,6 +201,7 @@ pub(super) fn written(statistics: &Statistics) -> Option<Table> {
 pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
     let Whole { directory: StorePlace { path: directory, .. }, json } = arguments;
     let mut bar = Bar::new("check");
+    interrupt::announce(&bar.progress, "no findings were printed, and nothing was changed")?;
     let report = check_at(directory, &mut |it| bar.tell(it.files_done, it.files));
     bar.finish();
     let report = report.map_err(told)?;
@@ -206,17 +231,15 @@ pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
 
 fn show(report: &CheckReport) -> io::Result<()> {
     let CheckReport { files, bytes, versions, values, log_records, .. } = report;
-    for finding in &report.findings {
-        writeln!(out(), "damaged: {finding}")?;
-    }
+    show_findings(&report.findings, report.findings_left_out)?;
     for place in &report.missing {
         writeln!(out(), "missing: the {} place {}: {}", place.class, place.path, place.what)?;
     }
     if !report.missing.is_empty() {
         writeln!(out(), "not looked at: {}", unchecked(&report.unchecked))?;
     }
-    for remark in &report.remarks {
-        writeln!(out(), "odd: {remark}")?;
+    for line in shortened(report.remarks.iter().map(|remark| format!("odd: {remark}"))) {
+        writeln!(out(), "{line}")?;
     }
     let bytes = size(*bytes);
     writeln!(
@@ -224,6 +247,17 @@ fn show(report: &CheckReport) -> io::Result<()> {
         "{files} files, {bytes}: {versions} versions in runs, {values} values apart, {log_records} \
          writes in the log"
     )
+}
+
+/// The first findings, and how many more there are; `--json` has more of them.
+fn show_findings(findings: &[Finding], left_out: u64) -> io::Result<()> {
+    for finding in findings.iter().take(LIKE_LINES_MAX) {
+        writeln!(out(), "damaged: {finding}")?;
+    }
+    match findings.len().saturating_sub(LIKE_LINES_MAX) as u64 + left_out {
+        0 => Ok(()),
+        more => writeln!(out(), "and {more} more; --json lists {}", findings.len()),
+    }
 }
 
 /// What lies in places that are missing.
@@ -258,6 +292,8 @@ fn complain_of(
 pub(super) fn salvage(arguments: &Copy) -> anyhow::Result<()> {
     let Copy { whole: Whole { directory, json }, to } = arguments;
     let progress = Progress::counter("salvage", None);
+    let left = "the copy is no store yet: remove it";
+    interrupt::announce(&progress, left)?;
     let report = salvage_at(&directory.path, to, KvdbOptions::default());
     progress.finish();
     let report = report.map_err(told)?;
@@ -272,9 +308,7 @@ pub(super) fn salvage(arguments: &Copy) -> anyhow::Result<()> {
 }
 
 fn show_salvaged(report: &SalvageReport) -> io::Result<()> {
-    for finding in &report.findings {
-        writeln!(out(), "damaged: {finding}")?;
-    }
+    show_findings(&report.findings, report.findings_left_out)?;
     for kvs in &report.kvs {
         let gaps = if kvs.has_gaps { ", and pages are missing" } else { "" };
         writeln!(
@@ -291,16 +325,16 @@ fn show_salvaged(report: &SalvageReport) -> io::Result<()> {
 pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
     let Copy { whole: Whole { directory, json }, to } = arguments;
     let store = Kvdb::open_at(&directory.path, directory.options()).map_err(told)?;
-    let mut bar = Bar::new("checkpoint");
+    let mut bar = Bar::watched("checkpoint")?;
     let made = store.checkpoint_at(to, &mut |it| {
         bar.tell(it.bytes_done, it.bytes);
-        ControlFlow::Continue(())
+        bar.flow()
     });
     bar.finish();
     let made = made.map_err(told)?;
     store.close().map_err(told)?;
-    // Nobody broke it off.
-    let Some(made) = made else { return Ok(()) };
+    // It may be there as a whole by the time that it is to be broken off.
+    let Some(made) = made else { return bar.check("interrupted; there is no copy") };
     if *json {
         return print(&serde_json::to_value(made).context("the answer as JSON")?);
     }
@@ -315,15 +349,18 @@ pub(super) fn compact(arguments: &Whole) -> anyhow::Result<()> {
     let places: Vec<PathBuf> =
         store.places().iter().map(|place| place.directory.path().to_owned()).collect();
     let before = bytes_of(&places)?;
-    let mut bar = Bar::new("compact");
+    let mut bar = Bar::watched("compact")?;
     let done = store.compact_with(&mut |it| {
         bar.tell(it.bytes_done, it.bytes);
-        ControlFlow::Continue(())
+        bar.flow()
     });
     bar.finish();
-    done.map_err(told)?;
+    let is_done = done.map_err(told)?;
     let statistics = store.statistics().map_err(told)?;
     store.close().map_err(told)?;
+    if !is_done {
+        bar.check("interrupted; what was merged stays so, and the same command goes on")?;
+    }
     let after = bytes_of(&places)?;
     if *json {
         return print(&json!({ "bytes_before": before, "bytes_after": after }));

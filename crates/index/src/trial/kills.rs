@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use entresol_base::Stop;
 use entresol_base::thread;
 use entresol_media::Region;
 use entresol_media::crash::{RecordedRegion, Report};
@@ -87,7 +88,8 @@ where
         let mut ops = before.to_vec();
         ops.extend([Op::Kill { changes }, killed]);
         ops.extend(after(changes));
-        let ran = run_here::<I>(&options, index, &ops, Watch { from: before.len(), answers })?;
+        let watch = Watch { from: before.len(), answers };
+        let ran = run_here::<I>(&options, index, &ops, watch, &Stop::new())?;
         if let Some(failure) = ran.report.failure {
             return Err(format!("{killed}, killed after {changes} changes: {failure}"));
         }
@@ -112,7 +114,7 @@ where
     let mut explored = small(options.seed);
     (explored.caches_survive, explored.in_world) = (options.caches_survive, options.in_world);
     explored.region_bytes = options.region_bytes;
-    let mut whole = in_its_world(&explored, index, &[], |options, index, _| {
+    let mut whole = in_its_world(&explored, index, (&[], &Stop::new()), |options, index, _| {
         made::<I>(options, index, None).map(|made| made.report)
     })?;
     let kills = if options.in_world { 0 } else { CHANGES_MAX };
@@ -143,7 +145,8 @@ where
     I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
     I::Options: 'static,
 {
-    let Grounds { power, region, subject, explorer } = Grounds::<I>::new(options, index)?;
+    let Grounds { power, region, subject, explorer } =
+        Grounds::<I>::new(options, index, &Stop::new())?;
     // Whatever was there: no index may rely on zeroes where it has put none.
     let (begin, len) = (options.chunk_bytes, options.region_bytes - options.chunk_bytes);
     region.write(begin, &vec![0xA5; len as usize]);

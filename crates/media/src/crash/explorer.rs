@@ -7,6 +7,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use entresol_base::Stop;
 use entresol_base::rng::Rng;
 use entresol_base::world::{World, WorldOptions};
 
@@ -109,6 +110,8 @@ pub struct Report {
     pub images_nested: u64,
     /// Where points were, with counts.
     pub places: Places,
+    /// An end was due before all was looked at.
+    pub is_broken_off: bool,
     /// The first thing that was not allowed. Nothing is looked at after it.
     pub failure: Option<Failure>,
 }
@@ -142,6 +145,7 @@ pub struct Explorer<S>(Arc<Core<S>>);
 struct Core<S> {
     subject: Arc<S>,
     options: ExploreOptions,
+    stop: Stop,
     /// Nobody watches it.
     quiet: Power,
     state: Mutex<State>,
@@ -156,9 +160,16 @@ impl<S: Subject> Explorer<S> {
     /// An explorer that has seen nothing yet.
     #[must_use]
     pub fn new(subject: Arc<S>, options: ExploreOptions) -> Explorer<S> {
+        Explorer::until(subject, options, &Stop::new())
+    }
+
+    /// An explorer that looks at no further image once an end is due.
+    #[must_use]
+    pub fn until(subject: Arc<S>, options: ExploreOptions, stop: &Stop) -> Explorer<S> {
         let state = State { rng: Rng::named(options.seed, "images"), report: Report::default() };
         let quiet = Power::new();
-        Explorer(Arc::new(Core { subject, options, quiet, state: Mutex::new(state) }))
+        let (stop, state) = (stop.clone(), Mutex::new(state));
+        Explorer(Arc::new(Core { subject, options, stop, quiet, state }))
     }
 
     /// Looks on at every crash point of `power` from now on.
@@ -187,6 +198,13 @@ impl<S: Subject> Explorer<S> {
     pub fn has_failed(&self) -> bool {
         self.0.state().report.failure.is_some()
     }
+
+    /// Whether nothing more is looked at: something was found, or an end was due. Whoever carries
+    /// the history out may leave the rest of it.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.0.is_over()
+    }
 }
 
 impl<S: Subject> Core<S> {
@@ -197,13 +215,16 @@ impl<S: Subject> Core<S> {
     /// Within a world the images have one of their own: nothing of the one that crashed goes on
     /// meanwhile, and a recovery that waits for ever is told.
     fn look_on(self: &Arc<Self>, points: Vec<Point>, media: &[Arc<dyn Unsettled>]) {
+        if self.is_over() {
+            return;
+        }
         if let Some(point) = points.last() {
             self.state().report.places.reach(point);
         }
         if World::current().is_none() {
             return self.explore(&points, media);
         }
-        if self.is_over(&points) {
+        if points.last().is_none_or(|point| point.is_empty) {
             return;
         }
         let (core, media) = (self.clone(), media.to_vec());
@@ -214,9 +235,12 @@ impl<S: Subject> Core<S> {
         }
     }
 
-    /// Whether there is nothing to look at.
-    fn is_over(&self, points: &[Point]) -> bool {
-        self.state().report.failure.is_some() || points.last().is_none_or(|point| point.is_empty)
+    fn is_over(&self) -> bool {
+        let report = &mut self.state().report;
+        if report.failure.is_none() {
+            report.is_broken_off |= self.stop.is_due();
+        }
+        report.failure.is_some() || report.is_broken_off
     }
 
     /// Looks at states in which the last of `points` may leave the media.
@@ -224,7 +248,7 @@ impl<S: Subject> Core<S> {
         let [.., point] = points else { return };
         let mut rng = {
             let state = &mut *self.state();
-            if point.is_empty || state.report.failure.is_some() {
+            if point.is_empty {
                 return;
             }
             Rng::new(state.rng.next_u64())
@@ -289,7 +313,7 @@ impl<S: Subject> Core<S> {
                 self.fail(points, &choice, what);
             }
             known.insert(choice);
-            if self.state().report.failure.is_some() {
+            if self.is_over() {
                 break;
             }
         }

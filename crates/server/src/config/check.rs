@@ -9,7 +9,7 @@ use entresol_base::suggest::nearest;
 use entresol_base::{ByteSize, duration};
 use entresol_cache::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN};
 use entresol_media::model::ModelName;
-use entresol_media::{BackendChoice, MediumSpec};
+use entresol_media::{BackendChoice, MediumSpec, machine};
 use entresol_sharing::PolicySettings;
 use toml::Spanned;
 
@@ -154,16 +154,15 @@ impl Checker<'_> {
             return None;
         }
         let span = span_of(written);
-        match text.parse() {
+        match machine::address_of(text) {
             Ok(address) => {
                 self.loopback("admin", &span, address, allow_remote);
                 Some(AdminAddress(address))
             }
-            Err(_) => {
+            Err(problem) => {
                 let name = self.origin.key("admin");
-                let message = format!(
-                    "{name} is '{text}'; write an address and port (127.0.0.1:11280) or off"
-                );
+                let message =
+                    format!("{name}: {problem}; write HOST:PORT, such as 127.0.0.1:11280, or off");
                 self.problem("admin", &span, message);
                 None
             }
@@ -320,11 +319,13 @@ impl Checker<'_> {
         let span = written.span();
         let mut addresses = Vec::new();
         for text in written.get_ref().as_slice() {
-            let Ok(address) = text.parse() else {
-                let message =
-                    format!("'{text}' is no address; write IP:PORT, such as 127.0.0.1:11211");
-                self.problem("listen", &span, message);
-                continue;
+            let address = match machine::address_of(text) {
+                Ok(address) => address,
+                Err(problem) => {
+                    let message = format!("{problem}; write HOST:PORT, such as 127.0.0.1:11211");
+                    self.problem("listen", &span, message);
+                    continue;
+                }
             };
             self.loopback("listen", &span, address, allow_remote);
             addresses.push(address);

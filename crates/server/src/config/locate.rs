@@ -103,6 +103,28 @@ pub(super) const PARAMETER_KEYS: [&str; 26] = [
     "load_change",
 ];
 
+/// A key that has another name now.
+struct Renamed {
+    /// Where it stood, as messages say it.
+    whereabouts: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+/// Every key that was renamed: it is refused with the name that it has now. None was yet.
+const RENAMED_KEYS: &[Renamed] = &[];
+
+/// How an unknown key is to be put right.
+fn hint(key: &str, whereabouts: &str, known: &[&str], renamed: &[Renamed]) -> String {
+    if let Some(it) = renamed.iter().find(|it| it.from == key && it.whereabouts == whereabouts) {
+        return format!("it was renamed to '{}'", it.to);
+    }
+    match nearest(key, known.iter().copied()) {
+        Some(meant) => format!("did you mean '{meant}'?"),
+        None => format!("the keys are {}", known.join(", ")),
+    }
+}
+
 /// Every unknown key of the document.
 pub(super) fn unknown_keys(document: &DeTable<'_>, origin: &Origin) -> Vec<Problem> {
     let mut problems = Vec::new();
@@ -157,10 +179,7 @@ fn check_table(
         if known.contains(&key) {
             continue;
         }
-        let hint = match nearest(key, known.iter().copied()) {
-            Some(meant) => format!("did you mean '{meant}'?"),
-            None => format!("the keys are {}", known.join(", ")),
-        };
+        let hint = hint(key, whereabouts, known, RENAMED_KEYS);
         problems.push(Problem {
             place: origin.place(key, &name.span()),
             message: format!("unknown key '{key}' {whereabouts}; {hint}"),
@@ -172,4 +191,22 @@ fn check_table(
 pub(super) fn line_of(text: &str, position: usize) -> usize {
     let before = text.as_bytes().get(..position).unwrap_or(text.as_bytes());
     before.iter().filter(|&&byte| byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renamed_key_is_told_by_its_new_name_where_it_stood() {
+        let whereabouts = "in [[tenant]]";
+        let renamed = [Renamed { whereabouts, from: "dram_qouta", to: "memory" }];
+        let said = |key, whereabouts| hint(key, whereabouts, &TENANT_KEYS, &renamed);
+        assert_eq!(said("dram_qouta", whereabouts), "it was renamed to 'memory'");
+        assert_eq!(said("dram_qouta", "in [limits]"), "did you mean 'dram_quota'?");
+        for Renamed { whereabouts, from, to } in RENAMED_KEYS {
+            assert!(whereabouts.starts_with("in [") || *whereabouts == "at the top of the file");
+            assert_ne!(from, to);
+        }
+    }
 }

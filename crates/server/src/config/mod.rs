@@ -2,7 +2,7 @@
 //! turned into [`Settings`] that nothing downstream needs to doubt.
 //!
 //! Deliberately absent: opening anything. A configuration can be checked on a machine that does
-//! not run it.
+//! not run it; names of hosts are looked up where it is checked.
 
 mod check;
 mod file;
@@ -22,6 +22,8 @@ pub use toml::Spanned;
 
 use std::fmt;
 
+use entresol_base::list;
+
 /// One thing that is wrong with a configuration, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -29,6 +31,14 @@ pub struct Problem {
     pub place: String,
     /// What is wrong and how to put it right, on one line.
     pub message: String,
+}
+
+impl Problem {
+    /// The message without what differs between like problems: names in quotes, and numbers.
+    fn kind(&self) -> String {
+        let unquoted = self.message.split(['\'', '"']).step_by(2);
+        unquoted.flat_map(str::chars).filter(|it| !it.is_ascii_digit()).collect()
+    }
 }
 
 impl fmt::Display for Problem {
@@ -51,13 +61,7 @@ pub struct ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
-            if index > 0 {
-                writeln!(f)?;
-            }
-            write!(f, "{problem}")?;
-        }
-        Ok(())
+        f.write_str(&list::shortened_by(&self.problems, |it| it.kind()).join("\n"))
     }
 }
 

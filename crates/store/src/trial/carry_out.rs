@@ -102,7 +102,7 @@ pub(super) fn carry_out(ops: &[Op], scene: &Arc<Scene>) -> Result<(), StoreError
     let last = stretches.len() - 1;
     for (number, stretch) in stretches.into_iter().enumerate() {
         store = carry_out_stretch(stretch, store, scene)?;
-        if explorer.has_failed() {
+        if explorer.is_over() {
             return Ok(());
         }
         let (counts, before) = (shared.expected().counts(), shared.troubles());
@@ -228,7 +228,7 @@ fn carry_out_lane(writer: u8, ops: &[Op], store: &Kvdb, scene: &Scene) -> Result
                 shared.meet(trouble.name(), 1);
             }
         }
-        if explorer.has_failed() {
+        if explorer.is_over() {
             return Ok(());
         }
         read(writer, store, shared, &mut reads)?;

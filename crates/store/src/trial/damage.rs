@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use entresol_base::Stop;
 use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::World;
@@ -113,20 +114,33 @@ impl Trial {
     /// # Errors
     /// What damage has led to that it must not, with the damage.
     pub fn run_damaged(&self, ops: &[Op]) -> Result<Report, String> {
+        self.run_damaged_until(ops, &Stop::new())
+    }
+
+    /// Damages what a history leaves as [`run_damaged`](Trial::run_damaged) does, until an end is
+    /// due.
+    ///
+    /// # Errors
+    /// As [`run_damaged`](Trial::run_damaged).
+    pub fn run_damaged_until(&self, ops: &[Op], stop: &Stop) -> Result<Report, String> {
         let world = World::new(entresol_base::world::WorldOptions::seeded(self.seed));
-        let (seed, within, ops) = (self.seed, world.clone(), ops.to_vec());
-        let ran = world.run(move || run_within(&within, seed, &ops));
+        let (seed, within, ops, stop) = (self.seed, world.clone(), ops.to_vec(), stop.clone());
+        let ran = world.run(move || run_within(&within, seed, &ops, &stop));
         ran.unwrap_or_else(|failure| Err(failure.to_string()))
     }
 }
 
-fn run_within(world: &World, seed: u64, ops: &[Op]) -> Result<Report, String> {
+fn run_within(world: &World, seed: u64, ops: &[Op], stop: &Stop) -> Result<Report, String> {
     let before = carry_out(world, ops).map_err(|error| error.to_string())?;
     let mut rng = Rng::named(seed, "damage");
     let whole = disk_of(world, &before.files)?;
     look_whole(world, &whole, &before)?;
     drop(whole);
     for number in 0..DAMAGES {
+        if stop.is_due() {
+            let images = number as u64;
+            return Ok(Report { images, is_broken_off: true, ..Report::default() });
+        }
         if number % 6 == 5 {
             fail_calls(world, &before, &mut rng)?;
             continue;

@@ -5,6 +5,7 @@
 //! somebody waits for the drive, or for somebody who waits for it.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -20,6 +21,8 @@ use serde::Serialize;
 
 use crate::{CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StallStatistics, StoreError};
 
+/// How often the caller is asked whether to go on.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// So many of the longest waits are told.
 const LONGEST_MAX: usize = 8;
 /// Keys that a scan shows.
@@ -198,13 +201,29 @@ type Done = Result<Seen, StoreError>;
 /// # Errors
 /// If the store fails, or the model is one of memory.
 pub fn load(load: Load) -> Result<LoadOutcome, String> {
+    load_while(load, |_| ControlFlow::Continue(()))
+}
+
+/// Puts a store under a load as [`load`] does, until `go_on`, which is told now and then how much
+/// virtual time has passed, breaks it off.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_while(
+    load: Load,
+    go_on: impl Fn(Duration) -> ControlFlow<()> + Send + 'static,
+) -> Result<LoadOutcome, String> {
     let world = World::new(WorldOptions::seeded(load.seed));
     let within = world.clone();
-    let ran = world.run(move || run(&within, load));
+    let ran = world.run(move || run(&within, load, &go_on));
     ran.unwrap_or_else(|failure| Err(failure.to_string()))
 }
 
-fn run(world: &World, load: Load) -> Result<LoadOutcome, String> {
+fn run(
+    world: &World,
+    load: Load,
+    go_on: &dyn Fn(Duration) -> ControlFlow<()>,
+) -> Result<LoadOutcome, String> {
     let options = DiskOptions { model: Some(load.model), ..DiskOptions::default() };
     let disk = Disk::new(world, options).map_err(|error| error.to_string())?;
     let failed = |error: StoreError| error.to_string();
@@ -222,7 +241,12 @@ fn run(world: &World, load: Load) -> Result<LoadOutcome, String> {
         (0..load.writers).map(|number| spawn("writer", number, put_on)).collect();
     threads.push(spawn("reader", 0, read_on));
     threads.push(spawn("syncer", 0, sync_on));
-    thread::sleep(load.time);
+    let mut passed = Duration::ZERO;
+    while passed < load.time && go_on(passed).is_continue() {
+        let step = LOOK_EVERY.min(load.time - passed);
+        thread::sleep(step);
+        passed += step;
+    }
     shared.is_over.store(true, Relaxed);
     let mut seen = Seen::default();
     for thread in threads {

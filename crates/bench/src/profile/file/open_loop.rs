@@ -48,6 +48,9 @@ pub(super) fn measure(
     figure.series = series.collect();
     let (mut void, mut ended) = (0, None);
     for (done, share) in SHARES.iter().enumerate() {
+        if progress.is_stopped() {
+            break;
+        }
         let per_second = most_per_second * share;
         let load = Open { reads: MIXED_READS, per_second, time: time(per_second, full) };
         let outcome = subject.open(&load)?;

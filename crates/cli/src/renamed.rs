@@ -1,0 +1,80 @@
+//! Flags that have other names now: refused, with the name that they have.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// A flag that was renamed.
+struct Renamed {
+    /// The command, without the program's name.
+    command: &'static str,
+    from: &'static str,
+    to: &'static str,
+    /// What is written otherwise as well.
+    example: &'static str,
+}
+
+const FLAGS: &[Renamed] = &[
+    renamed("profile", "--media", "--medium", "--medium dram"),
+    renamed("bench cache", "--popularity", "--distribution", "--distribution zipf"),
+    renamed("bench index", "--node-bytes", "--node-size", "--node-size 256"),
+    renamed("bench ycsb", "--staging-bytes", "--staging-most", "--staging-most 1GiB"),
+    renamed("torture media", "--seconds", "--duration", "--duration 3s"),
+    renamed("torture index", "--seconds", "--duration", "--duration 3s"),
+    renamed("torture store", "--seconds", "--duration", "--duration 3s"),
+];
+
+const fn renamed(
+    command: &'static str,
+    from: &'static str,
+    to: &'static str,
+    example: &'static str,
+) -> Renamed {
+    Renamed { command, from, to, example }
+}
+
+/// What to say of arguments that clap refuses, if it is for a flag that was renamed.
+pub(crate) fn explained(error: &clap::Error, arguments: &[String]) -> Option<String> {
+    let (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+    else {
+        return None;
+    };
+    let command = arguments.iter().skip(1).take_while(|word| !word.starts_with('-'));
+    let command: Vec<&str> = command.map(String::as_str).collect();
+    let is_of = |it: &&Renamed| {
+        let names: Vec<&str> = it.command.split(' ').collect();
+        flag.split('=').next() == Some(it.from) && command.starts_with(&names)
+    };
+    let Renamed { from, to, example, .. } = FLAGS.iter().find(is_of)?;
+    Some(format!("{from} was renamed to {to}: write {example}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::Arguments;
+
+    fn said(line: &str) -> Option<String> {
+        let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let error = Arguments::command().try_get_matches_from(&arguments).expect_err(line);
+        explained(&error, &arguments)
+    }
+
+    #[test]
+    fn a_renamed_flag_is_refused_with_its_name_and_others_are_not_explained() {
+        for Renamed { command, from, to, example } in FLAGS {
+            for line in [format!("{from} 3"), format!("{from}=3"), format!("--json {from} 3")] {
+                let said = said(&format!("entresol {command} {line}")).expect("it is explained");
+                assert_eq!(said, format!("{from} was renamed to {to}: write {example}"));
+            }
+            let accepted = format!("entresol {command} {example}");
+            let found = Arguments::command().try_get_matches_from(accepted.split(' '));
+            let kind = found.err().map(|error| error.kind());
+            // Another flag may be missing.
+            assert!(matches!(kind, None | Some(ErrorKind::MissingRequiredArgument)), "{accepted}");
+        }
+        assert_eq!(said("entresol profile --seconds 3"), None);
+        assert_eq!(said("entresol torture store --seeed 3"), None);
+    }
+}
