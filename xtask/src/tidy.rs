@@ -3,7 +3,7 @@
 use crate::metadata::Metadata;
 use crate::problem::Problem;
 use crate::repository::Repository;
-use crate::{documents, floors, licences, reference, sizes, source, unsafety};
+use crate::{documents, floors, licences, mutation, reference, sizes, source, unsafety};
 
 /// How many files were looked at, and what is wrong with them.
 pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {
@@ -24,6 +24,7 @@ pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {
 fn check_rust(repository: &Repository) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut paths = Vec::new();
+    let mut names = mutation::Names::default();
     for (path, text) in repository.texts("rs") {
         paths.push(path);
         problems.extend(source::check_first_line(path, text));
@@ -31,6 +32,7 @@ fn check_rust(repository: &Repository) -> Vec<Problem> {
             Ok(syntax) => {
                 problems.extend(sizes::check(path, text, &syntax));
                 problems.extend(unsafety::check(path, &syntax));
+                problems.extend(names.check(path, text));
             }
             Err(error) => {
                 let line = error.span().start().line;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 use entresol_base::thread;
 
 use crate::StoreError;
@@ -36,12 +36,18 @@ pub(crate) fn freeze(
     generation: &Arc<Generation>,
     last: Sequence,
 ) -> Result<(), StoreError> {
-    while inner.published() < last && !left_out() {
+    while inner.published() < last {
+        if mutation_site!("a flush waits for the memtable's writers") {
+            break;
+        }
         inner.failure.check()?;
         thread::yield_now();
     }
     // What the manifest says to be frozen must not depend on what a crash would undo.
-    let durable = if left_out() { last } else { inner.log_behind()?.sync()? };
+    let durable = match mutation_site!("a flush syncs the log first") {
+        true => last,
+        false => inner.log_behind()?.sync()?,
+    };
     generation.check_unread()?;
     generation.segments().iter().for_each(|segment| segment.expect_reads());
     let sorting = Taken::of_young(&inner.room);
@@ -187,7 +193,8 @@ impl Values<'_, '_> {
     /// Adds what was found of a key to a run.
     fn push(&mut self, run: &mut RunWriter, key: &[u8], found: Found) -> Result<(), StoreError> {
         let Found { sequence, expiry, value } = found;
-        let expiry = if left_out() { Expiry::NEVER } else { expiry };
+        let is_endless = mutation_site!("a flush keeps when a value ends");
+        let expiry = if is_endless { Expiry::NEVER } else { expiry };
         let Some(place) = value else {
             return run.push(&Entry { key, sequence, expiry, value: Value::Gone });
         };
@@ -238,18 +245,24 @@ fn install(
             None => strays.extend(runs.iter().map(|run| run::file_name(run.number()))),
         }
     }
-    if !left_out() {
+    if !mutation_site!("the manifest names the segments in which a flush leaves values") {
         next.segments.extend(kept.iter().chain(&moved).map(|segment| segment.number().0));
     }
-    next.log.frozen = last.0 - u64::from(left_out()) + u64::from(left_out());
+    next.log.frozen = last.0;
+    if mutation_site!("no write counts as flushed that is not") {
+        next.log.frozen += 1;
+    }
+    if mutation_site!("every write of a flushed memtable counts as flushed") {
+        next.log.frozen -= 1;
+    }
     next.log.durable = durable.0;
-    if !left_out() {
+    if !mutation_site!("the log begins behind the memtable that was flushed") {
         next.log.first_segment = first_segment_behind(&view, generation);
     }
     let mut dead: Vec<String> = dead.iter().map(|it| segment::file_name(it.number())).collect();
     let image = generation.first_segment().filter(|_| generation.has_image());
     dead.extend(image.map(image::file_name));
-    if left_out() {
+    if mutation_site!("flushed segments are removed once the manifest does not need them") {
         inner.remove(&dead)?;
     }
     let made = runs.values().flatten().map(|run| run::file_name(run.number()));

@@ -11,7 +11,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 use entresol_index::Direction;
 
 use crate::StoreError;
@@ -330,13 +330,15 @@ fn merge(
 ) -> Result<bool, StoreError> {
     let Some(all) = view.runs.get(&plan.kvs) else { return Ok(true) };
     let old = &all[plan.runs.clone()];
-    let is_asked_for = may_be_asked_for(inner, old) && !left_out();
-    let has_oldest = (plan.runs.end == all.len() || left_out()) && !is_asked_for;
+    let has_oldest = leaves_tombstones_out(inner, all, plan);
     let is_aged = plan.runs.len() == all.len();
     let number = inner.manifest.lock().take_run();
     let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
     let place = place_for_keys(inner, plan, is_aged, read);
-    let gone = inner.prefixes_for_runs(if has_oldest || left_out() { &[] } else { old }).concat();
+    let gone = match has_oldest || mutation_site!("a prefix that is gone stays so") {
+        true => Vec::new(),
+        false => inner.prefixes_for_runs(old).concat(),
+    };
     let mut writer = inner.begin_run(&place, (number, plan.kvs), gone)?;
     let parts = old.iter().map(|it| (Source::merged_run(&it.run), Some(it.prefixes.clone())));
     let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);
@@ -390,6 +392,16 @@ fn merge(
     Ok(true)
 }
 
+/// Whether nobody needs the tombstones of the runs of a plan: there are no older runs, and no
+/// transaction asks.
+fn leaves_tombstones_out(inner: &Inner, all: &[Frozen], plan: &Plan) -> bool {
+    let is_asked_for = may_be_asked_for(inner, &all[plan.runs.clone()])
+        && !mutation_site!("a tombstone stays while a transaction may ask for it");
+    let has_oldest = plan.runs.end == all.len()
+        || mutation_site!("a tombstone stays while there are older runs");
+    has_oldest && !is_asked_for
+}
+
 /// What a merge writes of what it has taken; none if nothing is left of that.
 fn due<'a>(
     inner: &Inner,
@@ -398,7 +410,7 @@ fn due<'a>(
     Taken { version, is_gone }: &Taken,
     has_oldest: bool,
 ) -> Option<Due<'a>> {
-    let Version { sequence, expiry, value } = *version;
+    let Version { mut sequence, expiry, value } = *version;
     let mut to = None;
     let value = match value {
         _ if *is_gone && has_oldest => return None,
@@ -415,8 +427,11 @@ fn due<'a>(
     if is_gone && has_oldest {
         return None;
     }
-    let expiry = if is_gone || left_out() { Expiry::NEVER } else { expiry };
-    let sequence = Sequence(sequence.0 + u64::from(left_out()));
+    let is_endless = is_gone || mutation_site!("a compaction keeps when a value ends");
+    let expiry = if is_endless { Expiry::NEVER } else { expiry };
+    if mutation_site!("a compaction keeps the number of a version") {
+        sequence.0 += 1;
+    }
     Some(Due { key: merged.key(), sequence, expiry, value, to })
 }
 
@@ -486,11 +501,11 @@ fn install(
     if is_aged {
         state.aged_run = number.0;
     }
-    if !left_out() {
+    if !mutation_site!("the manifest names the segments to which values were moved") {
         next.segments.extend(segments.iter().map(|segment| segment.number().0));
     }
     let dead_files: Vec<String> = old.iter().map(|run| run::file_name(run.number())).collect();
-    if left_out() {
+    if mutation_site!("merged runs are removed once the manifest does not name them") {
         inner.remove(&dead_files)?;
     }
     inner.save_with(&mut manifest, next, &made)?;

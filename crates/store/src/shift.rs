@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 
 use crate::StoreError;
 use crate::background::{Bill, Traffic};
@@ -167,7 +167,7 @@ fn shift_one(
     bill.settle(&traffic);
     inner.counters.merge_read.fetch_add(bytes, Relaxed);
     to.directory.rename(&unfinished, &name)?;
-    if !left_out() {
+    if !mutation_site!("a moved file's new name is durable before the old one goes") {
         to.sync_names()?;
     }
     let moved = found.open_in(inner, &to)?;
