@@ -15,7 +15,7 @@ use crate::entry::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
 use crate::inner::Inner;
 use crate::log::record::OVERHEAD;
 use crate::log::segment::{self, Segment};
-use crate::manifest::Manifest;
+use crate::manifest::{LogState, Manifest};
 use crate::memory::Taken;
 use crate::merge::values::ValueWriter;
 use crate::places::{Held, What};
@@ -48,6 +48,12 @@ pub(crate) fn freeze(
         true => last,
         false => inner.log_behind()?.sync()?,
     };
+    assert!(
+        durable >= last,
+        "a memtable is flushed up to write {}, and only {} is durable",
+        last.0,
+        durable.0,
+    );
     generation.check_unread()?;
     generation.segments().iter().for_each(|segment| segment.expect_reads());
     let sorting = Taken::of_young(&inner.room);
@@ -236,6 +242,9 @@ fn install(
     let segments: Vec<_> = generation.segments().iter().cloned().collect();
     let (kept, dead): (Vec<_>, Vec<_>) =
         segments.into_iter().partition(|segment| live.contains(&segment.number()));
+    let stay = kept.iter().chain(&moved).map(|segment| segment.number());
+    let lost: Vec<_> = live.difference(&stay.collect()).copied().collect();
+    assert!(lost.is_empty(), "a flush has values in segments that do not stay: {lost:?}");
     let mut next = Manifest::clone(manifest);
     let mut strays = Vec::new();
     for (&kvs, runs) in &runs {
@@ -248,17 +257,7 @@ fn install(
     if !mutation_site!("the manifest names the segments in which a flush leaves values") {
         next.segments.extend(kept.iter().chain(&moved).map(|segment| segment.number().0));
     }
-    next.log.frozen = last.0;
-    if mutation_site!("no write counts as flushed that is not") {
-        next.log.frozen += 1;
-    }
-    if mutation_site!("every write of a flushed memtable counts as flushed") {
-        next.log.frozen -= 1;
-    }
-    next.log.durable = durable.0;
-    if !mutation_site!("the log begins behind the memtable that was flushed") {
-        next.log.first_segment = first_segment_behind(&view, generation);
-    }
+    go_on_behind(&mut next.log, (last, durable), first_segment_behind(&view, generation));
     let mut dead: Vec<String> = dead.iter().map(|it| segment::file_name(it.number())).collect();
     let image = generation.first_segment().filter(|_| generation.has_image());
     dead.extend(image.map(image::file_name));
@@ -271,7 +270,12 @@ fn install(
     inner.save_with(manifest, next, &made)?;
     kept.iter().for_each(|segment| segment.freeze());
     inner.current.change(|view| {
-        view.closed.retain(|(closed, _)| !Arc::ptr_eq(closed, generation));
+        let oldest = view.closed.pop();
+        assert!(
+            oldest.is_some_and(|(oldest, _)| Arc::ptr_eq(&oldest, generation)),
+            "the memtable that was flushed, up to write {}, is not the oldest",
+            last.0,
+        );
         inner.work.set_waiting(view.closed.len());
         for (kvs, runs) in runs {
             if manifest.kvs_mut(kvs).is_some() {
@@ -279,12 +283,26 @@ fn install(
                 drop(Arc::make_mut(of_kvs).splice(..0, runs));
             }
         }
-        let all = Arc::make_mut(&mut view.segments);
-        let kept = kept.iter().chain(&moved);
-        all.extend(kept.map(|segment| (segment.number(), segment.clone())));
+        view.add_segments(kept.iter().chain(&moved).cloned());
     });
     inner.remove(&dead)?;
     inner.remove(&strays)
+}
+
+/// Lets the log begin behind a generation that is frozen, whose last write is `last`.
+fn go_on_behind(log: &mut LogState, (last, durable): (Sequence, Sequence), first_segment: u64) {
+    log.frozen = last.0;
+    if mutation_site!("no write counts as flushed that is not") {
+        log.frozen += 1;
+    }
+    if mutation_site!("every write of a flushed memtable counts as flushed") {
+        log.frozen -= 1;
+    }
+    // Somebody else may have synced more meanwhile, and said so.
+    log.durable = log.durable.max(durable.0);
+    if !mutation_site!("the log begins behind the memtable that was flushed") {
+        log.first_segment = first_segment;
+    }
 }
 
 /// The first segment of the generation that follows.

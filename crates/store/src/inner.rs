@@ -290,6 +290,7 @@ impl Inner {
         if !mutation_site!("the manifest keeps the time") {
             next.seconds = self.seconds.load(Relaxed).max(next.seconds);
         }
+        next.assert_follows(held, |name| self.places.find(name).is_some());
         match self.places.save(&next) {
             Ok(bytes) => {
                 self.counters.manifest.fetch_add(bytes, Relaxed);
@@ -350,7 +351,8 @@ impl Inner {
         let manifest = &mut *self.manifest.lock();
         let mut next = manifest.clone();
         if !mutation_site!("the manifest says up to where the log is durable") {
-            next.log.durable = last.0;
+            // A flush may have made more durable meanwhile, and said so.
+            next.log.durable = next.log.durable.max(last.0);
         }
         self.save(manifest, next)
     }

@@ -26,7 +26,7 @@ use crate::log::segment::{self, Segment};
 use crate::manifest::{Manifest, RunState};
 use crate::places::{self, What};
 use crate::prefixes::{self, Gone};
-use crate::run;
+use crate::run::{self, RunWriter};
 use crate::shift::{Shift, shift_all};
 use crate::view::{Frozen, Held, Version, View};
 use ahead::{Ahead, Due};
@@ -378,7 +378,7 @@ fn merge(
         }
         ahead.clear();
     }
-    let run = Frozen::of(writer.finish(&inner.pages)?);
+    let run = finish(inner, writer, taken)?;
     let moved = values.traffic();
     let segments = values.finish()?;
     place.sync_names()?;
@@ -390,6 +390,14 @@ fn merge(
     inner.counters.merge_read.fetch_add(all.all_read(), Relaxed);
     install(inner, plan, old, Merge { run, is_aged, segments })?;
     Ok(true)
+}
+
+/// Ends the run of a merge, which has taken so many versions.
+fn finish(inner: &Inner, writer: RunWriter, taken: u64) -> Result<Frozen, StoreError> {
+    let run = Frozen::of(writer.finish(&inner.pages)?);
+    let entries = run.run.summary().entries;
+    assert!(entries <= taken, "of {taken} versions a merge has made {entries}");
+    Ok(run)
 }
 
 /// Whether nobody needs the tombstones of the runs of a plan: there are no older runs, and no
@@ -495,7 +503,10 @@ fn install(
         return inner.remove(&made);
     };
     let Some(place) = state.runs.iter().position(is_dead) else { return Ok(()) };
+    let before = state.runs.len();
     state.runs.retain(|run| !is_dead(run));
+    let removed = before - state.runs.len();
+    assert_eq!(removed, old.len(), "so many of the runs that were merged are in the manifest");
     state.runs.insert(place, run.state());
     // Others may have been frozen meanwhile; they are in front of it.
     if is_aged {
@@ -511,10 +522,12 @@ fn install(
     inner.save_with(&mut manifest, next, &made)?;
     inner.current.change(|view| {
         let of_kvs = Arc::make_mut(view.runs.entry(kvs).or_default());
+        let before = of_kvs.len();
         of_kvs.retain(|run| !dead.contains(&run.number().0));
+        let removed = before - of_kvs.len();
+        assert_eq!(removed, old.len(), "so many of the runs that were merged are read");
         of_kvs.insert(place.min(of_kvs.len()), run);
-        let all = Arc::make_mut(&mut view.segments);
-        all.extend(segments.into_iter().map(|segment| (segment.number(), segment)));
+        view.add_segments(segments);
     });
     // A slow disk holds up nobody who waits for the manifest.
     drop(manifest);

@@ -148,6 +148,16 @@ fn settle(
 fn rotated(views: Arc<Current>, work: Arc<Work>) -> Rotated {
     Box::new(move |closed, young, last| {
         views.change(|view| {
+            assert!(
+                Arc::ptr_eq(&view.young, closed),
+                "a memtable is closed that is not the newest"
+            );
+            let before = view.closed.first().map(|(_, before)| *before);
+            assert!(
+                before <= Some(last),
+                "a memtable ends with write {}, the one before with {before:?}",
+                last.0,
+            );
             view.closed.insert(0, (Arc::clone(closed), last));
             view.young = Arc::clone(young);
             work.set_waiting(view.closed.len());

@@ -403,10 +403,11 @@ impl Places {
     /// Notes that a file is made, or has become larger.
     pub(crate) fn made(&self, name: String, place: &Arc<Held>, bytes: u64) {
         let known = Known { place: place.clone(), bytes };
-        let before = self.files.write().insert(name, known);
+        // Before anybody can remove it.
         place.used.fetch_add(bytes, Relaxed);
+        let before = self.files.write().insert(name, known);
         if let Some(before) = before {
-            before.place.used.fetch_sub(before.bytes, Relaxed);
+            before.place.give_back(before.bytes);
         }
     }
 
@@ -425,7 +426,7 @@ impl Places {
         let known = self.files.write().remove(name);
         match known {
             Some(Known { place, bytes }) => {
-                place.used.fetch_sub(bytes, Relaxed);
+                place.give_back(bytes);
                 Ok(place.directory.remove(name)?)
             }
             None => Ok(()),
@@ -674,6 +675,12 @@ impl Held {
     /// Bytes of the store's files.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Relaxed)
+    }
+
+    /// A file of so many bytes goes, or goes elsewhere.
+    fn give_back(&self, bytes: u64) {
+        let used = self.used.fetch_sub(bytes, Relaxed);
+        assert!(bytes <= used, "a file of {bytes} bytes goes from {self:?}, which has {used}");
     }
 
     pub(crate) fn is_retiring(&self) -> bool {

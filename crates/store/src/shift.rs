@@ -191,7 +191,9 @@ fn install(inner: &Inner, file: Whole, moved: Found, to: &Arc<Held>, bytes: u64)
     }
     inner.current.change(|view| match moved {
         Found::Segment(moved) => {
-            Arc::make_mut(&mut view.segments).insert(moved.number(), moved);
+            let number = moved.number();
+            let before = Arc::make_mut(&mut view.segments).insert(number, moved);
+            assert!(before.is_some(), "segment {} has moved, and nobody had it", number.0);
         }
         Found::Run(kvs, moved) => {
             let of_kvs = view.runs.get_mut(&kvs).map(Arc::make_mut);

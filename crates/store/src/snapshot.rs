@@ -46,7 +46,16 @@ impl Snapshot {
     /// If it is another store's.
     pub(crate) fn check_of(&self, inner: &Inner) -> Result<(), StoreError> {
         match Arc::ptr_eq(&self.store, &inner.current) {
-            true => Ok(()),
+            true => {
+                let published = inner.published();
+                debug_assert!(
+                    self.at <= published,
+                    "a snapshot has write {}, and {} is the last that counts",
+                    self.at.0,
+                    published.0,
+                );
+                Ok(())
+            }
             false => Err(StoreError::OtherStore { what: "the snapshot".to_owned() }),
         }
     }

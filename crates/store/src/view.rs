@@ -154,6 +154,16 @@ impl Default for View {
 }
 
 impl View {
+    /// Adds segments that values lie in from now on.
+    pub(crate) fn add_segments(&mut self, segments: impl IntoIterator<Item = Arc<Segment>>) {
+        let all = Arc::make_mut(&mut self.segments);
+        for segment in segments {
+            let number = segment.number();
+            let before = all.insert(number, segment);
+            assert!(before.is_none(), "segment {} comes for the second time", number.0);
+        }
+    }
+
     /// The generations, the newest first.
     pub(crate) fn generations(&self) -> impl Iterator<Item = &Arc<Generation>> {
         std::iter::once(&self.young).chain(self.closed.iter().map(|(closed, _)| closed))

@@ -430,6 +430,12 @@ impl Log {
         }
         let Head { generation, segment, place, used, next, written, .. } = head;
         let (offset, first) = (*used, *next);
+        debug_assert!(
+            offset + bytes + SEAL_BYTES <= segment.len(),
+            "{bytes} bytes and a seal go to {offset} of segment {}, which has {}",
+            segment.number().0,
+            segment.len(),
+        );
         *used += bytes;
         written.bytes += bytes;
         written.user += bytes - records * HEADER_BYTES as u64;
@@ -653,7 +659,12 @@ impl Log {
         } else {
             position.last
         };
-        self.durable.store(durable.0, Release);
+        let before = self.durable.swap(durable.0, Release);
+        assert!(
+            before <= durable.0,
+            "a sync made writes durable up to {}, and they were up to {before}",
+            durable.0,
+        );
         Ok(durable)
     }
 
@@ -737,6 +748,12 @@ fn make(
 impl Head {
     /// Begins with the newest segment.
     fn begin(&mut self) {
+        let (number, before) = (self.segment.number(), self.unsynced.back());
+        assert!(
+            before.is_none_or(|(before, _)| before.number() < number),
+            "the log goes on in segment {}, after {before:?}: it would be read before that",
+            number.0,
+        );
         self.used = FIRST_RECORD;
         self.unsynced.push_back((self.segment.clone(), FIRST_RECORD));
     }
@@ -744,7 +761,15 @@ impl Head {
     /// Says up to where the oldest segment is synced that was not.
     fn synced(&mut self, to: u64, is_last: bool) {
         match (self.unsynced.front_mut(), is_last) {
-            (Some((_, synced)), true) => *synced = to,
+            (Some((segment, synced)), true) => {
+                assert!(
+                    *synced <= to && to <= segment.len(),
+                    "segment {} of {} bytes is synced up to {to}, and was up to {synced}",
+                    segment.number().0,
+                    segment.len(),
+                );
+                *synced = to;
+            }
             _ => drop(self.unsynced.pop_front()),
         }
     }

@@ -67,6 +67,14 @@ impl Order {
     /// Says that the writes from `first` up to a position are complete.
     pub(crate) fn complete(&self, first: Sequence, position: Position) {
         let state = &mut *self.state.lock();
+        let counts = state.position.last;
+        debug_assert!(
+            counts < first && first <= position.last,
+            "writes {} to {} are complete, and {} counts already",
+            first.0,
+            position.last.0,
+            counts.0,
+        );
         state.early.push((first, position));
         let next = |state: &State| {
             let next = Sequence(state.position.last.0 + 1);
@@ -74,7 +82,7 @@ impl Order {
                 *first == next || mutation_site!("writes count in the order of their numbers")
             })
         };
-        let before = state.position.last;
+        let before = counts;
         while let Some(place) = next(state) {
             state.position = state.early.swap_remove(place).1;
             self.published.store(state.position.last.0, Release);

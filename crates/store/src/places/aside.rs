@@ -1,7 +1,6 @@
 //! Removing files for good: a power cut brings none of them back, whatever fails before.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use entresol_base::mutation_site;
 
@@ -53,7 +52,7 @@ impl Places {
         name: &str,
     ) -> Result<Option<String>, StoreError> {
         if let Some(Known { place, bytes }) = self.files.write().remove(name) {
-            place.used.fetch_sub(bytes, Relaxed);
+            place.give_back(bytes);
         }
         if self.count_places() == 1
             || mutation_site!("a file's name is taken away before the file is removed")
