@@ -10,6 +10,7 @@ mod documents;
 mod floors;
 mod licences;
 mod metadata;
+mod mutation;
 mod problem;
 mod reference;
 mod repository;

@@ -25,6 +25,7 @@ pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {
 fn check_rust(repository: &Repository) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut paths = Vec::new();
+    let mut names = mutation::Names::default();
     for (path, text) in repository.texts("rs") {
         paths.push(path);
         problems.extend(source::check_first_line(path, text));
@@ -33,6 +34,7 @@ fn check_rust(repository: &Repository) -> Vec<Problem> {
             Ok(syntax) => {
                 problems.extend(sizes::check(path, text, &syntax));
                 problems.extend(unsafety::check(path, &syntax));
+                problems.extend(names.check(path, text));
             }
             Err(error) => {
                 let line = error.span().start().line;

@@ -1,9 +1,10 @@
 //! Leaving out, on purpose, one of the places where a program makes something durable, checks a
 //! checksum, or takes a step on which others rely: a suite that does not notice was not worth much.
 //!
-//! Such a place is a [`Site`]: what it does, and where in the source. With the cargo feature
-//! `mutants` a run notes the sites that it reaches, and one of them can be left out. Without the
-//! feature nothing is ever left out, and no code is left that asks.
+//! Such a place is a [`Site`]: what it does, and where in the source. Steps have names
+//! ([`mutation_site!`](crate::mutation_site)); the rest is known by its caller. With the cargo
+//! feature `mutants` a run notes the sites that it reaches, and one of them can be left out.
+//! Without the feature nothing is ever left out, and no code is left that asks.
 
 use std::fmt;
 use std::panic::Location;
@@ -22,8 +23,9 @@ pub enum SiteKind {
     DirectorySync,
     /// Compares a checksum.
     Checksum,
-    /// Keeps an order, takes a lock, compares a number: see [`left_out`].
-    Step,
+    /// Keeps an order, takes a lock, compares a number: the sentence that says what others rely on,
+    /// given to [`mutation_site!`](crate::mutation_site).
+    Step(&'static str),
 }
 
 /// A call that can be left out.
@@ -37,7 +39,10 @@ pub struct Site {
 
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {}", self.kind, self.place)
+        match self.kind {
+            SiteKind::Step(name) => write!(f, "\"{name}\" at {}", self.place),
+            kind => write!(f, "{kind:?} at {}", self.place),
+        }
     }
 }
 
@@ -49,12 +54,30 @@ pub const fn removed(_kind: SiteKind, _place: &'static Location<'static>) -> boo
     false
 }
 
-/// Whether the step here, on which others rely, is to be left out now.
-#[inline(always)]
-#[must_use]
-#[track_caller]
-pub fn left_out() -> bool {
-    removed(SiteKind::Step, Location::caller())
+/// Names a step on which others rely, by a sentence that is true unless the step goes wrong. True
+/// if it is to go wrong now; a constant `false` without the feature `mutants`. A crate gives each
+/// name once, as a literal that begins with a small letter; `cargo xtask tidy` checks that.
+///
+/// ```
+/// use entresol_base::mutation_site;
+///
+/// fn publish(synced: &mut bool) {
+///     if !mutation_site!("what is published was synced") {
+///         *synced = true;
+///     }
+/// }
+/// # let mut synced = false;
+/// # publish(&mut synced);
+/// # assert!(synced);
+/// ```
+#[macro_export]
+macro_rules! mutation_site {
+    ($name:literal) => {
+        $crate::mutants::removed(
+            $crate::mutants::SiteKind::Step($name),
+            ::std::panic::Location::caller(),
+        )
+    };
 }
 
 #[cfg(feature = "mutants")]
@@ -203,6 +226,24 @@ mod tests {
             Ok(())
         });
         assert!(panics.expect("passes as it is")[0].noticed.is_some());
+    }
+
+    #[test]
+    fn a_step_is_known_by_its_name() {
+        let trials = try_all(|| {
+            let mut written = 0;
+            if !mutation_site!("everything is written") {
+                written += 1;
+            }
+            if written == 1 { Ok(()) } else { Err("nothing was written".to_owned()) }
+        });
+        let trials = trials.expect("passes as it is");
+        let [trial] = &trials[..] else { panic!("{trials:?}") };
+        assert_eq!(trial.site.kind, SiteKind::Step("everything is written"));
+        assert_eq!(trial.noticed.as_deref(), Some("nothing was written"));
+        let text = trial.site.to_string();
+        assert!(text.starts_with("\"everything is written\" at "), "{text}");
+        assert!(text.contains(&format!("mutants.rs:{}:", trial.site.place.line())), "{text}");
     }
 
     #[test]

@@ -112,9 +112,16 @@ impl<R: Region> FpTree<R> {
         self.leaves.write(region, new, self.leaves.next(region, leaf.at), upper);
         // The split: from here on keys from `low` on are in the new leaf.
         self.leaves.link(region, leaf.at, new);
-        above.insert(low, new);
+        let before = above.insert(low, new);
+        debug_assert!(before.is_none(), "{before:?} begins with {low} as well");
         self.splits.fetch_add(1, Relaxed);
         let lower = self.leaves.below(region, leaf, low);
+        debug_assert_eq!(
+            lower.count_ones() as usize + upper.len(),
+            records.len(),
+            "the halves of the leaf at {} have so many of its records",
+            leaf.at,
+        );
         self.leaves.set_bitmap(region, leaf.at, lower);
         durable(region)
     }
@@ -128,7 +135,8 @@ impl<R: Region> FpTree<R> {
         match before {
             Some(before) if rest == 0 => {
                 self.leaves.link(region, before, self.leaves.next(region, leaf.at));
-                above.remove(&low);
+                let known = above.remove(&low);
+                assert_eq!(known, Some(leaf.at), "{low} leads here, to a leaf that goes");
                 self.merges.fetch_add(1, Relaxed);
                 self.pool.free(leaf.at);
             }

@@ -105,6 +105,11 @@ impl Directory {
         }
         let entries = 1 << (self.depth - lower.depth + 1);
         let begin = self.number(hash) & !(entries - 1);
+        let leads = |&link: &u64| Link::decode(link).to == lower.to;
+        assert!(
+            lower.depth == upper.depth && self.segments[begin..begin + entries].iter().all(leads),
+            "{entries} entries from {begin} on do not lead to {lower:?}, which {upper:?} halves",
+        );
         let (below, above) = self.segments[begin..begin + entries].split_at_mut(entries / 2);
         below.fill(lower.encode());
         above.fill(upper.encode());

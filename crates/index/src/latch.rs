@@ -86,6 +86,7 @@ impl Latches {
     #[inline]
     pub(crate) fn lock_unchanged(&self, node: u64, seen: Seen) -> Option<Latched<'_>> {
         let stripe = self.of(node);
+        debug_assert!(seen.0 & 1 == 0, "a latch was looked at while it counted {}", seen.0);
         stripe.0.compare_exchange(seen.0, seen.0 + 1, Acquire, Relaxed).ok()?;
         fence(Release);
         Some(Latched(stripe))
@@ -123,6 +124,7 @@ impl Drop for Latched<'_> {
     fn drop(&mut self) {
         // Nobody else changes it while it is held.
         let held = self.0.0.load(Relaxed);
+        debug_assert!(held & 1 == 1, "a latch that counts {held} is given back, and is free");
         self.0.0.store(held + 1, Release);
     }
 }

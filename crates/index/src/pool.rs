@@ -213,6 +213,10 @@ impl<R: Region> Pool<R> {
     /// Gives a block back once nobody looks at it who might. What led to it must be gone durably.
     pub fn retire(&self, offset: u64) {
         let mut retired = self.retired.lock();
+        debug_assert!(
+            retired.iter().all(|it| it.offset != offset),
+            "the block at {offset} is retired for the second time",
+        );
         retired.push(Retired { epoch: self.readers.epoch(), offset });
         let many = retired.len().is_multiple_of(RETIRED_MANY);
         drop(retired);

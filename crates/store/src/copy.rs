@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 use entresol_media::{BlockFile, BlockOptions, Directory, IoBuffer};
 
 use crate::StoreError;
@@ -71,7 +71,7 @@ pub(crate) fn copy(
             return Ok(false);
         }
     }
-    if !left_out() {
+    if !mutation_site!("a copy is synced before it counts") {
         file.sync().map_err(|cause| failed("sync", &file, 0, cause))?;
     }
     Ok(true)

@@ -448,6 +448,11 @@ impl Held<'_> {
         }
         if matches!(draft.kind, Kind::Put | Kind::PutUntil) && epoch != u32::MAX {
             let name = Name { kvs: draft.kvs, key: draft.key, hash: *hash };
+            debug_assert_eq!(
+                name.hash,
+                self.entries.name(draft.kvs, draft.key).hash,
+                "the lock that is held is not that of the key that was written",
+            );
             let header = Header::new(&name, Cached { sequence, expiry: draft.expiry }, epoch);
             let stripe = (name.stripe(), &mut **ring);
             stripes.put(stripe, self.emptied.take(), &header, (draft.key, draft.value));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 use entresol_base::thread;
 
 use crate::StoreError;
@@ -15,7 +15,7 @@ use crate::entry::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
 use crate::inner::Inner;
 use crate::log::record::OVERHEAD;
 use crate::log::segment::{self, Segment};
-use crate::manifest::Manifest;
+use crate::manifest::{LogState, Manifest};
 use crate::memory::Taken;
 use crate::merge::values::ValueWriter;
 use crate::places::{Held, What};
@@ -36,12 +36,24 @@ pub(crate) fn freeze(
     generation: &Arc<Generation>,
     last: Sequence,
 ) -> Result<(), StoreError> {
-    while inner.published() < last && !left_out() {
+    while inner.published() < last {
+        if mutation_site!("a flush waits for the memtable's writers") {
+            break;
+        }
         inner.failure.check()?;
         thread::yield_now();
     }
     // What the manifest says to be frozen must not depend on what a crash would undo.
-    let durable = if left_out() { last } else { inner.log_behind()?.sync()? };
+    let durable = match mutation_site!("a flush syncs the log first") {
+        true => last,
+        false => inner.log_behind()?.sync()?,
+    };
+    assert!(
+        durable >= last,
+        "a memtable is flushed up to write {}, and only {} is durable",
+        last.0,
+        durable.0,
+    );
     generation.check_unread()?;
     generation.segments().iter().for_each(|segment| segment.expect_reads());
     let sorting = Taken::of_young(&inner.room);
@@ -187,7 +199,8 @@ impl Values<'_, '_> {
     /// Adds what was found of a key to a run.
     fn push(&mut self, run: &mut RunWriter, key: &[u8], found: Found) -> Result<(), StoreError> {
         let Found { sequence, expiry, value } = found;
-        let expiry = if left_out() { Expiry::NEVER } else { expiry };
+        let is_endless = mutation_site!("a flush keeps when a value ends");
+        let expiry = if is_endless { Expiry::NEVER } else { expiry };
         let Some(place) = value else {
             return run.push(&Entry { key, sequence, expiry, value: Value::Gone });
         };
@@ -229,6 +242,9 @@ fn install(
     let segments: Vec<_> = generation.segments().iter().cloned().collect();
     let (kept, dead): (Vec<_>, Vec<_>) =
         segments.into_iter().partition(|segment| live.contains(&segment.number()));
+    let stay = kept.iter().chain(&moved).map(|segment| segment.number());
+    let lost: Vec<_> = live.difference(&stay.collect()).copied().collect();
+    assert!(lost.is_empty(), "a flush has values in segments that do not stay: {lost:?}");
     let mut next = Manifest::clone(manifest);
     let mut strays = Vec::new();
     for (&kvs, runs) in &runs {
@@ -238,18 +254,14 @@ fn install(
             None => strays.extend(runs.iter().map(|run| run::file_name(run.number()))),
         }
     }
-    if !left_out() {
+    if !mutation_site!("the manifest names the segments in which a flush leaves values") {
         next.segments.extend(kept.iter().chain(&moved).map(|segment| segment.number().0));
     }
-    next.log.frozen = last.0 - u64::from(left_out()) + u64::from(left_out());
-    next.log.durable = durable.0;
-    if !left_out() {
-        next.log.first_segment = first_segment_behind(&view, generation);
-    }
+    go_on_behind(&mut next.log, (last, durable), first_segment_behind(&view, generation));
     let mut dead: Vec<String> = dead.iter().map(|it| segment::file_name(it.number())).collect();
     let image = generation.first_segment().filter(|_| generation.has_image());
     dead.extend(image.map(image::file_name));
-    if left_out() {
+    if mutation_site!("flushed segments are removed once the manifest does not need them") {
         inner.remove(&dead)?;
     }
     let made = runs.values().flatten().map(|run| run::file_name(run.number()));
@@ -258,7 +270,12 @@ fn install(
     inner.save_with(manifest, next, &made)?;
     kept.iter().for_each(|segment| segment.freeze());
     inner.current.change(|view| {
-        view.closed.retain(|(closed, _)| !Arc::ptr_eq(closed, generation));
+        let oldest = view.closed.pop();
+        assert!(
+            oldest.is_some_and(|(oldest, _)| Arc::ptr_eq(&oldest, generation)),
+            "the memtable that was flushed, up to write {}, is not the oldest",
+            last.0,
+        );
         inner.work.set_waiting(view.closed.len());
         for (kvs, runs) in runs {
             if manifest.kvs_mut(kvs).is_some() {
@@ -266,12 +283,26 @@ fn install(
                 drop(Arc::make_mut(of_kvs).splice(..0, runs));
             }
         }
-        let all = Arc::make_mut(&mut view.segments);
-        let kept = kept.iter().chain(&moved);
-        all.extend(kept.map(|segment| (segment.number(), segment.clone())));
+        view.add_segments(kept.iter().chain(&moved).cloned());
     });
     inner.remove(&dead)?;
     inner.remove(&strays)
+}
+
+/// Lets the log begin behind a generation that is frozen, whose last write is `last`.
+fn go_on_behind(log: &mut LogState, (last, durable): (Sequence, Sequence), first_segment: u64) {
+    log.frozen = last.0;
+    if mutation_site!("no write counts as flushed that is not") {
+        log.frozen += 1;
+    }
+    if mutation_site!("every write of a flushed memtable counts as flushed") {
+        log.frozen -= 1;
+    }
+    // Somebody else may have synced more meanwhile, and said so.
+    log.durable = log.durable.max(durable.0);
+    if !mutation_site!("the log begins behind the memtable that was flushed") {
+        log.first_segment = first_segment;
+    }
 }
 
 /// The first segment of the generation that follows.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 use entresol_base::sync::Mutex;
 use entresol_base::{Clock, Seconds};
 
@@ -274,7 +274,10 @@ impl Inner {
     pub(crate) fn now(&self) -> Seconds {
         let now = self.clock.seconds().0;
         let before = self.seconds.fetch_max(now, Relaxed);
-        Seconds(if left_out() { now } else { before.max(now) })
+        if mutation_site!("the store's time does not go back") {
+            return Seconds(now);
+        }
+        Seconds(before.max(now))
     }
 
     /// Puts a manifest in the place of the one before.
@@ -284,13 +287,14 @@ impl Inner {
     /// files are open, which is found before anything is done.
     pub(crate) fn save(&self, held: &mut Manifest, mut next: Manifest) -> Result<(), StoreError> {
         self.failure.check()?;
-        if !left_out() {
+        if !mutation_site!("the manifest keeps the time") {
             next.seconds = self.seconds.load(Relaxed).max(next.seconds);
         }
+        next.assert_follows(held, |name| self.places.find(name).is_some());
         match self.places.save(&next) {
             Ok(bytes) => {
                 self.counters.manifest.fetch_add(bytes, Relaxed);
-                if !left_out() {
+                if !mutation_site!("the next manifest is made from the last one") {
                     *held = next;
                 }
                 Ok(())
@@ -346,8 +350,9 @@ impl Inner {
         let last = log.sync()?;
         let manifest = &mut *self.manifest.lock();
         let mut next = manifest.clone();
-        if !left_out() {
-            next.log.durable = last.0;
+        if !mutation_site!("the manifest says up to where the log is durable") {
+            // A flush may have made more durable meanwhile, and said so.
+            next.log.durable = next.log.durable.max(last.0);
         }
         self.save(manifest, next)
     }
@@ -382,7 +387,7 @@ impl Inner {
         next.segments = kept;
         let dead_files: Vec<String> =
             dead.iter().map(|number| segment::file_name(SegmentNumber(*number))).collect();
-        if left_out() {
+        if mutation_site!("dead segments are removed once the manifest does not name them") {
             self.remove(&dead_files)?;
         }
         self.save(&mut manifest, next)?;

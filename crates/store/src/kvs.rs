@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 
 use crate::cursor::{Cursor, CursorOptions};
 use crate::entries::{self, Cached};
@@ -107,7 +107,7 @@ impl Kvs {
     ) -> Result<Sequence, StoreError> {
         self.check_there()?;
         check_sizes(key, value)?;
-        let held = self.lock(if left_out() { &[] } else { key });
+        let held = self.lock(if mutation_site!("a put locks its key") { &[] } else { key });
         self.inner.append(&[Draft::put(self.id, key, value, self.expiry(time))], held)
     }
 
@@ -146,7 +146,8 @@ impl Kvs {
     ) -> Result<Sequence, StoreError> {
         self.check_there()?;
         check_sizes(key, value)?;
-        let held = self.lock(if left_out() { &[] } else { key });
+        let held =
+            self.lock(if mutation_site!("a compare-and-set locks its key") { &[] } else { key });
         let view = self.inner.current.get();
         let found = self.inner.find(&view, self.id, key, Sequence::MAX, &mut Vec::new())?;
         if found.map(|version| version.sequence) != known {

@@ -3,6 +3,7 @@
 //! Its first line is a JSON object, its second `crc32c` and the CRC-32C of the first in hexadecimal
 //! digits. What no manifest names is no part of the store.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use entresol_base::checksum;
@@ -296,6 +297,32 @@ impl Manifest {
         self.kvs.iter().flat_map(|kvs| &kvs.runs)
     }
 
+    fn run_numbers(&self) -> Vec<u64> {
+        self.runs().map(|run| run.run).collect()
+    }
+
+    /// Asserts that it may take the place of another one: nothing that only grows goes back, what
+    /// is new has numbers of its own, and its file is there.
+    pub(crate) fn assert_follows(&self, before: &Manifest, is_there: impl Fn(&str) -> bool) {
+        let grown = |it: &Manifest| {
+            let LogState { first_segment, frozen, durable } = it.log;
+            let numbers = [it.next_run, it.next_value_segment, it.next_kvs.into()];
+            [[first_segment, frozen, durable], numbers]
+        };
+        let (now, then) = (grown(self), grown(before));
+        let has_grown = now.as_flattened().iter().zip(then.as_flattened()).all(|(n, t)| n >= t);
+        assert!(has_grown, "the manifest's numbers go back from {then:?} to {now:?}");
+        let name = |number| run::file_name(RunNumber(number));
+        assert_added(&self.run_numbers(), &before.run_numbers(), |number| {
+            assert!(number < self.next_run, "run {number} is new, so is {}", self.next_run);
+            assert!(is_there(&name(number)), "run {number} is new, and has no file");
+        });
+        assert_added(&self.segments, &before.segments, |number| {
+            let name = segment::file_name(SegmentNumber(number));
+            assert!(is_there(&name), "segment {number} is new, and has no file");
+        });
+    }
+
     /// How many descriptors a store needs, about: for each run and frozen segment, and for a run of
     /// each `Kvs` that is about to be.
     pub(crate) fn descriptors(&self) -> usize {
@@ -309,6 +336,16 @@ impl Manifest {
 }
 
 /// What is read before the version is known.
+/// Asserts of numbers that came since before that each came once, and what else is said.
+fn assert_added(now: &[u64], before: &[u64], is_right: impl Fn(u64)) {
+    let before: BTreeSet<u64> = before.iter().copied().collect();
+    let mut added = BTreeSet::new();
+    for number in now.iter().copied().filter(|number| !before.contains(number)) {
+        assert!(added.insert(number), "{number} comes twice into the manifest");
+        is_right(number);
+    }
+}
+
 #[derive(Deserialize)]
 struct Head {
     format: u32,
@@ -376,6 +413,38 @@ fn parts(bytes: &[u8]) -> Option<(&[u8], u32)> {
 mod tests {
     use super::*;
     use crate::check::guess;
+
+    #[test]
+    fn a_manifest_that_does_not_follow_is_not_saved() {
+        let mut before = Manifest::new(1);
+        before.log = LogState { first_segment: 3, frozen: 20, durable: 30 };
+        before.next_run = 8;
+        before.segments = vec![1, 2];
+        let kvs = guess::state(KvsId(1), vec![RunState { run: 5, mark: Mark::NONE }]);
+        before.kvs.push(kvs);
+        let follows = |change: fn(&mut Manifest)| {
+            let mut next = before.clone();
+            change(&mut next);
+            let files = [run::file_name(RunNumber(7)), segment::file_name(SegmentNumber(4))];
+            let is_there = |name: &str| files.iter().any(|file| file == name);
+            std::panic::catch_unwind(|| next.assert_follows(&before, is_there)).is_ok()
+        };
+        assert!(follows(|_| ()));
+        assert!(follows(|next| next.segments = vec![4, 2]));
+        assert!(follows(|next| next.kvs[0].runs = vec![RunState { run: 7, mark: Mark::NONE }]));
+        let wrong: [fn(&mut Manifest); 7] = [
+            |next| next.log.durable -= 1,
+            |next| next.log.frozen -= 1,
+            |next| next.log.first_segment = 0,
+            |next| next.segments.extend([4, 4]),
+            |next| next.segments.push(6),
+            |next| next.kvs[0].runs.push(RunState { run: 6, mark: Mark::NONE }),
+            |next| next.kvs[0].runs.push(RunState { run: 8, mark: Mark::NONE }),
+        ];
+        for (number, change) in wrong.into_iter().enumerate() {
+            assert!(!follows(change), "change {number}");
+        }
+    }
 
     #[test]
     fn numbers_of_kvs_are_used_again_when_no_new_ones_are_left() {

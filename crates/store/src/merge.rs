@@ -11,7 +11,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 use entresol_index::Direction;
 
 use crate::StoreError;
@@ -26,7 +26,7 @@ use crate::log::segment::{self, Segment};
 use crate::manifest::{Manifest, RunState};
 use crate::places::{self, What};
 use crate::prefixes::{self, Gone};
-use crate::run;
+use crate::run::{self, RunWriter};
 use crate::shift::{Shift, shift_all};
 use crate::view::{Frozen, Held, Version, View};
 use ahead::{Ahead, Due};
@@ -330,13 +330,15 @@ fn merge(
 ) -> Result<bool, StoreError> {
     let Some(all) = view.runs.get(&plan.kvs) else { return Ok(true) };
     let old = &all[plan.runs.clone()];
-    let is_asked_for = may_be_asked_for(inner, old) && !left_out();
-    let has_oldest = (plan.runs.end == all.len() || left_out()) && !is_asked_for;
+    let has_oldest = leaves_tombstones_out(inner, all, plan);
     let is_aged = plan.runs.len() == all.len();
     let number = inner.manifest.lock().take_run();
     let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
     let place = place_for_keys(inner, plan, is_aged, read);
-    let gone = inner.prefixes_for_runs(if has_oldest || left_out() { &[] } else { old }).concat();
+    let gone = match has_oldest || mutation_site!("a prefix that is gone stays so") {
+        true => Vec::new(),
+        false => inner.prefixes_for_runs(old).concat(),
+    };
     let mut writer = inner.begin_run(&place, (number, plan.kvs), gone)?;
     let parts = old.iter().map(|it| (Source::merged_run(&it.run), Some(it.prefixes.clone())));
     let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);
@@ -376,7 +378,7 @@ fn merge(
         }
         ahead.clear();
     }
-    let run = Frozen::of(writer.finish(&inner.pages)?);
+    let run = finish(inner, writer, taken)?;
     let moved = values.traffic();
     let segments = values.finish()?;
     place.sync_names()?;
@@ -390,6 +392,24 @@ fn merge(
     Ok(true)
 }
 
+/// Ends the run of a merge, which has taken so many versions.
+fn finish(inner: &Inner, writer: RunWriter, taken: u64) -> Result<Frozen, StoreError> {
+    let run = Frozen::of(writer.finish(&inner.pages)?);
+    let entries = run.run.summary().entries;
+    assert!(entries <= taken, "of {taken} versions a merge has made {entries}");
+    Ok(run)
+}
+
+/// Whether nobody needs the tombstones of the runs of a plan: there are no older runs, and no
+/// transaction asks.
+fn leaves_tombstones_out(inner: &Inner, all: &[Frozen], plan: &Plan) -> bool {
+    let is_asked_for = may_be_asked_for(inner, &all[plan.runs.clone()])
+        && !mutation_site!("a tombstone stays while a transaction may ask for it");
+    let has_oldest = plan.runs.end == all.len()
+        || mutation_site!("a tombstone stays while there are older runs");
+    has_oldest && !is_asked_for
+}
+
 /// What a merge writes of what it has taken; none if nothing is left of that.
 fn due<'a>(
     inner: &Inner,
@@ -398,7 +418,7 @@ fn due<'a>(
     Taken { version, is_gone }: &Taken,
     has_oldest: bool,
 ) -> Option<Due<'a>> {
-    let Version { sequence, expiry, value } = *version;
+    let Version { mut sequence, expiry, value } = *version;
     let mut to = None;
     let value = match value {
         _ if *is_gone && has_oldest => return None,
@@ -415,8 +435,11 @@ fn due<'a>(
     if is_gone && has_oldest {
         return None;
     }
-    let expiry = if is_gone || left_out() { Expiry::NEVER } else { expiry };
-    let sequence = Sequence(sequence.0 + u64::from(left_out()));
+    let is_endless = is_gone || mutation_site!("a compaction keeps when a value ends");
+    let expiry = if is_endless { Expiry::NEVER } else { expiry };
+    if mutation_site!("a compaction keeps the number of a version") {
+        sequence.0 += 1;
+    }
     Some(Due { key: merged.key(), sequence, expiry, value, to })
 }
 
@@ -480,26 +503,31 @@ fn install(
         return inner.remove(&made);
     };
     let Some(place) = state.runs.iter().position(is_dead) else { return Ok(()) };
+    let before = state.runs.len();
     state.runs.retain(|run| !is_dead(run));
+    let removed = before - state.runs.len();
+    assert_eq!(removed, old.len(), "so many of the runs that were merged are in the manifest");
     state.runs.insert(place, run.state());
     // Others may have been frozen meanwhile; they are in front of it.
     if is_aged {
         state.aged_run = number.0;
     }
-    if !left_out() {
+    if !mutation_site!("the manifest names the segments to which values were moved") {
         next.segments.extend(segments.iter().map(|segment| segment.number().0));
     }
     let dead_files: Vec<String> = old.iter().map(|run| run::file_name(run.number())).collect();
-    if left_out() {
+    if mutation_site!("merged runs are removed once the manifest does not name them") {
         inner.remove(&dead_files)?;
     }
     inner.save_with(&mut manifest, next, &made)?;
     inner.current.change(|view| {
         let of_kvs = Arc::make_mut(view.runs.entry(kvs).or_default());
+        let before = of_kvs.len();
         of_kvs.retain(|run| !dead.contains(&run.number().0));
+        let removed = before - of_kvs.len();
+        assert_eq!(removed, old.len(), "so many of the runs that were merged are read");
         of_kvs.insert(place.min(of_kvs.len()), run);
-        let all = Arc::make_mut(&mut view.segments);
-        all.extend(segments.into_iter().map(|segment| (segment.number(), segment)));
+        view.add_segments(segments);
     });
     // A slow disk holds up nobody who waits for the manifest.
     drop(manifest);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use entresol_base::Clock;
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 use entresol_base::sync::Mutex;
 use entresol_media::Directory;
 use entresol_media::directory::DirectoryLock;
@@ -95,7 +95,7 @@ impl Opening {
             places,
             options,
             clock,
-            seconds: AtomicU32::new(if left_out() { 0 } else { manifest.seconds }),
+            seconds: AtomicU32::new(seconds_of(&manifest)),
             log,
             last_recovered: last,
             uncertain_behind,
@@ -148,6 +148,16 @@ fn settle(
 fn rotated(views: Arc<Current>, work: Arc<Work>) -> Rotated {
     Box::new(move |closed, young, last| {
         views.change(|view| {
+            assert!(
+                Arc::ptr_eq(&view.young, closed),
+                "a memtable is closed that is not the newest"
+            );
+            let before = view.closed.first().map(|(_, before)| *before);
+            assert!(
+                before <= Some(last),
+                "a memtable ends with write {}, the one before with {before:?}",
+                last.0,
+            );
             view.closed.insert(0, (Arc::clone(closed), last));
             view.young = Arc::clone(young);
             work.set_waiting(view.closed.len());
@@ -166,6 +176,14 @@ fn dropped_before(manifest: &Manifest, view: &View) -> KvsBits {
     dropped
 }
 
+/// The time at which the store's goes on.
+fn seconds_of(manifest: &Manifest) -> u32 {
+    if mutation_site!("the store's time goes on from the manifest's") {
+        return 0;
+    }
+    manifest.seconds
+}
+
 /// Heat as it was kept when the store was closed.
 fn heat_of(home: &dyn Directory, manifest: &Manifest, last: Sequence, memory_bytes: u64) -> Heat {
     let stamp = Stamp { store: manifest.store, last };
@@ -178,10 +196,15 @@ fn heat_of(home: &dyn Directory, manifest: &Manifest, last: Sequence, memory_byt
 /// names is about to be removed. Where there are several places it says as well which numbers runs
 /// and segments of values get now.
 fn save_again(places: &Places, manifest: &mut Manifest) -> Result<(), StoreError> {
-    if places.count_places() > 1 && !left_out() {
+    if places.count_places() > 1
+        && !mutation_site!("numbers that a lost manifest may have given are left out")
+    {
         manifest.leave_out_numbers();
     }
-    if left_out() { Ok(()) } else { places.save(manifest).map(drop) }
+    if mutation_site!("an opening saves the manifest again") {
+        return Ok(());
+    }
+    places.save(manifest).map(drop)
 }
 
 /// Where the log of a store begins that is not frozen.

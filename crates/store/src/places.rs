@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use entresol_base::ByteSize;
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 use entresol_base::sync::{Mutex, RwLock};
 use entresol_media::directory::DirectoryLock;
 use entresol_media::{Directory, FileError, PmemMode, files};
@@ -301,12 +301,15 @@ impl Places {
         let ours: Vec<_> = copies.iter().filter(|(_, name)| is_ours(name)).collect();
         // The other ones may have got their names shortly before the process died, or by a sync
         // that failed, after which none is sure that is not given again.
-        for (_, name) in ours.iter().filter(|_| !left_out()) {
+        for (_, name) in &ours {
+            if mutation_site!("a file that is in two places gets its name again") {
+                continue;
+            }
             let (directory, unsure) = (self.directory_of(name), shift::on_its_way(name));
             directory.rename(name, &unsure)?;
             directory.rename(&unsure, name)?;
         }
-        if !left_out() {
+        if !mutation_site!("a file's name is durable before its copy is removed") {
             self.sync()?;
         }
         ours.iter().try_for_each(|(place, name)| Ok(place.directory.remove(name)?))
@@ -400,10 +403,11 @@ impl Places {
     /// Notes that a file is made, or has become larger.
     pub(crate) fn made(&self, name: String, place: &Arc<Held>, bytes: u64) {
         let known = Known { place: place.clone(), bytes };
-        let before = self.files.write().insert(name, known);
+        // Before anybody can remove it.
         place.used.fetch_add(bytes, Relaxed);
+        let before = self.files.write().insert(name, known);
         if let Some(before) = before {
-            before.place.used.fetch_sub(before.bytes, Relaxed);
+            before.place.give_back(before.bytes);
         }
     }
 
@@ -422,7 +426,7 @@ impl Places {
         let known = self.files.write().remove(name);
         match known {
             Some(Known { place, bytes }) => {
-                place.used.fetch_sub(bytes, Relaxed);
+                place.give_back(bytes);
                 Ok(place.directory.remove(name)?)
             }
             None => Ok(()),
@@ -673,6 +677,12 @@ impl Held {
         self.used.load(Relaxed)
     }
 
+    /// A file of so many bytes goes, or goes elsewhere.
+    fn give_back(&self, bytes: u64) {
+        let used = self.used.fetch_sub(bytes, Relaxed);
+        assert!(bytes <= used, "a file of {bytes} bytes goes from {self:?}, which has {used}");
+    }
+
     pub(crate) fn is_retiring(&self) -> bool {
         self.is_retiring.load(Relaxed)
     }
@@ -700,7 +710,7 @@ impl Held {
     ) -> Result<T, StoreError> {
         let mut failed = self.names_failed.lock();
         if let Some(what) = &*failed
-            && !left_out()
+            && !mutation_site!("a directory whose sync failed is not synced again")
         {
             let cause = io::Error::other(format!("an earlier sync of its names failed: {what}"));
             let path = self.directory.path().to_owned();
@@ -903,7 +913,7 @@ pub(crate) fn label(
     }
     let home = shown(home.path());
     let label = Label { format: manifest::FORMAT, store, place: number, home };
-    if !left_out() {
+    if !mutation_site!("a place is labelled") {
         manifest::save_checked(&label, &**directory, LABEL)?;
     }
     Ok(lock)

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 
 use crate::StoreError;
 use crate::background::{Bill, Traffic};
@@ -167,7 +167,7 @@ fn shift_one(
     bill.settle(&traffic);
     inner.counters.merge_read.fetch_add(bytes, Relaxed);
     to.directory.rename(&unfinished, &name)?;
-    if !left_out() {
+    if !mutation_site!("a moved file's new name is durable before the old one goes") {
         to.sync_names()?;
     }
     let moved = found.open_in(inner, &to)?;
@@ -191,7 +191,9 @@ fn install(inner: &Inner, file: Whole, moved: Found, to: &Arc<Held>, bytes: u64)
     }
     inner.current.change(|view| match moved {
         Found::Segment(moved) => {
-            Arc::make_mut(&mut view.segments).insert(moved.number(), moved);
+            let number = moved.number();
+            let before = Arc::make_mut(&mut view.segments).insert(number, moved);
+            assert!(before.is_some(), "segment {} has moved, and nobody had it", number.0);
         }
         Found::Run(kvs, moved) => {
             let of_kvs = view.runs.get_mut(&kvs).map(Arc::make_mut);

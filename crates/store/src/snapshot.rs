@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 use entresol_base::thread;
 
 use crate::StoreError;
@@ -28,7 +28,9 @@ impl Snapshot {
             let view = inner.current.get();
             thread::step();
             let at = inner.published();
-            if Arc::ptr_eq(&view, &inner.current.get()) || left_out() {
+            if Arc::ptr_eq(&view, &inner.current.get())
+                || mutation_site!("a snapshot's number is as old as its view")
+            {
                 return Snapshot { store: inner.current.clone(), view, at };
             }
         }
@@ -44,7 +46,16 @@ impl Snapshot {
     /// If it is another store's.
     pub(crate) fn check_of(&self, inner: &Inner) -> Result<(), StoreError> {
         match Arc::ptr_eq(&self.store, &inner.current) {
-            true => Ok(()),
+            true => {
+                let published = inner.published();
+                debug_assert!(
+                    self.at <= published,
+                    "a snapshot has write {}, and {} is the last that counts",
+                    self.at.0,
+                    published.0,
+                );
+                Ok(())
+            }
             false => Err(StoreError::OtherStore { what: "the snapshot".to_owned() }),
         }
     }

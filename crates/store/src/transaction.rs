@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use entresol_base::Nanos;
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 use entresol_base::sync::Mutex;
 
 use crate::cursor::{Cursor, CursorOptions};
@@ -277,11 +277,17 @@ impl Transaction {
             return Ok(self.sequence());
         }
         let looked = self.look_at_prefixes(&drafts)?;
-        let is_prefix = |draft: &Draft<'_>| draft.kind == Kind::PrefixGone && !left_out();
+        let is_prefix = |draft: &Draft<'_>| draft.kind == Kind::PrefixGone;
         let keys = drafts.iter().map(|draft| (draft.kvs, draft.key));
         let held = match drafts.iter().any(is_prefix) {
+            true if mutation_site!("a commit that removes a prefix locks all keys") => {
+                inner.entries.lock_all(keys)
+            }
             true => inner.entries.lock_every(),
-            false => inner.entries.lock_all(keys.filter(|_| !left_out())),
+            false if mutation_site!("a commit locks its keys") => {
+                inner.entries.lock_all(std::iter::empty())
+            }
+            false => inner.entries.lock_all(keys),
         };
         let now = Snapshot::of(inner);
         // After the view: what was forgotten in it was so while this was young enough to be asked.
@@ -289,7 +295,9 @@ impl Transaction {
         let (view, last) = now.parts();
         for draft in &drafts {
             let since = if draft.kind == Kind::PrefixGone { looked } else { self.sequence() };
-            if view.was_changed(draft, since, last)? && !left_out() {
+            if view.was_changed(draft, since, last)?
+                && !mutation_site!("a commit fails if somebody else has changed one of its keys")
+            {
                 return Err(StoreError::Conflict);
             }
         }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 use entresol_base::sync::RwLock;
 use entresol_media::Directory;
 
@@ -154,6 +154,16 @@ impl Default for View {
 }
 
 impl View {
+    /// Adds segments that values lie in from now on.
+    pub(crate) fn add_segments(&mut self, segments: impl IntoIterator<Item = Arc<Segment>>) {
+        let all = Arc::make_mut(&mut self.segments);
+        for segment in segments {
+            let number = segment.number();
+            let before = all.insert(number, segment);
+            assert!(before.is_none(), "segment {} comes for the second time", number.0);
+        }
+    }
+
     /// The generations, the newest first.
     pub(crate) fn generations(&self) -> impl Iterator<Item = &Arc<Generation>> {
         std::iter::once(&self.young).chain(self.closed.iter().map(|(closed, _)| closed))
@@ -179,7 +189,9 @@ impl View {
     ) -> Result<Option<Version>, StoreError> {
         let mut gone = Sequence(0);
         if let Some(version) = self.find_young(kvs, key, at, &mut gone)? {
-            return Ok((version.sequence >= gone || left_out()).then_some(version));
+            let is_there = version.sequence >= gone
+                || mutation_site!("a prefix that is gone hides versions in memtables");
+            return Ok(is_there.then_some(version));
         }
         for frozen in self.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter()) {
             gone = gone.max(frozen.prefixes.covering(key, at).unwrap_or_default());
@@ -187,7 +199,9 @@ impl View {
                 let value = Held::of(found.value(), out);
                 let (sequence, expiry) = (found.sequence(), found.expiry());
                 let version = Version { sequence, expiry, value };
-                return Ok((version.sequence >= gone || left_out()).then_some(version));
+                let is_there = version.sequence >= gone
+                    || mutation_site!("a prefix that is gone hides versions in runs");
+                return Ok(is_there.then_some(version));
             }
         }
         Ok(None)

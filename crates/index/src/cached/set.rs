@@ -145,6 +145,13 @@ impl<K> Set<K> {
         K: Borrow<Q>,
         Q: Eq + ToOwned<Owned = K> + ?Sized,
     {
+        debug_assert!(
+            self.writers > 0 && begun.version <= self.version,
+            "a change ends that began with version {}: {} are under way, it is {}",
+            begun.version,
+            self.writers,
+            self.version,
+        );
         self.writers -= 1;
         let is_alone = begun.was_alone && begun.version == self.version;
         if let Some(value) = value

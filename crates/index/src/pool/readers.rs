@@ -54,7 +54,10 @@ impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
         match self.0 {
-            Claim::Slot(slot) => slot.0.store(0, Release),
+            Claim::Slot(slot) => {
+                debug_assert!(slot.0.load(Relaxed) != 0, "a reader leaves that was not there");
+                slot.0.store(0, Release);
+            }
             Claim::Crowd(readers, epoch) => readers.leave_crowd(epoch),
         }
     }
@@ -122,9 +125,9 @@ impl Readers {
     #[cold]
     fn leave_crowd(&self, epoch: u64) {
         let mut crowd = self.crowd.lock();
-        if let Some(place) = crowd.iter().position(|&it| it == epoch) {
-            crowd.swap_remove(place);
-        }
+        let place = crowd.iter().position(|&it| it == epoch);
+        assert!(place.is_some(), "a reader of epoch {epoch} leaves, and there are {crowd:?}");
+        place.map(|place| crowd.swap_remove(place));
     }
 
     /// Begins a new epoch; answers with the oldest that somebody is still in, or may be.

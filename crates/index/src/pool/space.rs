@@ -165,10 +165,17 @@ impl Space {
         class: usize,
     ) -> Option<u32> {
         let chunk = self.free.pop_first()?;
+        self.assert_unused(chunk);
         layout::store_chunk(region, chunk, ChunkWord::Class(class));
         self.chunks[chunk as usize] = Chunk::Class(Blocks::new(class, classes.blocks(class)));
         self.with_room[class].push(chunk);
         Some(chunk)
+    }
+
+    /// Asserts of a chunk that was free that nobody uses it.
+    fn assert_unused(&self, chunk: u32) {
+        let found = self.chunks.get(chunk as usize);
+        assert!(matches!(found, Some(Chunk::Other)), "chunk {chunk} is free, and used: {found:?}");
     }
 
     fn take_run<R: Region>(&mut self, region: &R, layout: &Layout, len: u64) -> Option<u64> {
@@ -180,6 +187,7 @@ impl Space {
         let first = self.free.iter().copied().find(is_free)?;
         for chunk in first..first + len {
             self.free.remove(&chunk);
+            self.assert_unused(chunk);
         }
         layout::store_chunk(region, first, ChunkWord::Run(len));
         self.chunks[first as usize] = Chunk::Run(len);
@@ -224,7 +232,8 @@ impl Space {
             if layout::load_chunk(region, chunk) != ChunkWord::Free {
                 layout::store_chunk(region, chunk, ChunkWord::Free);
             }
-            self.free.insert(chunk);
+            let is_new = self.free.insert(chunk);
+            assert!(is_new, "chunk {chunk} of {len} from {first} on goes, and is free");
         }
         self.chunks[first as usize] = Chunk::Other;
     }

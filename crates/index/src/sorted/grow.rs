@@ -59,6 +59,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         node.set_link(Link::new(new, link.level()).with_skip(link.skip()));
         let kept = (0..state.tail()).filter(|&slot| state.has(slot)).take(stay);
         let state = state.with_bits(kept.fold(0, |bits, slot| bits | 1 << slot));
+        debug_assert_eq!(state.count(), stay, "so many of {count} records stay in a node");
         node.set_state(state);
         self.splits.fetch_add(1, Relaxed);
         if !K::WHOLE {

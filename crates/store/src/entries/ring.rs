@@ -479,6 +479,10 @@ impl Stripes {
             }
         }
         ring.borrowed -= (bytes / UNIT) as u32;
+        assert!(
+            ring.head.max(ring.tail).max(ring.tail_end.unwrap_or(0)) <= end,
+            "{ring:?} goes beyond {end}, where it was cut off",
+        );
         // Slots that led there were emptied before.
         fence(Release);
         let (_, at) = self.at(stripe, end);
@@ -558,6 +562,11 @@ impl Stripes {
                 ring.head = 0;
             }
         }
+        debug_assert!(
+            units < ring.free(self.end(ring)),
+            "an entry of {units} units goes to {ring:?}, which ends at {}",
+            self.end(ring),
+        );
         let at = ring.head;
         ring.head += units;
         self.write(stripe, ring, at, entry, false);

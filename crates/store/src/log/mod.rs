@@ -20,7 +20,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
 
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 use entresol_base::sync::Mutex;
 use entresol_media::MappedKind;
 
@@ -401,7 +401,7 @@ impl Log {
         if segment.is_persistent_memory() {
             segment.persist(*offset, bytes)?;
         }
-        if !left_out() {
+        if !mutation_site!("what is cached of a key goes before its write is seen") {
             before_seen();
         }
         let mut at = *offset;
@@ -430,6 +430,12 @@ impl Log {
         }
         let Head { generation, segment, place, used, next, written, .. } = head;
         let (offset, first) = (*used, *next);
+        debug_assert!(
+            offset + bytes + SEAL_BYTES <= segment.len(),
+            "{bytes} bytes and a seal go to {offset} of segment {}, which has {}",
+            segment.number().0,
+            segment.len(),
+        );
         *used += bytes;
         written.bytes += bytes;
         written.user += bytes - records * HEADER_BYTES as u64;
@@ -475,7 +481,7 @@ impl Log {
     }
 
     fn seal(&self, head: &Head) -> Result<(), StoreError> {
-        if left_out() {
+        if mutation_site!("a segment is sealed before the next is written to") {
             return Ok(());
         }
         head.segment.seal(head.used, head.next)?;
@@ -631,22 +637,34 @@ impl Log {
     /// any more.
     pub(crate) fn sync(&self) -> Result<Sequence, StoreError> {
         self.failure.check()?;
-        let wanted = self.published();
+        let mut wanted = self.published();
+        if mutation_site!("a sync reaches up to the last write that counts") {
+            wanted = Sequence(wanted.0.saturating_sub(1));
+        }
         let _held = self.syncing.lock();
         let durable = Sequence(self.durable.load(Acquire));
-        if durable.0 + u64::from(left_out()) >= wanted.0 {
+        if durable >= wanted {
             return Ok(durable);
         }
         let position = self.order.position();
         let done = self.sync_to(position);
         if let Err(error) = &done
-            && !left_out()
+            && !mutation_site!("nothing is written after a sync that failed")
         {
             self.failure.set(error);
         }
         done?;
-        let durable = if left_out() { self.published() } else { position.last };
-        self.durable.store(durable.0, Release);
+        let durable = if mutation_site!("what came while a sync went on is not called durable") {
+            self.published()
+        } else {
+            position.last
+        };
+        let before = self.durable.swap(durable.0, Release);
+        assert!(
+            before <= durable.0,
+            "a sync made writes durable up to {}, and they were up to {before}",
+            durable.0,
+        );
         Ok(durable)
     }
 
@@ -730,6 +748,12 @@ fn make(
 impl Head {
     /// Begins with the newest segment.
     fn begin(&mut self) {
+        let (number, before) = (self.segment.number(), self.unsynced.back());
+        assert!(
+            before.is_none_or(|(before, _)| before.number() < number),
+            "the log goes on in segment {}, after {before:?}: it would be read before that",
+            number.0,
+        );
         self.used = FIRST_RECORD;
         self.unsynced.push_back((self.segment.clone(), FIRST_RECORD));
     }
@@ -737,7 +761,15 @@ impl Head {
     /// Says up to where the oldest segment is synced that was not.
     fn synced(&mut self, to: u64, is_last: bool) {
         match (self.unsynced.front_mut(), is_last) {
-            (Some((_, synced)), true) => *synced = to,
+            (Some((segment, synced)), true) => {
+                assert!(
+                    *synced <= to && to <= segment.len(),
+                    "segment {} of {} bytes is synced up to {to}, and was up to {synced}",
+                    segment.number().0,
+                    segment.len(),
+                );
+                *synced = to;
+            }
             _ => drop(self.unsynced.pop_front()),
         }
     }

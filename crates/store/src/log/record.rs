@@ -16,7 +16,7 @@
 //! the record's offset, eight bytes each: a record that stands where it was not written to is none.
 
 use entresol_base::checksum;
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 
 use crate::entry::{Expiry, KvsId, SegmentNumber, Sequence};
 
@@ -137,7 +137,10 @@ impl<'a> Draft<'a> {
 
 /// What of a record its checksum covers.
 fn covered(record: &[u8]) -> &[u8] {
-    &record[4..if left_out() { HEADER_BYTES } else { record.len() }]
+    if mutation_site!("a record's checksum covers its key and its value") {
+        return &record[4..HEADER_BYTES];
+    }
+    &record[4..]
 }
 
 /// The checksum of an address, behind which that of a record goes on.

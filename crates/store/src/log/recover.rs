@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 use entresol_index::Flow;
 use entresol_media::Directory;
 
@@ -166,7 +166,7 @@ impl Rest {
     /// # Errors
     /// If a disk fails.
     pub(crate) fn settle(self, places: &Places) -> Result<(), StoreError> {
-        if !left_out() {
+        if !mutation_site!("what lies behind the log's end is removed") {
             remove(places, &self.behind)?;
         }
         self.images.iter().try_for_each(|name| places.remove(name))?;
@@ -176,7 +176,9 @@ impl Rest {
             segment.flush(*start, end - start);
             segment.persist(*start, end - start)
         })?;
-        if let Some((segment, end)) = self.open_end.filter(|_| !left_out()) {
+        if let Some((segment, end)) = self.open_end
+            && !mutation_site!("the segment in which the log ends is sealed")
+        {
             segment.seal(end.offset, Sequence(self.last.0 + 1))?;
             segment.persist(end.offset, SEAL_BYTES)?;
         }
@@ -194,7 +196,7 @@ fn check_last(
 ) -> Result<(), StoreError> {
     let lost_durable = lost.as_ref().map_or(0, |lost| lost.durable.0);
     let (last, durable) = (last.0, start.durable.0.max(lost_durable));
-    if last >= durable || left_out() {
+    if last >= durable || mutation_site!("a log that ends before a durable write is refused") {
         return Ok(());
     }
     if !places.missing().is_empty() {
@@ -424,7 +426,7 @@ impl<'a> Reader<'a> {
     ) -> Result<Flow, StoreError> {
         let numbers = group.iter().zip(self.last.0 + 1..);
         if numbers.into_iter().any(|((_, record), number)| record.header.sequence.0 != number)
-            && !left_out()
+            && !mutation_site!("the log ends where its numbers do not go on")
         {
             return Ok(Flow::Stop);
         }
@@ -433,7 +435,10 @@ impl<'a> Reader<'a> {
             self.last = record.1.header.sequence;
             self.records += 1;
         }
-        if self.last > self.start.durable && self.is_unsynced(segment) && !left_out() {
+        if self.last > self.start.durable
+            && self.is_unsynced(segment)
+            && !mutation_site!("what may be unsynced is written again")
+        {
             self.write_again(segment, group)?;
         }
         Ok(Flow::On)
@@ -476,7 +481,10 @@ impl<'a> Reader<'a> {
 
     /// The same with a seal.
     fn seal_again(&self, segment: &Segment, end: End) -> Result<(), StoreError> {
-        if end.is_sealed && self.is_unsynced(segment) && !left_out() {
+        if end.is_sealed
+            && self.is_unsynced(segment)
+            && !mutation_site!("a seal that may be unsynced is written again")
+        {
             segment.seal(end.offset, Sequence(self.last.0 + 1))?;
         }
         Ok(())

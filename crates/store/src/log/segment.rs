@@ -288,7 +288,8 @@ impl Segment {
     pub(crate) fn freeze(&self) {
         if let Bytes::Mapped(file) = &self.bytes {
             file.expect_reads_only();
-            self.is_frozen.store(true, Relaxed);
+            let was_frozen = self.is_frozen.swap(true, Relaxed);
+            assert!(!was_frozen, "segment {} is flushed for the second time", self.number.0);
         }
     }
 
@@ -334,6 +335,11 @@ impl Segment {
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         match &self.bytes {
             Bytes::Mapped(file) => {
+                debug_assert!(
+                    !self.is_frozen.load(Relaxed),
+                    "segment {} is flushed, and is written to at {offset}",
+                    self.number.0,
+                );
                 file.write(offset, bytes);
                 Ok(())
             }
@@ -343,6 +349,12 @@ impl Segment {
 
     /// Ends its records at an offset; `next` is the write that goes to the next segment.
     pub(crate) fn seal(&self, offset: u64, next: Sequence) -> Result<(), StoreError> {
+        assert!(
+            FIRST_RECORD <= offset && offset + SEAL_BYTES <= self.len(),
+            "segment {} of {} bytes is sealed at {offset}",
+            self.number.0,
+            self.len(),
+        );
         let mut seal = Vec::with_capacity(SEAL_BYTES as usize);
         Draft::seal().encode(self.address(offset), next, false, &mut seal);
         self.write(offset, &seal)

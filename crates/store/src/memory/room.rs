@@ -84,7 +84,8 @@ impl Room {
 
     /// Takes back what was borrowed.
     pub(crate) fn give_back(&self, bytes: u64) {
-        self.borrowed.fetch_sub(bytes, Relaxed);
+        let before = self.borrowed.fetch_sub(bytes, Relaxed);
+        assert!(bytes <= before, "{bytes} bytes are given back, and {before} were borrowed");
     }
 
     /// What pages take.

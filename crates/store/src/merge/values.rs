@@ -76,11 +76,22 @@ impl<'a> ValueWriter<'a> {
         let (segment, offset) = (&open.segment, open.used);
         self.written.clear();
         draft.encode(segment.address(offset), header.sequence, false, &mut self.written);
+        assert!(
+            bytes == u64::from(place.bytes) && offset + bytes <= segment.len(),
+            "a record of {} bytes takes {bytes} at {offset} of segment {}, which has {}",
+            place.bytes,
+            segment.number().0,
+            segment.len(),
+        );
         segment.write(offset, &self.written)?;
         open.used += bytes;
         self.left = self.left.saturating_sub(bytes);
         open.place.written.moved[cause as usize].fetch_add(bytes, Relaxed);
         let to = RecordPlace { segment: segment.number(), offset, bytes: place.bytes };
+        debug_assert!(
+            segment.record(to, &mut Vec::new()).is_ok_and(|it| (it.key, it.value) == (key, value)),
+            "{place:?} is another record at {to:?}",
+        );
         self.traffic.wrote(open.place.class, bytes);
         if let Some(class) = self.inner.class_of(place.segment) {
             self.traffic.read(class, bytes);

@@ -117,7 +117,8 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.usage.bytes().fetch_sub(self.bytes, Relaxed);
+        let before = self.usage.bytes().fetch_sub(self.bytes, Relaxed);
+        debug_assert!(self.bytes <= before, "{} bytes of {before} go", self.bytes);
     }
 }
 

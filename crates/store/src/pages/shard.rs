@@ -107,6 +107,7 @@ impl Shard {
         queues.map.retain(|id, _| id.run != run);
         queues.small.forget(run);
         queues.main.forget(run);
+        queues.check();
         self.bytes.store(queues.bytes(), Relaxed);
     }
 }
@@ -121,6 +122,14 @@ impl Queues {
         let stays = self.left.remove(page.id()) || page.kind().is_preferred();
         let queue = if stays { &mut self.main } else { &mut self.small };
         queue.push(Arc::clone(page));
+        self.check();
+    }
+
+    /// Asserts that each block is in the map and in one queue.
+    fn check(&self) {
+        let queued = self.small.pages.len() + self.main.pages.len();
+        let mapped = self.map.len();
+        debug_assert_eq!(queued, mapped, "so many blocks are in queues, and in the map");
     }
 
     /// Takes one block out. Ends: each step lets go of a block, moves one on from the small queue,
@@ -147,7 +156,13 @@ impl Queues {
                 self.main.push(page);
                 in_use = 0;
             } else {
-                self.map.remove(&page.id());
+                let known = self.map.remove(&page.id());
+                debug_assert!(
+                    known.is_some_and(|known| Arc::ptr_eq(&known, &page)),
+                    "{:?} goes, and the map has another block of the name",
+                    page.id(),
+                );
+                self.check();
                 if from_small {
                     self.left.push(page.id(), self.map.len());
                 }

@@ -1,9 +1,8 @@
 //! Removing files for good: a power cut brings none of them back, whatever fails before.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
-use entresol_base::mutants::left_out;
+use entresol_base::mutation_site;
 
 use super::{Held, Known, Places};
 use crate::StoreError;
@@ -53,9 +52,11 @@ impl Places {
         name: &str,
     ) -> Result<Option<String>, StoreError> {
         if let Some(Known { place, bytes }) = self.files.write().remove(name) {
-            place.used.fetch_sub(bytes, Relaxed);
+            place.give_back(bytes);
         }
-        if self.count_places() == 1 || left_out() {
+        if self.count_places() == 1
+            || mutation_site!("a file's name is taken away before the file is removed")
+        {
             place.directory.remove(name)?;
             return Ok(None);
         }
@@ -75,7 +76,10 @@ impl Places {
     pub(crate) fn remove_the_rest(&self, behind: &[SegmentNumber]) -> Result<(), StoreError> {
         let mut rest = Vec::new();
         let last = self.names().into_iter().filter_map(|name| segment::number_of(&name));
-        let is_left = |number: &SegmentNumber| left_out() || !behind.contains(number);
+        let is_left = |number: &SegmentNumber| {
+            !behind.contains(number)
+                || mutation_site!("segments behind the log's end say nothing of its length")
+        };
         let last = last.filter(|number| number.is_of_log() && is_left(number)).max();
         for place in self.all() {
             for entry in place.directory.list()? {

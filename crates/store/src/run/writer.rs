@@ -306,6 +306,11 @@ impl RunWriter {
         let Some(Level { block, last_delta }) = self.index.get_mut(level) else {
             return Err(self.wrong("an index has no such level"));
         };
+        assert!(
+            block.last_key() <= key,
+            "an index block of level {level} goes on with {key:?} after {:?}",
+            block.last_key(),
+        );
         let shared = common_prefix(block.last_key(), key);
         if block.add(&record, shared) {
             *last_delta = delta;

@@ -210,6 +210,13 @@ impl Generation {
     /// at a time does so.
     pub(crate) fn add_segment(&self, segment: Arc<Segment>) -> Option<u32> {
         let place = self.segments.0.iter().position(|slot| slot.get().is_none())?;
+        let before = place.checked_sub(1).and_then(|before| self.segments.0[before].get());
+        assert!(
+            before.is_none_or(|before| before.number() < segment.number()),
+            "a memtable gets segment {} behind {}",
+            segment.number().0,
+            before.map_or(0, |before| before.number().0),
+        );
         self.segments.0[place].set(segment).ok().map(|()| place as u32)
     }
 
@@ -290,6 +297,12 @@ impl Generation {
         segment: u32,
         offset: u64,
     ) -> Result<(), StoreError> {
+        debug_assert!(
+            sequence >= self.first,
+            "write {} goes to the memtable that begins with {}",
+            sequence.0,
+            self.first.0,
+        );
         self.note(draft.kvs);
         if draft.kind == Kind::PrefixGone {
             self.add_prefix(draft.kvs, draft.key, sequence);

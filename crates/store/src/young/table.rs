@@ -114,6 +114,8 @@ impl Table {
                 let slot = word.load(Relaxed);
                 let is_free = slot == 0;
                 if is_free || slot >> TAG_SHIFT == tag(hash) && is_its(slot & PLACE)? {
+                    let before = slot & PLACE;
+                    debug_assert!(before < place, "{before:#x} is newer than {place:#x}");
                     word.store(new, Release);
                     return Ok(());
                 }

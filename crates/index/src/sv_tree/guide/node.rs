@@ -58,6 +58,11 @@ impl Image {
     }
 
     pub(super) fn insert(&mut self, index: usize, word: u64, low: u64, child: u64) {
+        debug_assert!(
+            index <= self.count && self.count < self.words.len(),
+            "an entry goes to {index} of a node that has {}",
+            self.count,
+        );
         let behind = index..self.count;
         self.words.copy_within(behind.clone(), index + 1);
         self.lows.copy_within(behind.clone(), index + 1);
@@ -77,6 +82,7 @@ impl Image {
 
     /// Takes the entries from `at` on away.
     pub(super) fn split_off(&mut self, at: usize) -> Image {
+        debug_assert!(at < self.count, "a node of {} entries is split at {at}", self.count);
         let mut right = Image::new(self.level, self.skip);
         for entry in at..self.count {
             right.insert(entry - at, self.words[entry], self.lows[entry], self.children[entry]);
