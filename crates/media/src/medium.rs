@@ -18,11 +18,11 @@ pub enum MediumSpec {
     /// The process's own memory.
     #[default]
     Dram,
-    /// Persistent memory, as a file on a DAX filesystem.
+    /// Persistent memory, as a file on a DAX file system.
     Pmem {
         /// The file that is mapped.
         path: PathBuf,
-        /// Whether a file that is not on a DAX filesystem is taken for persistent memory, for
+        /// Whether a file that is not on a DAX file system is taken for persistent memory, for
         /// trials. Everything that is reported about it says «emulated».
         assume_dax: bool,
     },

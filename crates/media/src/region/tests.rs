@@ -207,7 +207,7 @@ fn without_dax_persistent_memory_is_refused_and_nothing_is_made() {
         Ok(region) => assert_eq!(region.kind(), RegionKind::Dax),
         Err(error) => {
             let text = error.to_string();
-            assert!(text.contains("is not on a DAX filesystem; add ,assume-dax"), "{text}");
+            assert!(text.contains("is not on a DAX file system; add ,assume-dax"), "{text}");
             assert!(!path.exists());
         }
     }
