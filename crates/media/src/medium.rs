@@ -312,7 +312,7 @@ mod tests {
         };
         for option in ["modle", "Model", "mode", "models"] {
             let text = format!("file:/x,{option}=qlc-5210");
-            refused(&text, &format!("'{option}' is no option of a file"));
+            refused(&text, &format!("'{option}' is not an option of a file"));
             refused(&text, "did you mean ,model=NAME?");
         }
         refused("file:/x,colour=blue", "it takes one behind the last comma, model=NAME");

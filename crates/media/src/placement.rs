@@ -114,9 +114,7 @@ pub enum FileError {
         wanted: &'static str,
     },
     /// Persistent memory was asked for, and the file is not on any.
-    #[error(
-        "{path} is not on a DAX file system; add ,assume-dax to emulate persistent memory"
-    )]
+    #[error("{path} is not on a DAX file system; add ,assume-dax to emulate persistent memory")]
     NotDax {
         /// The file.
         path: PathBuf,
