@@ -19,7 +19,6 @@ const NOT_YET: &[&str] = &[
     "crates/cache/",
     "crates/cli/",
     "crates/index/",
-    "crates/media/",
     "crates/protocol/",
     "crates/server/",
     "crates/sharing/",

@@ -148,7 +148,7 @@ pub enum CostTableError {
     /// The text is no cost table.
     #[error("not a cost table: {reason}; run `entresol profile` to make a new one")]
     Content {
-        /// What is wrong with the text.
+        /// Reason why it is none.
         reason: String,
     },
 }

@@ -1,7 +1,7 @@
 //! Regions on real persistent memory: a directory on a DAX file system, named by ENTRESOL_DAX_DIR.
 //!
-//! Few machines have one, so that these tests are ignored unless asked for with `--ignored`.
-//! `.ci/dax-vm` runs them in a machine that has.
+//! Few machines have one, so these tests are ignored unless run with `--ignored`. `.ci/dax-vm` runs
+//! them in a machine that has.
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 
 use std::fs::{File, OpenOptions};
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 const RELAXED: Ordering = Ordering::Relaxed;
 
-/// A directory of the test's own on the DAX file system.
+/// Makes a directory for one test on the DAX file system.
 fn directory() -> TempDir {
     let place = std::env::var_os("ENTRESOL_DAX_DIR")
         .map(PathBuf::from)
@@ -25,7 +25,7 @@ fn directory() -> TempDir {
     tempfile::tempdir_in(place).expect("a directory on the DAX file system")
 }
 
-/// Persistent memory and nothing that stands in for it.
+/// Options for real persistent memory only.
 fn options(bytes: u64) -> RegionOptions {
     RegionOptions {
         create: Some(bytes),
@@ -42,10 +42,10 @@ fn open(path: &Path, bytes: u64) -> Direct {
     region
 }
 
-/// What the kernel says of this process's mappings of the file: the flags of each.
+/// Returns the kernel's flags of each of this process's mappings of the file.
 fn mapping_flags(path: &Path) -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("a kernel that tells");
-    // By its numbers, since the kernel goes on calling the file what it was called at first.
+    // Found by its numbers, since the kernel goes on calling the file by its first name.
     let file = path.metadata().expect("the file");
     let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
     let numbers = [format!("{major:02x}:{minor:02x}"), file.ino().to_string()];
