@@ -112,8 +112,8 @@ pub trait MappedFile: Send + Sync + fmt::Debug {
     fn kind(&self) -> MappedKind;
 
     /// Copies bytes to `offset`. On persistent memory they are on their way to durability when this
-    /// returns. A thread that writes the same 64 bytes twice should persist in between if one of
-    /// the two writes has 512 bytes or more and comes before the other.
+    /// returns. Between two writes to the same 64 bytes of which either has 512 bytes or more, the
+    /// writer should persist.
     fn write(&self, offset: u64, bytes: &[u8]);
 
     /// Copies the bytes at `offset` out. A copy that races with writes is a mixture of old and new:
