@@ -51,7 +51,9 @@ mod tests {
 
     #[test]
     fn a_file_that_does_not_parse_is_reported_with_its_line() {
-        let found = check_rust(&Repository::of(&[("a.rs", "//! A.\nfn a() {}\nfn (\n")]));
+        let mut found = check_rust(&Repository::of(&[("a.rs", "//! A.\nfn a() {}\nfn (\n")]));
+        // Exceptions for places that this repository lacks are reported as well.
+        found.retain(|problem| problem.path == "a.rs");
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].line, 3);
     }

@@ -171,7 +171,7 @@ fn parse_file(place: &str) -> Result<MediumSpec, Cow<'static, str>> {
             None => "",
         };
         return Err(format!(
-            "'{option}' is not an option of a file, which takes one behind the last comma, \
+            "'{option}' is not an option of a file; it takes one behind the last comma, \
              model=NAME{meant}"
         )
         .into());
