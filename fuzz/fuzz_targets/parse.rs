@@ -1,6 +1,6 @@
-//! The request parser, under any bytes: it never panics, takes no more than there is and never
-//! nothing, comes to the same steps however the bytes are divided, and reads what the client's half
-//! writes as the same request.
+//! The request parser under arbitrary bytes: it never panics, consumes no more than the input and
+//! never nothing, takes equal steps for any division of the bytes, and parses the client's encoding
+//! of a request to that request.
 #![no_main]
 
 #[path = "../../crates/protocol/tests/common/mod.rs"]
@@ -9,7 +9,7 @@ mod common;
 use entresol_protocol::{Limits, Step, client, parse};
 use libfuzzer_sys::fuzz_target;
 
-/// So low that short inputs pass them.
+/// Limits so low that short inputs exceed them.
 const TIGHT: Limits = Limits {
     line_bytes_max: 64,
     multiget_line_bytes_max: 200,

@@ -1,5 +1,5 @@
-//! The client's half, under any bytes: it never panics, takes no more than there is and never
-//! nothing, never takes half a reply for a whole one, and its two forms agree.
+//! The client's parser under arbitrary bytes: it never panics, consumes no more than the input and
+//! never nothing, never accepts half a reply, and its two forms agree.
 #![no_main]
 
 use entresol_protocol::Limits;
@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Without its value a reply is known no later than with it, and ends in the same place.
+/// Checks that a reply's head is parsed no later than the whole reply, and ends at the same place.
 fn heads_agree(input: &[u8], step: &ReplyStep<'_>, limits: &Limits) {
     match (reply_head(input, limits), step) {
         (ReplyStep::Reply { consumed, to_skip, .. }, ReplyStep::Reply { consumed: all, .. }) => {

@@ -1,7 +1,6 @@
-//! A whole connection without its socket, under any bytes: parser, executor and a small cache in
-//! DRAM. It never panics, never goes round without getting on, holds no more output than it may,
-//! answers with nothing but replies that a client can read, and answers the same however the bytes
-//! are divided.
+//! A whole connection without its socket, under arbitrary bytes: parser, executor and a small cache
+//! in DRAM. It never panics, always makes progress, never exceeds its output limit, sends only
+//! replies that a client can parse, and sends the same replies for any division of the bytes.
 #![no_main]
 
 use std::sync::Arc;
@@ -29,7 +28,7 @@ const LIMITS: TurnLimits = TurnLimits {
     output_bytes: 1024,
     pending_reads: 4,
 };
-/// One more reply may begin while the output is not full: a value, or the longest of `stats`.
+/// One more reply may begin while the output is not full: a value, or the longest one of `stats`.
 const OUTPUT_BYTES_MAX: usize = LIMITS.output_bytes + VALUE_BYTES_MAX + 32 * 1024;
 
 fuzz_target!(|input: &[u8]| {
@@ -37,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
     let whole = Connection::new(*hurry).converse([bytes]);
     let chunk_len = usize::from(*division) + 1;
     let divided = Connection::new(*hurry).converse(bytes.chunks(chunk_len));
-    // Time passes with every chunk, and statistics count them.
+    // Time passes with every chunk, and statistics count chunks.
     if *hurry == 0 && !bytes.windows(4).any(|word| word == b"stat") {
         assert_eq!(divided.escape_ascii().to_string(), whole.escape_ascii().to_string());
     }
@@ -100,8 +99,8 @@ impl Connection {
         self.replies
     }
 
-    /// Executes all that is whole. How many bytes the input must have before it pays to come again;
-    /// `None` if the connection ends.
+    /// Executes all complete requests. Returns how many bytes of input the next call needs; `None`
+    /// if the connection ends.
     fn turns(&mut self) -> Option<usize> {
         loop {
             let now = Now { nanos: self.clock.now(), seconds: self.clock.seconds() };
@@ -118,7 +117,7 @@ impl Connection {
                     assert!(needed > self.input.len(), "asks for what it has");
                     return Some(needed);
                 }
-                // Keys of one long line are answered turn by turn.
+                // The keys of one long line are answered over several turns.
                 Then::Yield => assert!(turn.consumed > 0 || turn.requests > 0 || answered),
                 Then::Park { .. } | Then::Throttle { .. } | Then::Fetch(_) => {
                     panic!("no need to wait: {:?}", turn.then)

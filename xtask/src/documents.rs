@@ -6,7 +6,7 @@ use crate::repository::Repository;
 
 const DEPENDENCIES: &str = "docs/dependencies.md";
 
-/// One title and no dead link in any document.
+/// Checks that every document has one title and no dead link.
 pub(crate) fn check(repository: &Repository) -> Vec<Problem> {
     let documents = repository.texts("md");
     documents.flat_map(|(path, text)| check_document(repository, path, text)).collect()
@@ -31,7 +31,7 @@ fn check_document(repository: &Repository, path: &str, text: &str) -> Vec<Proble
     problems
 }
 
-/// The lines outside fenced code, counted from 1.
+/// Returns the lines outside fenced code, counted from 1.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -41,7 +41,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What the `[words](target)` of a line point at.
+/// Returns the targets of a line's `[words](target)` links.
 fn targets(line: &str) -> Vec<&str> {
     let ends = line.match_indices("](");
     ends.filter_map(|(at, opening)| {
@@ -68,7 +68,7 @@ fn resolves(repository: &Repository, from: &str, target: &str) -> bool {
     })
 }
 
-/// The path that a link of a document means; none if it leaves the repository.
+/// Resolves a link of a document to a path; none if it leaves the repository.
 fn join(from: &str, to: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -84,7 +84,7 @@ fn join(from: &str, to: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// A heading as the usual viewers name it in a link.
+/// Returns a heading's anchor, as the usual viewers form it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter_map(|c| match c {
         ' ' => Some('-'),
@@ -95,7 +95,7 @@ fn anchor(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).collect()
 }
 
-/// Every direct dependency is named, in backticks, in the document that says why we have it.
+/// Checks that the document on dependencies names every direct dependency in backticks.
 pub(crate) fn check_dependencies(repository: &Repository, metadata: &Metadata) -> Vec<Problem> {
     let file = repository.files.get(DEPENDENCIES);
     let Some(text) = file.and_then(|file| file.text.as_deref()) else {
@@ -107,7 +107,7 @@ pub(crate) fn check_dependencies(repository: &Repository, metadata: &Metadata) -
         let foreign = member.dependencies.iter().filter(|dependency| dependency.path.is_none());
         problems.extend(foreign.filter(|d| !text.contains(&format!("`{}`", d.name))).map(|d| {
             let what = format!("the dependency `{}` is not explained", d.name);
-            let fix = format!("say in {DEPENDENCIES} why it is there and what the runner-up was");
+            let fix = format!("explain in {DEPENDENCIES} why it is there, and name the runner-up");
             Problem::new(&manifest(&member.name), 0, what, fix)
         }));
     }

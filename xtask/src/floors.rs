@@ -1,9 +1,9 @@
-//! The house: which crate stands on which floor. Arrows between crates run down only.
+//! Floors of the crates. Arrows between crates run down only.
 
 use crate::metadata::{Metadata, Package, manifest};
 use crate::problem::Problem;
 
-/// Every crate of the plan, also those that are still to come.
+/// Every crate of the plan, including those still to come.
 const FLOORS: [(&str, u8); 10] = [
     ("base", 0),
     ("media", 1),
@@ -17,13 +17,12 @@ const FLOORS: [(&str, u8); 10] = [
     ("cli", 5),
 ];
 
-/// Arrows that run down and are forbidden all the same: the server reaches indexes through the
-/// store only.
+/// Arrows that run down but are forbidden: the server reaches indexes through the store only.
 const FORBIDDEN: [(&str, &str); 1] = [("server", "index")];
 
 const PREFIX: &str = "entresol-";
 
-/// Every arrow of the workspace that runs up or sideways, and every crate without a floor.
+/// Returns every arrow of the workspace that runs up or sideways, and every crate without a floor.
 pub(crate) fn check(metadata: &Metadata) -> Vec<Problem> {
     metadata.members().flat_map(check_member).collect()
 }
@@ -51,7 +50,7 @@ fn check_member(member: &Package) -> Vec<Problem> {
     .collect()
 }
 
-/// What is wrong with the arrow, if anything is.
+/// Returns the fault of an arrow, if it has one.
 fn complaint(from: &str, height: u8, to: &str) -> Option<String> {
     let Some(below) = floor(to) else {
         return Some(format!("{from} uses {to}, which is outside the drawing"));
@@ -72,13 +71,13 @@ fn floor(name: &str) -> Option<u8> {
     FLOORS.iter().find(|(known, _)| *known == name).map(|(_, floor)| *floor)
 }
 
-/// Tools stand outside the drawing under their own name.
+/// Checks the name of a package that is no library: only xtask stands outside the drawing.
 fn check_outsider(path: &str, name: &str) -> Vec<Problem> {
     if name == "xtask" {
         return Vec::new();
     }
     let fix = format!("call it {PREFIX}{name} and give it a floor, or make it part of xtask");
-    vec![Problem::new(path, 0, format!("the package {name} is not of the house"), fix)]
+    vec![Problem::new(path, 0, format!("the package {name} has no place in the drawing"), fix)]
 }
 
 #[cfg(test)]
@@ -125,7 +124,7 @@ mod tests {
             ("entresol-server", "entresol-index", "may not use"),
             ("entresol-media", "xtask", "outside the drawing"),
             ("entresol-attic", "entresol-base", "has no floor"),
-            ("helper", "entresol-base", "not of the house"),
+            ("helper", "entresol-base", "no place in the drawing"),
         ] {
             let found = complaints(from, to);
             assert_eq!(found.len(), 1, "{from} -> {to}");

@@ -1,4 +1,4 @@
-//! Licences of what we build upon: only permissive ones.
+//! Licences of all dependencies: only permissive ones are allowed.
 
 use crate::metadata::Metadata;
 use crate::problem::Problem;
@@ -19,7 +19,7 @@ const ALLOWED: [&str; 13] = [
     "Zlib",
 ];
 
-/// Every package whose licence gives us no allowed choice.
+/// Returns every package whose licence leaves no allowed choice.
 pub(crate) fn check(metadata: &Metadata) -> Vec<Problem> {
     let strangers = metadata.strangers();
     let refused = strangers.filter(|package| !package.license.as_deref().is_some_and(allows));
@@ -33,7 +33,7 @@ pub(crate) fn check(metadata: &Metadata) -> Vec<Problem> {
         .collect()
 }
 
-/// Whether the SPDX expression can be met with allowed licences. `/` is the old way of writing OR.
+/// Returns true if allowed licences satisfy the SPDX expression. `/` is the old way of writing OR.
 fn allows(expression: &str) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let tokens: Vec<&str> = spaced.split_whitespace().collect();
@@ -41,7 +41,7 @@ fn allows(expression: &str) -> bool {
     parser.any() && parser.tokens.is_empty()
 }
 
-/// Recursive descent; what is left over or missing is not allowed.
+/// A recursive-descent parser; anything left over or missing is not allowed.
 struct Parser<'a> {
     tokens: &'a [&'a str],
 }
@@ -50,7 +50,7 @@ impl Parser<'_> {
     fn any(&mut self) -> bool {
         let mut allowed = self.all();
         while self.take("OR") {
-            // Both sides are read whatever the first one says.
+            // Both sides are read, regardless of the first one's result.
             allowed |= self.all();
         }
         allowed

@@ -1,7 +1,7 @@
 //! Checks of the repository's own rules: `cargo xtask tidy`.
 //!
-//! A tool of the developers, outside the drawing: nothing depends on it, so it may read files,
-//! run programs and print.
+//! A developers' tool outside the drawing: nothing depends on it, so it may read files, run
+//! programs and print.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command's output is its product")]
 

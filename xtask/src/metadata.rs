@@ -1,4 +1,4 @@
-//! What `cargo metadata` says of the workspace and of everything it builds upon.
+//! Output of `cargo metadata`: the workspace and all its dependencies.
 
 use std::process::Command;
 
@@ -22,7 +22,7 @@ pub(crate) struct Package {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    /// Where it lies, if it is one of ours.
+    /// Its path, if it is a member of the workspace.
     pub(crate) path: Option<String>,
 }
 
@@ -40,18 +40,18 @@ impl Metadata {
         serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))
     }
 
-    /// The packages of this repository.
+    /// Returns the packages of this repository.
     pub(crate) fn members(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
     }
 
-    /// The packages of other people.
+    /// Returns the packages of others.
     pub(crate) fn strangers(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|package| !self.workspace_members.contains(&package.id))
     }
 }
 
-/// Where in the repository a member's manifest lies.
+/// Returns the path of a member's manifest in the repository.
 pub(crate) fn manifest(member: &str) -> String {
     match member.strip_prefix("entresol-") {
         Some(short) => format!("crates/{short}/Cargo.toml"),

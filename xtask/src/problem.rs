@@ -1,12 +1,12 @@
-//! One broken rule: where, what, and how to mend it.
+//! A broken rule: its place, the problem, and the fix.
 
 use std::fmt;
 
-/// One broken rule, printed as `path:line: what; fix`.
+/// A broken rule, printed as `path:line: what; fix`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Problem {
     pub(crate) path: String,
-    /// Counted from 1; 0 where the whole file is meant.
+    /// Line, counted from 1; 0 for the whole file.
     pub(crate) line: usize,
     pub(crate) what: String,
     pub(crate) fix: String,

@@ -1,4 +1,4 @@
-//! The reference of the configuration against the code: every key and flag, and no other.
+//! The configuration reference compared with the code: it has every key and flag, and no other.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::repository::Repository;
 
 const REFERENCE: &str = "docs/configuration.md";
 
-/// Where keys are declared, as the fields of structs called `Raw...`.
+/// File that declares keys, as the fields of structs called `Raw...`.
 const KEYS: &str = "crates/server/src/config/file.rs";
 
-/// Where the flags of `entresol serve` are declared, as fields with `#[arg(long)]`.
+/// File that declares the flags of `entresol serve`, as fields with `#[arg(long)]`.
 const FLAGS: &str = "crates/cli/src/serve.rs";
 
-/// Keys and flags that the reference lacks, or has and should not.
+/// Returns keys and flags that the reference lacks, and those that do not exist.
 pub(crate) fn check(repository: &Repository) -> Vec<Problem> {
     let text = |path: &str| repository.files.get(path)?.text.as_deref();
     let (Some(keys), Some(flags)) = (text(KEYS), text(FLAGS)) else {
@@ -30,7 +30,7 @@ pub(crate) fn check(repository: &Repository) -> Vec<Problem> {
     problems
 }
 
-/// Names with the line where they stand.
+/// Names, each with its line.
 type Names = BTreeMap<String, usize>;
 
 fn compare(code: &str, declared: &Names, written: &Names, kind: &str) -> Vec<Problem> {
@@ -65,7 +65,7 @@ fn declared_flags(code: &str) -> Names {
     flags.map(|(flag, line)| (format!("--{flag}"), line)).collect()
 }
 
-/// The first cells of the tables whose first column is called `key`.
+/// Returns the first cells of the tables whose first column is called `key`.
 fn written_keys(reference: &str) -> Names {
     let mut keys = Names::new();
     let mut within = false;
@@ -85,7 +85,7 @@ fn written_keys(reference: &str) -> Names {
     keys
 }
 
-/// Every word in backticks that begins like a flag.
+/// Returns every word in backticks that begins like a flag.
 fn written_flags(reference: &str) -> Names {
     let mut flags = Names::new();
     for (index, line) in reference.lines().enumerate() {
@@ -128,14 +128,14 @@ impl<'ast> Visit<'ast> for Fields {
     }
 }
 
-/// The flag of `#[arg(long)]` or `#[arg(long = "name")]` on the field `name`.
+/// Returns the flag of `#[arg(long)]` or `#[arg(long = "name")]` on the field `name`.
 fn long_flag(attribute: &syn::Attribute, name: &str) -> Option<String> {
     if !attribute.path().is_ident("arg") {
         return None;
     }
     let mut flag = None;
-    // What follows is some other key of the attribute, possibly with a value of any form: from
-    // the first form that is not understood on, the rest does not matter.
+    // The next keys may have values of any form. From the first form that is not understood on, the
+    // rest does not matter.
     let _ = attribute.parse_nested_meta(|meta| {
         if meta.path.is_ident("long") {
             let named = meta.value().and_then(|value| value.parse::<syn::LitStr>());

@@ -1,10 +1,10 @@
-//! The files of the repository: what git tracks, and what it would track if it were added.
+//! Files of the repository: those that git tracks, and those it would track once added.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One file: its contents are kept only when they are text.
+/// A file. Its contents are kept only if they are text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct File {
     pub(crate) bytes: u64,
@@ -12,13 +12,13 @@ pub(crate) struct File {
     pub(crate) executable: bool,
 }
 
-/// Every file by its path from the root, with `/` between the parts.
+/// All files by their paths from the root, with `/` between the parts.
 #[derive(Debug, Default)]
 pub(crate) struct Repository {
     pub(crate) files: BTreeMap<String, File>,
 }
 
-/// Files beyond this are listed but not read.
+/// Maximum size of a file that is read; larger ones are only listed.
 const TEXT_BYTES_MAX: u64 = 4 << 20;
 
 impl Repository {
@@ -44,7 +44,7 @@ impl Repository {
         Ok(repository)
     }
 
-    /// The text files whose name ends in `.extension`.
+    /// Returns the text files whose names end in `.extension`.
     pub(crate) fn texts(&self, extension: &str) -> impl Iterator<Item = (&str, &str)> {
         let ending = format!(".{extension}");
         self.files.iter().filter_map(move |(path, file)| {
@@ -53,7 +53,7 @@ impl Repository {
         })
     }
 
-    /// Whether a file or a folder of this name is there.
+    /// Returns true if a file or folder of this name exists.
     pub(crate) fn holds(&self, path: &str) -> bool {
         let folder = format!("{}/", path.trim_end_matches('/'));
         path.is_empty()
@@ -76,7 +76,7 @@ impl Repository {
     }
 }
 
-/// The root of the repository, which is the parent of this crate.
+/// Returns the root of the repository, which is the parent of this crate.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()

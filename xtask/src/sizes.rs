@@ -1,4 +1,4 @@
-//! Walls: how long a file, a function and a line may be. Tests are not counted.
+//! Maximum lengths of files, functions and lines. Tests are not counted.
 
 use std::collections::BTreeSet;
 
@@ -13,16 +13,16 @@ const FILE_LINES_MAX: usize = 1000;
 const FUNCTION_LINES_MAX: usize = 70;
 const LINE_CHARACTERS_MAX: usize = 100;
 
-/// `path::function` and its lines today. A ratchet: the number may fall, entries may go, and
-/// neither may come back. A file is named by its path alone.
+/// Exceptions as `path::function` with the current number of lines, or `path` for a whole file. A
+/// ratchet: numbers may fall and entries may go, but neither may come back.
 const EXCEPTIONS: &[(&str, usize)] = &[];
 
-/// Everything too long in one Rust file.
+/// Returns everything too long in one Rust file.
 pub(crate) fn check(path: &str, text: &str, syntax: &syn::File) -> Vec<Problem> {
     check_with(path, text, syntax, EXCEPTIONS)
 }
 
-/// Exceptions that name nothing any more.
+/// Returns exceptions for files that no longer exist.
 pub(crate) fn stale_exceptions(paths: &[&str]) -> Vec<Problem> {
     let gone = EXCEPTIONS.iter().filter(|(name, _)| {
         let file = name.split("::").next().unwrap_or(name);
@@ -58,7 +58,7 @@ fn check_with(
 }
 
 fn long_lines(path: &str, text: &str) -> Vec<Problem> {
-    // Tables of test data are easier to read with a row on a line, however long.
+    // Tables of test data are easier to read with one row on a line, however long.
     let data = if is_test_path(path) { literal_lines(text) } else { BTreeSet::new() };
     let long = text.lines().enumerate().filter_map(|(index, line)| {
         let (number, characters) = (index + 1, line.chars().count());
@@ -72,7 +72,7 @@ fn long_lines(path: &str, text: &str) -> Vec<Problem> {
     .collect()
 }
 
-/// The lines that hold a part of a string literal.
+/// Returns the lines that hold a part of a string literal.
 fn literal_lines(text: &str) -> BTreeSet<usize> {
     let mut lines = BTreeSet::new();
     let mut left: Vec<TokenStream> = text.parse().into_iter().collect();
@@ -118,7 +118,7 @@ fn judge(
     }
 }
 
-/// Exceptions for functions of this file that are no longer there.
+/// Returns exceptions for functions that this file no longer has.
 fn outgrown(path: &str, measure: &Measure, exceptions: &[(&str, usize)]) -> Vec<Problem> {
     let prefix = format!("{path}::");
     let gone = exceptions.iter().filter_map(|(name, _)| {
@@ -146,7 +146,7 @@ struct Measure {
 }
 
 impl Measure {
-    /// From the word `fn` (or `pub`) to the closing brace; comments above are free.
+    /// Counts from the word `fn` (or `pub`) to the closing brace; comments above are not counted.
     fn function(&mut self, signature: &syn::Signature, body: Span) {
         let (first, last) = (signature.span().start().line, body.end().line);
         let name = match &self.owner {
@@ -156,7 +156,7 @@ impl Measure {
         self.functions.push(Function { name, line: first, lines: last - first + 1 });
     }
 
-    /// Whether the item is a test, whose lines are then set aside.
+    /// Returns true if the item is a test, and then leaves out its lines.
     fn sets_aside(&mut self, attributes: &[syn::Attribute], span: Span) -> bool {
         let is_test = attributes.iter().any(is_test_attribute);
         if is_test {

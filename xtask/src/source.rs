@@ -3,10 +3,10 @@
 use crate::problem::Problem;
 use crate::repository::{File, Repository};
 
-/// Larger files belong in a registry or are made when they are needed.
+/// Maximum size of a file. Larger ones belong in a registry, or are generated when needed.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Files of the tools that may grow beyond it.
+/// Files maintained by tools, which may be larger.
 const LARGE: [&str; 1] = ["Cargo.lock"];
 
 /// Written in halves, so that this file passes its own rule.
@@ -18,7 +18,7 @@ const UNFINISHED: [&str; 5] = [
     concat!("unimple", "mented!("),
 ];
 
-/// The rules for any file.
+/// Checks the rules for any file.
 pub(crate) fn check_files(repository: &Repository) -> Vec<Problem> {
     repository.files.iter().flat_map(|(path, file)| check_file(path, file)).collect()
 }
@@ -33,7 +33,7 @@ fn check_file(path: &str, file: &File) -> Vec<Problem> {
     if text.starts_with("#!/") && !file.executable {
         problems.push(Problem::new(path, 1, "a script that cannot be run", "chmod +x it"));
     }
-    // Licences are other people's words.
+    // Licence texts are quoted verbatim.
     if !path.starts_with("LICENSE") {
         problems.extend(unfinished(path, text));
     }
@@ -52,7 +52,7 @@ fn unfinished(path: &str, text: &str) -> Vec<Problem> {
         .collect()
 }
 
-/// Whether the word stands in the line on its own, not as part of a longer one.
+/// Returns true if the line has the word on its own, not as part of a longer one.
 fn holds_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(start, _)| {
         let is_letter = |c: char| c.is_alphanumeric() || c == '_';
@@ -63,19 +63,19 @@ fn holds_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Every Rust file says in its first line what it is.
+/// Checks that a Rust file describes itself in its first line.
 pub(crate) fn check_first_line(path: &str, text: &str) -> Option<Problem> {
     let says = text.lines().next().is_some_and(|line| line.len() > 4 && line.starts_with("//! "));
-    let fix = "say in one sentence what the file is";
+    let fix = "describe the file in one sentence";
     (!says).then(|| Problem::new(path, 1, "the first line is not a `//!` sentence", fix))
 }
 
-/// Files that hold only tests.
+/// Returns true for files that hold only tests.
 pub(crate) fn is_test_path(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/benches/")
 }
 
-/// `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, ..))]`.
+/// Returns true for `#[test]`, `#[cfg(test)]` and `#[cfg(all(test, ..))]`.
 pub(crate) fn is_test_attribute(attribute: &syn::Attribute) -> bool {
     if attribute.path().is_ident("test") {
         return true;

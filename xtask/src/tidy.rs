@@ -1,11 +1,11 @@
-//! All the rules, applied to the whole repository.
+//! All rules, applied to the whole repository.
 
 use crate::metadata::Metadata;
 use crate::problem::Problem;
 use crate::repository::Repository;
 use crate::{comments, documents, floors, licences, reference, sizes, source, unsafety};
 
-/// How many files were looked at, and what is wrong with them.
+/// Returns the number of files checked, and their problems.
 pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {
     let repository = Repository::read()?;
     let metadata = Metadata::read()?;
@@ -38,7 +38,7 @@ fn check_rust(repository: &Repository) -> Vec<Problem> {
             }
             Err(error) => {
                 let line = error.span().start().line;
-                let what = format!("it is not Rust: {error}");
+                let what = format!("the file does not parse: {error}");
                 problems.push(Problem::new(path, line, what, "mend it"));
             }
         }
@@ -53,7 +53,9 @@ mod tests {
 
     #[test]
     fn a_file_that_does_not_parse_is_reported_with_its_line() {
-        let found = check_rust(&Repository::of(&[("a.rs", "//! A.\nfn a() {}\nfn (\n")]));
+        let mut found = check_rust(&Repository::of(&[("a.rs", "//! A.\nfn a() {}\nfn (\n")]));
+        // Exceptions for places that this repository lacks are reported as well.
+        found.retain(|problem| problem.path == "a.rs");
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].line, 3);
     }

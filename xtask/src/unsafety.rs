@@ -1,4 +1,4 @@
-//! Where `unsafe` may stand: a few listed modules of `media`, nowhere else.
+//! Modules in which `unsafe` may stand: listed ones of `media` and of `peers/`, no others.
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
@@ -6,14 +6,14 @@ use syn::visit::{self, Visit};
 
 use crate::problem::Problem;
 
-/// The modules that may hold unsafe code: a folder ends in `/`.
+/// Modules that may hold unsafe code; a folder ends in `/`.
 const UNSAFE_MODULES: &[&str] =
     &["crates/media/src/raw/", "crates/media/src/raw.rs", "peers/src/lmdb.rs"];
 
-/// The only crate roots that do not forbid unsafe code: the second is never part of a build.
+/// Crates whose roots need not forbid unsafe code; the second is never part of a build.
 const UNSAFE_CRATES: [&str; 2] = ["crates/media/", "peers/"];
 
-/// Unsafe code outside the listed modules, and crate roots that do not forbid it.
+/// Returns unsafe code outside the listed modules, and crate roots that do not forbid it.
 pub(crate) fn check(path: &str, syntax: &syn::File) -> Vec<Problem> {
     let mut problems = Vec::new();
     if is_root(path)

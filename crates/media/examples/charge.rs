@@ -1,6 +1,6 @@
-//! What it costs to charge an account by a measured table: so many admissions and charges of
-//! changing sizes, and the processor time they took. For `valgrind --tool=callgrind` as well: the
-//! difference of two runs of different counts is what one of them executes.
+//! Measures the cost of charging an account by a measured table: admits and charges accesses of
+//! changing sizes, and prints the processor time. Also for `valgrind --tool=callgrind`: the
+//! difference of two runs with different counts is the cost of one charge.
 
 use std::io::Write;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [_, table, count, what, how] = arguments.as_slice() else {
         return Err("usage: charge TABLE.json COUNT charge|nothing timed|counted".into());
     };
-    // Valgrind does not carry out the system's clock as it is called here.
+    // Valgrind does not emulate the system's clock as it is called here.
     let now_ns = if how == "timed" { processor_ns } else { || 0 };
     let costs = Arc::new(CostTable::load(Path::new(table))?);
     let count: usize = count.parse()?;

@@ -1,17 +1,16 @@
-//! Writes records to a region and says on standard output which are durable; after a power cut it
-//! checks that they are. `.ci/dax-vm` runs it in a machine that has persistent memory.
+//! Writes records to a region and prints which are durable; after a power cut it checks that they
+//! are there. `.ci/dax-vm` runs it in a machine with persistent memory.
 //!
-//! `dax_writer write FILE` appends records for ever, to FILE and to others that it numbers, and
-//! prints `ack N.` once the N-th is durable. `dax_writer check FILE ACKED` fails unless the first
+//! `dax_writer write FILE` appends records for ever, to FILE and to further numbered files, and
+//! prints `ack N.` once record N is durable. `dax_writer check FILE ACKED` fails unless the first
 //! ACKED records are there, none is torn, and nothing lies behind the one that was being written.
 //! `dax_writer careless FILE` is the control: it maps the file without `MAP_SYNC`, makes nothing
-//! durable, and says that it did; `dax_writer doubt FILE ACKED` is its check.
+//! durable, and claims that it did; `dax_writer doubt FILE ACKED` is its check.
 //!
-//! Every byte of record N follows from N, so that all files follow from the number of the last
-//! record. A record is its number, stored after everything else, and then its bytes. They are
-//! packed without regard to cache lines or pages, a file grows in small steps, and there are many
-//! files: what makes trouble after a cut is the new page, the new block, the new length, and the
-//! new name.
+//! Every byte of record N follows from N, so all files follow from the number of the last record. A
+//! record is its number, stored last, followed by its bytes. Records are packed without regard to
+//! cache lines or pages, a file grows in small steps, and there are many files, since new pages,
+//! blocks, lengths and names cause the trouble after a cut.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,12 +20,12 @@ use std::sync::atomic::Ordering;
 use entresol_media::{Direct, PmemMode, RegionKind, RegionOptions};
 
 const MAGIC: [u8; 8] = *b"daxtrial";
-/// Where the first record lies.
+/// Offset of the first record.
 const START: u64 = 64;
-/// By how much a file grows, and when the next one begins.
+/// Bytes by which a file grows, and at which the next one begins.
 const STEP_BYTES: u64 = 128 << 10;
 const FILE_BYTES: u64 = 4 * STEP_BYTES;
-/// How long the control's only file is. It never grows, since growing makes everything durable.
+/// Bytes of the control's only file. It never grows, since growing makes everything durable.
 const CARELESS_BYTES: u64 = 128 << 20;
 const RECORD_BYTES_MAX: u64 = 6000;
 
@@ -55,15 +54,15 @@ fn main() -> ExitCode {
     }
 }
 
-/// One line, on its way when this returns. That nobody reads it is no reason to stop.
+/// Prints one line at once. It goes on even if there is no reader.
 fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// The bytes of the `number`-th record, of a length of its own.
+/// Returns the bytes of record `number`, whose length varies.
 fn bytes_of(number: u64) -> Vec<u8> {
-    // splitmix64, begun at a place that the number decides.
+    // splitmix64, seeded by the number.
     let mut state = number << 32;
     let mut next = || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -77,12 +76,12 @@ fn bytes_of(number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Where the record behind the one at `offset` lies.
+/// Returns the offset behind the record at `offset`.
 fn behind(offset: u64, bytes: &[u8]) -> u64 {
     (offset + 8 + bytes.len() as u64).next_multiple_of(8)
 }
 
-/// The `index`-th file: the first has the name that was given.
+/// Returns the path of file `index`: the first has the given name.
 fn file_of(first: &Path, index: u64) -> PathBuf {
     if index == 0 { first.into() } else { first.with_extension(index.to_string()) }
 }
@@ -102,17 +101,17 @@ fn open(path: &Path, bytes: u64) -> Result<Direct, Error> {
     Ok(region)
 }
 
-/// Where the records end.
+/// End of the records.
 struct End {
-    /// The number of the last whole record.
+    /// Number of the last whole record.
     last: u64,
-    /// The file in which the next one goes, and where in it.
+    /// File and offset of the next record.
     index: u64,
     offset: u64,
 }
 
 impl End {
-    /// Goes over the records of a file; says whether the file is full.
+    /// Skips over the records of a file; returns true if the file is full.
     fn pass(&mut self, region: &Direct, file_bytes: u64) -> Result<bool, Error> {
         loop {
             let number = self.last + 1;
@@ -138,7 +137,7 @@ impl End {
         }
     }
 
-    /// Fails unless behind the end, where any part of the next record may be, is nothing else.
+    /// Fails unless only a part of the next record lies behind the end.
     fn nothing_follows(&self, region: &Direct) -> Result<(), Error> {
         let next = bytes_of(self.last + 1);
         let mut rest = vec![0; (region.len() - self.offset) as usize];
@@ -155,7 +154,7 @@ impl End {
     }
 }
 
-/// Goes over all files, the last of which may be missing.
+/// Skips over all files, the last of which may be missing.
 fn find_end(first: &Path, file_bytes: u64) -> Result<End, Error> {
     let mut end = End { last: 0, index: 0, offset: START };
     while file_of(first, end.index).exists() {
@@ -195,7 +194,7 @@ fn write(first: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a record, by ordinary stores or past the caches in turn, and makes it durable.
+/// Writes a record, alternately by ordinary stores and past the caches, and makes it durable.
 fn put(region: &Direct, offset: u64, number: u64, bytes: &[u8]) {
     if number.is_multiple_of(2) {
         region.write_streaming(offset + 8, bytes);

@@ -1,9 +1,9 @@
-//! What it costs to append records to a mapped file that another thread persists every 100 ms: the
-//! processor time of both, page faults included, for each record.
+//! Measures the cost of appending records to a mapped file that another thread persists every 100
+//! ms: the processor time of both per record, page faults included.
 //!
 //! `mapped_log DIRECTORY RECORD_BYTES RECORDS_PER_S` makes a file of 64 MiB in the directory and
-//! fills it three times: while it is new, as a file that is used again, and once more through the
-//! same mapping with nobody who persists, which is the copying alone. The file is removed.
+//! fills it three times: new, reused, and once more through the same mapping without persists,
+//! which measures copying alone. The file is removed.
 
 use std::io::Write;
 use std::path::Path;
@@ -18,7 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 const FILE_BYTES: u64 = 64 << 20;
 const NAME: &str = "mapped-log-trial";
 const INTERVAL: Duration = Duration::from_millis(100);
-/// After how many records the writer looks whether it is ahead of its time.
+/// Number of records after which the writer checks its pace.
 const BATCH: u64 = 1000;
 
 type Error = Box<dyn std::error::Error>;
@@ -52,7 +52,7 @@ fn try_all(directory: &LocalDirectory, bytes: usize, rate: u64) -> Result<(), Er
     report("in memory", &append(&file, bytes, rate, false)?)
 }
 
-/// What the threads have used.
+/// Processor time of the threads.
 struct Spent {
     records: u64,
     writing_ns: u64,
@@ -72,7 +72,7 @@ fn report(state: &str, spent: &Spent) -> Result<(), Error> {
     Ok(writeln!(std::io::stdout(), "{line}")?)
 }
 
-/// Fills the file with records, so many a second.
+/// Fills the file with records at this rate.
 fn append(
     file: &Arc<dyn MappedFile>,
     bytes: usize,
@@ -102,7 +102,7 @@ fn append(
     })
 }
 
-/// Persists what is new, again and again; says what processor time that took, and how long each.
+/// Persists new bytes again and again; returns the processor time and the duration of each persist.
 fn persist(
     file: &Arc<dyn MappedFile>,
     written: &AtomicU64,

@@ -1,20 +1,20 @@
-//! Accounts: what one tenant has used of one medium, and how much it may use.
+//! Accounts: device time that one tenant has used of one medium, and its limit.
 //!
 //! Every access is charged with its cost (see [`crate::cost`]). A limit is a share of the medium's
-//! time, kept by a token bucket. Threads take tokens from it in small grants, so that a charge
-//! touches the thread's own cache line only.
+//! time, kept by a token bucket. Threads borrow tokens in small grants, so that a charge touches
+//! only the thread's own cache line.
 //!
-//! Who may touch what:
-//! - a handle's credit: its owner;
-//! - a slot's counters: written by the owner of its handle alone (plain additions, no locked
-//!   instruction), read by anyone;
+//! Access rules:
+//! - a handle's credit: its owner alone;
+//! - a slot's counters: written by the handle's owner alone (plain additions, no locked
+//!   instruction), read by any thread;
 //! - a slot's floor: written under the bucket's lock, read by the owner at each admission;
 //! - everything else: under the bucket's lock.
 //!
-//! What a limit promises: over any time t, the device time charged is at most share x (t + 10 ms),
+//! Guarantee of a limit: over any time t, the device time charged is at most share x (t + 10 ms),
 //! plus one grant for each thread, plus for each thread the cost of the one access that exhausted
-//! its credit (admission precedes execution, the cost settles after; what is overdrawn is paid
-//! before anything else is admitted).
+//! its credit (admission precedes execution, and the cost is settled after; an overdraft is paid
+//! before the next admission).
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,63 +23,63 @@ use entresol_base::Nanos;
 
 use crate::cost::{Access, CostTable, UNITS_PER_NS};
 
-/// The most that a thread borrows at once: a hundredth of the 10 ms in which limits are thought.
+/// Maximum grant: a hundredth of the 10 ms of [`BURST_NS`].
 pub const GRANT_NS: u64 = 100_000;
-/// The unit in which persistent memory is read and written.
+/// Bytes of the unit in which persistent memory is read and written.
 const UNIT_BYTES: u64 = 256;
-/// How long an idle tenant's share accumulates.
+/// Time during which an idle tenant's share accumulates.
 pub const BURST_NS: u64 = 10_000_000;
-/// A thread that must wait does so for at least this much of its tenant's share, so that a small
-/// share does not wake it for single accesses.
+/// Minimum refill in wall time: a thread that must wait does so for this much of its tenant's
+/// share, so that a small share does not wake it for single accesses.
 const REFILL_NS: u64 = 1_000_000;
-/// A grant is never smaller than this, however small the share.
+/// Minimum grant, however small the share.
 const GRANT_NS_MIN: u64 = 1_000;
 
-/// The credit of an unlimited tenant: it lasts for centuries.
+/// Credit of an unlimited tenant, which lasts for centuries.
 const ENDLESS: i64 = i64::MAX / 2;
-/// A share beyond this is no limit to anything; it keeps the arithmetic from overflowing.
+/// Maximum share, beyond which a limit has no effect. It keeps the arithmetic from overflowing.
 const SHARE_MAX: f64 = 1000.0;
-/// The bucket counts parts of a unit, so that no rounding adds up.
+/// Bits of the fraction of a unit in the bucket, so that rounding does not add up.
 const FRACTION_BITS: u32 = 32;
 
-/// How much of a medium a tenant may use.
+/// Limit on a tenant's use of a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Limit {
-    /// All of it.
+    /// The whole medium.
     #[default]
     Unlimited,
-    /// This fraction of its time. Nothing above zero, or no number at all, is [`Limit::Stopped`].
+    /// This fraction of the medium's time. Zero, a negative number or NaN means [`Limit::Stopped`].
     Share(f64),
-    /// None of it: nobody is admitted until another limit is set.
+    /// Nothing: no thread is admitted until another limit is set.
     Stopped,
 }
 
-/// How large the access is of which a part is charged.
+/// Size of the whole access of which a part is charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WholeBytes(pub usize);
 
-/// The answer to a thread that wants to go on.
+/// Answer to a thread that asks for admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Go on.
+    /// The thread may go on.
     Go,
-    /// Come again at this time.
+    /// The thread must ask again at this time.
     Wait {
-        /// When the tenant's share will have grown enough.
+        /// Time at which the tenant's share will have grown enough.
         until: Nanos,
     },
-    /// The tenant is stopped; nobody knows for how long.
+    /// The tenant is stopped until its limit changes.
     Stopped,
 }
 
-/// What a tenant has used of a medium so far.
+/// Totals of a tenant's use of a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// The medium's time.
+    /// Device time used.
     pub used_ns: u64,
-    /// Accesses that read.
+    /// Number of reads.
     pub reads: u64,
-    /// Accesses that wrote.
+    /// Number of writes.
     pub writes: u64,
     /// Bytes read.
     pub read_bytes: u64,
@@ -87,8 +87,8 @@ pub struct Usage {
     pub written_bytes: u64,
 }
 
-/// What one tenant has used of one medium, and how much it may use. Shared by its threads, each of
-/// which has an [`AccountHandle`].
+/// One tenant's use of one medium, with its limit. Shared by its threads, each of which has an
+/// [`AccountHandle`].
 #[derive(Debug)]
 pub struct Account {
     medium: String,
@@ -96,14 +96,14 @@ pub struct Account {
     bucket: Mutex<Bucket>,
 }
 
-/// The part of an account that is a thread's own. Two cache lines, since processors fetch pairs.
+/// A thread's own part of an account. Two cache lines, since processors fetch pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Slot {
     units: AtomicU64,
     operations: [AtomicU64; 2],
     bytes: [AtomicU64; 2],
-    /// Admission needs a credit above this: 0, or the maximum to make the thread ask the bucket.
+    /// Credit that admission must exceed: 0, or the maximum to make the thread ask the bucket.
     floor: AtomicI64,
 }
 
@@ -121,33 +121,33 @@ struct Bucket {
     rate: u64,
     /// Units, times 2^32. Negative while threads have reserved or overdrawn.
     tokens: i128,
-    /// When tokens were last added; none while nothing accrues.
+    /// Time at which tokens were last added; none while nothing accrues.
     filled_at: Option<Nanos>,
     slots: Vec<Arc<Slot>>,
-    /// What handles that are gone have used.
+    /// Use by handles that were dropped.
     retired: Totals,
 }
 
 impl Account {
-    /// An account without a limit.
+    /// Makes an account without a limit.
     #[must_use]
     pub fn new(medium: impl Into<String>, costs: Arc<CostTable>) -> Arc<Account> {
         Arc::new(Account { medium: medium.into(), costs, bucket: Mutex::default() })
     }
 
-    /// The medium's name.
+    /// Returns the medium's name.
     #[must_use]
     pub fn medium(&self) -> &str {
         &self.medium
     }
 
-    /// The costs by which accesses are charged.
+    /// Returns the costs by which accesses are charged.
     #[must_use]
     pub fn costs(&self) -> &Arc<CostTable> {
         &self.costs
     }
 
-    /// A handle for one thread.
+    /// Makes a handle for one thread.
     #[must_use]
     pub fn handle(self: &Arc<Self>) -> AccountHandle {
         let slot = Arc::new(Slot::default());
@@ -164,8 +164,8 @@ impl Account {
         }
     }
 
-    /// Sets how much the tenant may use, from now on: threads that hold credit under the old limit
-    /// lose it at their next admission.
+    /// Sets the tenant's limit from now on: threads that hold credit under the old limit lose it at
+    /// their next admission.
     pub fn set_limit(&self, limit: Limit) {
         let mut bucket = self.bucket();
         let limit = match limit {
@@ -181,13 +181,13 @@ impl Account {
         }
     }
 
-    /// The limit in force.
+    /// Returns the limit in force.
     #[must_use]
     pub fn limit(&self) -> Limit {
         self.bucket().limit
     }
 
-    /// What has been used so far, by all threads, including those that are gone.
+    /// Returns the use so far, by all threads, including those of dropped handles.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let totals = self.bucket().totals();
@@ -200,14 +200,14 @@ impl Account {
         }
     }
 
-    /// The medium's time that has been used so far.
+    /// Returns the device time used so far.
     #[must_use]
     pub fn used_ns(&self) -> u64 {
         self.usage().used_ns
     }
 
     fn bucket(&self) -> MutexGuard<'_, Bucket> {
-        // A bucket is consistent between any two statements that can panic, of which it has none.
+        // Nothing between a bucket's statements can panic, so it is always consistent.
         self.bucket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -242,12 +242,12 @@ impl Bucket {
     fn fill(&mut self, now: Nanos) {
         let before = self.filled_at.unwrap_or(now);
         let elapsed = now.0.saturating_sub(before.0);
-        // Threads bring times that they read a while ago: time moves forward only.
+        // Threads pass times that they read a while ago, so time only moves forward.
         self.filled_at = Some(before.max(now));
         self.tokens = (self.tokens + self.accrued(elapsed)).min(self.accrued(BURST_NS));
     }
 
-    /// Takes a grant from the bucket, or reserves one for the time at which it will be there.
+    /// Takes a grant from the bucket, or reserves one for the time at which it will be available.
     fn take(&mut self, now: Nanos) -> Reservation {
         self.fill(now);
         let largest = i128::from(GRANT_NS * UNITS_PER_NS) << FRACTION_BITS;
@@ -280,7 +280,7 @@ impl Totals {
     }
 }
 
-/// Credit that will be there at a certain time.
+/// Credit that will be available at a certain time.
 #[derive(Debug, Clone, Copy)]
 struct Reservation {
     units: i64,
@@ -301,7 +301,7 @@ pub struct AccountHandle {
 }
 
 impl AccountHandle {
-    /// The account.
+    /// Returns the account.
     #[must_use]
     pub fn account(&self) -> &Arc<Account> {
         &self.account
@@ -313,9 +313,9 @@ impl AccountHandle {
         self.add(access, self.costs.cost_units(access, bytes), bytes);
     }
 
-    /// Charges an access of persistent memory by the whole units that it touches: two for 256 bytes
-    /// astride a border, whatever their size says, since the medium moves units. The bytes are
-    /// counted as they are.
+    /// Charges an access of persistent memory by the 256-byte units that it touches: two for 256
+    /// bytes across a boundary, since the medium moves whole units. The byte counters get the true
+    /// size.
     #[inline]
     pub fn charge_units(&mut self, access: Access, offset: u64, bytes: usize) {
         let touched = match bytes {
@@ -325,12 +325,12 @@ impl AccountHandle {
         self.add(access, self.costs.cost_units(access, touched as usize), bytes);
     }
 
-    /// Charges a part of an access that will be made as a whole, together with others' parts: a
-    /// buffer that is written once it is full.
+    /// Charges a part of an access that will be made as a whole, such as a write buffer that is
+    /// written once it is full.
     #[inline]
     pub fn charge_part(&mut self, access: Access, part_bytes: usize, of: WholeBytes) {
         let WholeBytes(whole) = of;
-        // Some 2^30 units for the largest buffers that anybody writes, and as many bytes.
+        // At most some 2^30 units for the largest write buffers, and as many bytes.
         let units = self.costs.cost_units(access, whole).saturating_mul(part_bytes as u64)
             / whole.max(1) as u64;
         self.add(access, units, part_bytes);
@@ -344,7 +344,7 @@ impl AccountHandle {
         add(&self.slot.bytes[access as usize], bytes as u64);
     }
 
-    /// Whether the tenant may go on, asked before each request or small batch of them.
+    /// Asks if the tenant may go on. Called before each request or small batch of requests.
     #[inline]
     pub fn admit(&mut self, now: Nanos) -> Admission {
         if self.credit > self.slot.floor.load(Ordering::Relaxed) {
@@ -353,8 +353,8 @@ impl AccountHandle {
         self.ask(now)
     }
 
-    /// Hands unused credit back to the bucket. A thread that goes idle does this, so that others
-    /// can have it; dropping the handle does it too. What was charged is visible at any time.
+    /// Returns unused credit to the bucket, so that other threads can use it. A thread does this
+    /// when it goes idle; dropping the handle does it too. Charges are visible at any time.
     pub fn settle(&mut self) {
         let account = Arc::clone(&self.account);
         self.hand_back(&mut account.bucket());

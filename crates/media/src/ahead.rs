@@ -1,4 +1,4 @@
-//! Reads that are begun before anybody waits for them.
+//! Reads that are begun before a thread waits for them.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -6,11 +6,11 @@ use std::io::IoSliceMut;
 use rustix::fs::{Advice, fadvise};
 use rustix::io::{ReadWriteFlags, preadv2};
 
-/// So many reads of a file are remembered that were begun and not waited for.
+/// Maximum number of reads of one file that are remembered as begun and not waited for.
 const BEGUN_MAX: usize = 256;
 
-/// Appends `len` bytes of a file at `offset` to `out` if the system has all of them in memory, and
-/// says whether it has. If not, it begins to read them, and nobody waits for that.
+/// Appends `len` bytes of a file at `offset` to `out` if the page cache holds all of them, and
+/// returns true then. Otherwise starts reading them without waiting.
 pub(crate) fn try_read(file: &File, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
     let before = out.len();
     out.resize(before + len, 0);
@@ -19,13 +19,13 @@ pub(crate) fn try_read(file: &File, offset: u64, len: usize, out: &mut Vec<u8>) 
         return true;
     }
     out.truncate(before);
-    // Most kernels have begun by now; others answer only that one would have to wait. If this is
-    // not done either, whoever reads waits longer.
+    // Most kernels have begun to read by now; others only report that the call would block. If this
+    // fails as well, the reader just waits longer.
     let _ = fadvise(file, offset, std::num::NonZeroU64::new(len as u64), Advice::WillNeed);
     false
 }
 
-/// What was begun to be read of a file, and when that is done by a clock.
+/// Reads of a file that were begun, each with the time at which it is done.
 #[derive(Debug)]
 pub(crate) struct Begun<T>(Vec<Range<T>>);
 
@@ -43,7 +43,7 @@ impl<T> Default for Begun<T> {
 }
 
 impl<T: Copy> Begun<T> {
-    /// Notes a read. If there are too many the one that was begun first is forgotten.
+    /// Notes a read. Forgets the oldest one if there are too many.
     pub(crate) fn add(&mut self, offset: u64, len: u64, done: T) {
         if self.0.len() == BEGUN_MAX {
             self.0.remove(0);
@@ -51,12 +51,13 @@ impl<T: Copy> Begun<T> {
         self.0.push(Range { offset, end: offset + len, done });
     }
 
-    /// When a read is done that has all of a range, if there is one.
+    /// Returns the time at which a read that covers the range is done, if there is one.
     pub(crate) fn find(&self, offset: u64, len: u64) -> Option<T> {
         self.0.iter().find(|it| it.has(offset, len)).map(|it| it.done)
     }
 
-    /// The same, and forgets it: it was waited for.
+    /// Returns the time at which a read that covers the range is done, and forgets the read, since
+    /// it was waited for.
     pub(crate) fn take(&mut self, offset: u64, len: u64) -> Option<T> {
         let place = self.0.iter().position(|it| it.has(offset, len))?;
         Some(self.0.remove(place).done)

@@ -1,40 +1,42 @@
-//! A fence of which one side is nearly free: the system makes all threads of the process pass one
-//! when a single thread asks for it (`membarrier`, as in user-space RCU, Desnoyers et al. 2012).
+//! An asymmetric fence, one side of which is nearly free: on request of a single thread the kernel
+//! makes all threads of the process pass a fence (`membarrier`, as in user-space RCU, Desnoyers et
+//! al. 2012).
 //!
-//! Who does something often, and says so by a store before it looks at what others may change,
-//! would need a fence in between each time. It may leave that to those who rarely want to know.
-//! Without the system's help both sides are fences.
+//! A thread that often stores a flag and then loads data that others may change would need a fence
+//! in between each time. With this barrier the threads that rarely read the flags pay instead.
+//! Without the kernel's help both sides are fences.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering::SeqCst, compiler_fence, fence};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-/// See the head of the file.
+/// An asymmetric fence between [`light`](Barrier::light) and [`heavy`](Barrier::heavy).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Barrier {
     is_of_all: bool,
 }
 
 impl Barrier {
-    /// The best that there is here. The process is registered once.
+    /// Returns the cheapest barrier that this machine has. The process is registered once.
     #[must_use]
     pub fn new() -> Barrier {
         static IS_REGISTERED: OnceLock<bool> = OnceLock::new();
-        // Elsewhere than on x86-64 loads also need to be kept in order among themselves.
+        // On other architectures than x86-64 loads must also be kept in order among themselves.
         let is_possible = cfg!(all(target_arch = "x86_64", not(miri)));
         let register = || membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok();
         Barrier { is_of_all: is_possible && *IS_REGISTERED.get_or_init(register) }
     }
 
-    /// The side of those who do it often: what was stored before it is seen by whoever passed
-    /// [`heavy`](Barrier::heavy), or what is loaded behind it sees all that was stored before that.
+    /// The cheap side: either stores before it are visible to a thread that has passed
+    /// [`heavy`](Barrier::heavy), or loads after it see everything that thread stored before.
     #[inline]
     pub fn light(self) {
         if self.is_of_all { compiler_fence(SeqCst) } else { fence(SeqCst) }
     }
 
-    /// The other side. False if the system refused, which says nothing of what others stored.
+    /// The expensive side. Returns false if the kernel refused; nothing is known of other threads'
+    /// stores then.
     #[must_use]
     pub fn heavy(self) -> bool {
         fence(SeqCst);
@@ -55,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// Two threads store and look at what the other stored: never do both miss it.
+    /// Two threads store, then load the other's value: at least one of them must see it.
     #[test]
     fn one_of_two_sees_the_other() {
         const ROUNDS: u64 = 2000;

@@ -1,11 +1,11 @@
-//! Block files: files on disks that are read and written in aligned blocks past the page cache,
-//! one at a time or many in flight.
+//! Block files: files on disks, read and written in aligned blocks past the page cache, one request
+//! at a time or many in flight.
 //!
-//! A [`BlockFile`] is the file; an [`IoQueue`] is one thread's way of having requests to it in
-//! flight. There are two kinds of queue, one through the kernel's io_uring and one over a few
-//! threads for kernels that refuse it (containers usually do); they behave alike, and one suite of
-//! tests holds them to it. Nothing is silent: which kind serves, and why, is in
-//! [`BlockFile::backend`] and [`BlockFile::remarks`].
+//! A [`BlockFile`] is the file; an [`IoQueue`] lets one thread keep requests to it in flight. There
+//! are two kinds of queue: one uses the kernel's io_uring, the other a pool of threads, for kernels
+//! that refuse io_uring (in containers they usually do). They behave alike, and one suite of tests
+//! checks that. No fallback is silent: [`BlockFile::backend`] and [`BlockFile::remarks`] tell which
+//! kind is used, and why.
 
 use std::fmt;
 use std::io;
@@ -34,12 +34,12 @@ pub(crate) use local::OpenFile;
 use slow::SlowFile;
 pub(crate) use slow::{Drive, SlowMapped};
 
-/// The most that one request moves. The kernel's limit is just below 2 GiB.
+/// Maximum bytes of one request. The kernel's limit is just below 2 GiB.
 pub const REQUEST_BYTES_MAX: usize = 1 << 30;
-/// The most requests that one queue has in flight.
+/// Maximum number of requests that one queue has in flight.
 pub const QUEUE_DEPTH_MAX: usize = 4096;
 
-/// Which kind of queue is wanted.
+/// Kind of queue that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum BackendChoice {
     /// io_uring if a trial read succeeds, else threads.
@@ -51,9 +51,9 @@ pub enum BackendChoice {
     Threads,
 }
 
-/// Why a text names no kind of queue.
+/// Error for a text that names no kind of queue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{text}' is no way to do file I/O: write auto, io-uring or threads")]
+#[error("'{text}' is not an I/O backend: write auto, io-uring or threads")]
 pub struct ParseBackendError {
     text: String,
 }
@@ -93,19 +93,19 @@ impl<'de> Deserialize<'de> for BackendChoice {
     }
 }
 
-/// Which kind of queue serves a file.
+/// Kind of queue that a file uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Backend {
     /// The kernel's io_uring.
     IoUring,
-    /// Positioned reads and writes by a few threads.
+    /// Positioned reads and writes by a pool of threads.
     ThreadPool,
     /// A simulated disk ([`crate::disk`]), in virtual time.
     Simulated,
 }
 
 impl Backend {
-    /// The word for it in logs and statistics.
+    /// Returns its name in logs and statistics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -122,54 +122,53 @@ impl fmt::Display for Backend {
     }
 }
 
-/// What requests must be multiples of.
+/// Units of which requests must be multiples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alignment {
-    /// Where buffers begin; every [`IoBuffer`] does.
+    /// Alignment of buffers in memory; every [`IoBuffer`] has it.
     pub memory: usize,
-    /// Offsets and lengths in the file.
+    /// Alignment of offsets and lengths in the file.
     pub offset: u64,
 }
 
-/// How a block file is opened.
+/// Options for opening a block file.
 #[derive(Debug, Clone, Default)]
 pub struct BlockOptions {
-    /// Make the file with this many bytes, rounded up to 4 KiB and all of them allocated, if it
+    /// Creates the file with this many bytes, rounded up to 4 KiB and all of them allocated, if it
     /// does not exist or is empty. Without this it must exist.
     pub create: Option<u64>,
-    /// Lengthen a file that is shorter than `create`, instead of refusing it. It is never
+    /// Lengthens a file that is shorter than `create` instead of refusing it. No file is ever
     /// shortened.
     pub grow: bool,
-    /// The first eight bytes of every file that is ours: a new file gets them, and a file that
-    /// begins otherwise is left alone and refused. A block device may also begin with 4 KiB of
-    /// zeroes.
+    /// First eight bytes of the file. A new file gets them; a file that begins otherwise is refused
+    /// and left alone. A block device may also begin with 4 KiB of zeroes.
     pub magic: Option<[u8; 8]>,
-    /// Read and write through the system's cache of files, which has what was written last and
-    /// what is read often in memory that the system takes back when it needs it; otherwise past
-    /// it, where the file system lets one. Nothing is read ahead.
+    /// Reads and writes through the page cache, which keeps recently written and often read data in
+    /// memory that the kernel can reclaim. Otherwise they go past it if the file system allows
+    /// that. Nothing is read ahead.
     pub cached: bool,
-    /// The file exists and is only read: it need not be writable, and none of its space is
-    /// allocated. Whoever writes to it gets an error.
+    /// Opens an existing file for reads only: it need not be writable, and no space is allocated
+    /// for it. Writes fail.
     pub read_only: bool,
-    /// Which kind of queue serves it.
+    /// Kind of queue to use.
     pub backend: BackendChoice,
-    /// The drive that it is slowed to, in real time; slowed files of one folder share one. A
-    /// simulated disk has one of its own.
+    /// Drive model to which the file is slowed, in real time; slowed files of one folder share a
+    /// drive. A simulated disk has a model of its own.
     pub model: Option<ModelName>,
 }
 
 /// A file that is read and written in blocks. Offsets and lengths are multiples of
 /// [`BlockFile::alignment`]; nothing is written beyond the end.
 pub trait BlockFile: Send + Sync + fmt::Debug {
-    /// Fills the buffer from `offset` and answers how many bytes there were: fewer than asked for
-    /// at the file's end only. Blocks the thread.
+    /// Fills the buffer from `offset` and returns how many bytes were read: fewer than asked for
+    /// only at the end of the file. Blocks the thread.
     ///
     /// # Errors
     /// If the request is not aligned, or the disk fails.
     fn read_at(&self, offset: u64, buffer: &mut IoBuffer) -> io::Result<usize>;
 
-    /// Appends `len` bytes at `offset` to `out`, neither of which needs to be aligned, and answers
-    /// how many there were, which are fewer at the file's end only. Blocks the thread.
+    /// Appends `len` bytes at `offset` to `out`, neither of which needs to be aligned, and returns
+    /// how many were read: fewer only at the end of the file. Blocks the thread.
     ///
     /// # Errors
     /// If the disk fails; then nothing is appended.
@@ -177,86 +176,87 @@ pub trait BlockFile: Send + Sync + fmt::Debug {
         read_out_of_blocks(self, offset, len, out)
     }
 
-    /// The same if nobody has to wait for the disk, and says whether that is so and all were there.
-    /// If not, and the file is read through the system's cache, the disk begins to read, and who
-    /// calls [`read_out`](BlockFile::read_out) later waits less; so several reads can be under way
-    /// at once. Of a failure that tells, and not this.
+    /// Appends `len` bytes at `offset` to `out` if that needs no wait for the disk and the file has
+    /// all of them, and returns true then. Otherwise, if the file is read through the page cache,
+    /// the disk begins to read, so that a later [`read_out`](BlockFile::read_out) waits less, and
+    /// several reads can be under way at once. A failure is reported by `read_out`, not by this.
     fn try_read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
         let _ = (offset, len, out);
         false
     }
 
     /// Writes all of the buffer at `offset`. Blocks the thread. The bytes survive the death of the
-    /// process; after [`BlockFile::sync_at`] that of the machine.
+    /// process, and after [`BlockFile::sync_at`] that of the machine.
     ///
     /// # Errors
     /// If the request is not aligned or reaches beyond the end, or the disk fails.
     fn write_at(&self, offset: u64, buffer: &IoBuffer) -> io::Result<()>;
 
-    /// What `<dyn BlockFile>::sync` does.
+    /// Implements `<dyn BlockFile>::sync`.
     ///
     /// # Errors
-    /// As there.
+    /// If the disk fails.
     fn sync_at(&self, place: Place) -> io::Result<()>;
 
-    /// The file's bytes.
+    /// Returns the file's bytes.
     fn len(&self) -> u64;
 
-    /// Whether the file has no bytes, which it never has.
+    /// Returns true if the file has no bytes, which never happens.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Changes the file's length; what is added is allocated and reads zero.
+    /// Changes the file's length; added bytes are allocated and read as zero.
     ///
     /// # Errors
     /// If there is no room, or the file is a device.
     fn set_len(&self, bytes: u64) -> Result<(), FileError>;
 
-    /// Returns the space of these bytes to the file system; they read zero afterwards. A file
-    /// system that cannot do so keeps it, and they are written with zeroes. Before they are written
-    /// again they should be allocated by [`BlockFile::allocate`].
+    /// Returns the space of these bytes to the file system; they read as zero afterwards. On a file
+    /// system that cannot do so zeroes are written. Allocate them by [`BlockFile::allocate`] before
+    /// writing them again.
     ///
     /// # Errors
     /// If the request is not aligned, or the disk fails.
     fn discard(&self, offset: u64, bytes: u64) -> io::Result<()>;
 
-    /// Allocates the space of bytes that were discarded, so that writing them cannot fail for want
-    /// of it.
+    /// Allocates the space of discarded bytes, so that writes to them cannot fail for lack of
+    /// space.
     ///
     /// # Errors
     /// If there is no room.
     fn allocate(&self, offset: u64, bytes: u64) -> Result<(), FileError>;
 
-    /// What offsets, lengths and buffers must be multiples of.
+    /// Returns the units of which offsets, lengths and buffers must be multiples.
     fn alignment(&self) -> Alignment;
 
-    /// Whether requests go past the page cache.
+    /// Returns true if requests go past the page cache.
     fn is_direct(&self) -> bool;
 
-    /// Which kind of queue serves the file.
+    /// Returns the kind of queue that the file uses.
     fn backend(&self) -> Backend;
 
-    /// What the operator should know of how the file is served: whatever is not the best that this
-    /// program can do, and why. For the log.
+    /// Returns remarks for the operator's log: every respect in which the file is served by less
+    /// than the best means, and why.
     fn remarks(&self) -> &[String];
 
-    /// The file's path.
+    /// Returns the file's path.
     fn path(&self) -> &Path;
 
-    /// A buffer of `len` bytes for requests to this file. That of a queue may be faster there.
+    /// Returns a buffer of `len` bytes for requests to this file. A queue's own buffers may be
+    /// faster.
     fn buffer(&self, len: usize) -> IoBuffer {
         IoBuffer::new(len)
     }
 
-    /// A queue with which one thread can have `depth` requests in flight.
+    /// Makes a queue with which one thread can have `depth` requests in flight.
     ///
     /// # Errors
     /// If the kernel refuses.
     fn queue(self: Arc<Self>, depth: usize) -> io::Result<Box<dyn IoQueue>>;
 
-    /// A queue that polls the disk for completions instead of being interrupted: waiting burns the
-    /// processor, and its descriptor never becomes readable. For measuring.
+    /// Makes a queue that polls the disk for completions instead of being interrupted: waiting
+    /// burns the processor, and its descriptor never becomes readable. For measuring.
     ///
     /// # Errors
     /// If requests do not go through io_uring past the page cache, or the kernel refuses.
@@ -268,12 +268,12 @@ pub trait BlockFile: Send + Sync + fmt::Debug {
 
 // Behind a vtable `#[track_caller]` yields the trait's own line; hence this beside the trait.
 impl dyn BlockFile {
-    /// Makes everything durable whose writing was complete before, and the file's length. Blocks
-    /// the thread. Writes that a queue has in flight are not part of it.
+    /// Makes all completed writes and the file's length durable. Blocks the thread. Writes that a
+    /// queue has in flight are not covered.
     ///
     /// # Errors
-    /// If the disk fails: then nothing written since the last success can be trusted, whatever a
-    /// later sync says.
+    /// If the disk fails. Then no write since the last success can be trusted, whatever a later
+    /// sync returns.
     #[track_caller]
     pub fn sync(&self) -> io::Result<()> {
         self.sync_at(Location::caller())
@@ -283,48 +283,48 @@ impl dyn BlockFile {
 /// A read or write to be done.
 #[derive(Debug)]
 pub struct IoRequest {
-    /// Which of the two.
+    /// Read or write.
     pub access: Access,
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Where the bytes come from or go to, and how many.
+    /// Buffer to read into or write from; its length is that of the request.
     pub buffer: IoBuffer,
-    /// What comes back with the completion.
+    /// Value that comes back with the completion.
     pub token: u64,
 }
 
 /// A read or write that was done.
 #[derive(Debug)]
 pub struct IoCompletion {
-    /// What was given with the request.
+    /// Token of the request.
     pub token: u64,
-    /// The bytes moved: for a write all of them, for a read fewer at the file's end only.
+    /// Bytes moved: for a write all of them, for a read fewer only at the end of the file.
     pub result: io::Result<usize>,
-    /// The request's buffer.
+    /// Buffer of the request.
     pub buffer: IoBuffer,
 }
 
-/// One thread's requests to a file. On drop everything that was submitted is carried out and waited
-/// for, so that no write is lost and no buffer freed while it is in use.
+/// One thread's requests to a file. Dropping it carries out and waits for everything that was
+/// submitted, so that no write is lost and no buffer is freed while it is in use.
 pub trait IoQueue: Send {
-    /// Accepts a request; nothing happens before the next [`IoQueue::kick`] (or wait). A request
-    /// that is not aligned, or writes beyond the end, is accepted and completes with an error.
+    /// Accepts a request, which starts at the next [`IoQueue::kick`] or wait. A request that is not
+    /// aligned, or writes beyond the end, is accepted and completes with an error.
     ///
     /// # Errors
-    /// The request itself, if as many are in flight as the queue is deep.
+    /// Returns the request itself if as many are in flight as the queue is deep.
     fn submit(&mut self, request: IoRequest) -> Result<(), IoRequest>;
 
-    /// Starts what was submitted, all at once.
+    /// Starts all submitted requests at once.
     ///
     /// # Errors
-    /// If the kernel refuses for now; what was submitted is still there, to be kicked again.
+    /// If the kernel refuses for now; the requests stay submitted and can be kicked again.
     fn kick(&mut self) -> io::Result<()>;
 
-    /// Moves what has completed, in any order, to the end of `out`. Never waits.
+    /// Moves all completions, in any order, to the end of `out`. Never waits.
     fn reap(&mut self, out: &mut Vec<IoCompletion>);
 
-    /// Starts what was submitted and waits until there is something to reap, nothing in flight, or
-    /// `timeout` has passed. It may return early.
+    /// Starts all submitted requests and waits until there is a completion to reap, nothing is in
+    /// flight, or `timeout` has passed. It may return early.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -336,19 +336,19 @@ pub trait IoQueue: Send {
     /// descriptor in virtual time.)
     fn event(&self) -> BorrowedFd<'_>;
 
-    /// The number of that descriptor; it belongs to the queue.
+    /// Returns the number of that descriptor, which belongs to the queue.
     fn event_fd(&self) -> RawFd {
         self.event().as_raw_fd()
     }
 
-    /// Requests that were submitted and not reaped.
+    /// Returns the number of requests that were submitted and not reaped.
     fn in_flight(&self) -> usize;
 
-    /// A buffer of `len` bytes, one that the kernel knows already if there is one left.
+    /// Returns a buffer of `len` bytes, if possible one that is registered with the kernel.
     fn buffer(&self, len: usize) -> IoBuffer;
 }
 
-/// Refuses a request that no file of this length and alignment serves.
+/// Refuses a request that no file of this length and alignment can serve.
 pub(crate) fn check_request(
     alignment: Alignment,
     file_bytes: u64,
@@ -362,7 +362,7 @@ pub(crate) fn check_request(
     check_range(alignment, file_bytes, access, offset, bytes as u64)
 }
 
-/// Refuses a range that is not of whole blocks, or lies behind the end where it must not.
+/// Refuses a range that is not of whole blocks, and a write behind the end.
 pub(crate) fn check_range(
     alignment: Alignment,
     file_bytes: u64,
@@ -381,7 +381,7 @@ pub(crate) fn check_range(
     Ok(())
 }
 
-/// Appends `len` bytes at `offset` of a file to `out`, of which whole blocks are read.
+/// Appends `len` bytes at `offset` of a file to `out`, reading whole blocks.
 fn read_out_of_blocks<F: BlockFile + ?Sized>(
     file: &F,
     offset: u64,
@@ -397,14 +397,14 @@ fn read_out_of_blocks<F: BlockFile + ?Sized>(
     Ok(found.len())
 }
 
-/// Where the blocks begin that `len` bytes at `offset` lie in, and their bytes.
+/// Returns the offset and the bytes of the blocks that cover `len` bytes at `offset`.
 pub(crate) fn whole_blocks(alignment: Alignment, offset: u64, len: usize) -> (u64, usize) {
     let begin = offset / alignment.offset * alignment.offset;
     let end = (offset + len as u64).next_multiple_of(alignment.offset);
     (begin, (end - begin) as usize)
 }
 
-/// Refuses a queue that is too deep, or has no depth.
+/// Refuses a queue whose depth is zero or too large.
 pub(crate) fn check_depth(depth: usize) -> io::Result<()> {
     if depth == 0 || depth > QUEUE_DEPTH_MAX {
         let most = QUEUE_DEPTH_MAX;
@@ -430,7 +430,7 @@ pub fn open_block_file(
     open_on(path, options, drive.as_ref())
 }
 
-/// Opens or makes a block file, slowed to a drive that it may share with others.
+/// Opens or makes a block file, slowed to a drive that other files may share.
 pub(crate) fn open_on(
     path: &Path,
     options: &BlockOptions,
@@ -455,8 +455,8 @@ pub(crate) fn open_on(
     })
 }
 
-/// Finds out by a real read whether io_uring serves this file: rings can often be made where
-/// reading through them is refused.
+/// Finds out by a real read if io_uring works for this file: some systems allow rings but refuse
+/// reads through them.
 fn choose(
     file: &OpenFile,
     choice: BackendChoice,
@@ -483,7 +483,7 @@ fn choose(
             Err(FileError::IoUring { path: file.path().into(), cause })
         }
         (Err(cause), _) => {
-            remarks.push(format!("io_uring is refused here ({cause}): a pool of threads serves"));
+            remarks.push(format!("io_uring is refused here ({cause}): a pool of threads is used"));
             Ok(Backend::ThreadPool)
         }
     }

@@ -1,14 +1,14 @@
-//! Cost tables: how much of a medium's time one access of a kind and size takes.
+//! Cost tables: the share of a medium's time that one access of a kind and size takes.
 //!
-//! The cost of an access is one over the most accesses of that kind and size that the medium can
-//! serve in a second (NyxCache, section 3.3). It is device time: what a medium serves in a second
-//! in which it is just busy costs one second in all. Sizes up to 4 KiB have an entry for each 64
-//! bytes, then there is one for each power of two up to 1 MiB, where the medium's bandwidth is
-//! full; between two of these, and beyond the last, every further 64 bytes cost the same.
+//! The cost of an access is one over the maximum number of such accesses that the medium serves in
+//! a second (NyxCache, section 3.3). It is device time: the accesses of a second in which the
+//! medium is just busy cost one second in all. Sizes up to 4 KiB have an entry per 64 bytes, then
+//! there is one per power of two up to 1 MiB, where the medium reaches its full bandwidth; between
+//! two of these, and beyond the last, every further 64 bytes cost the same.
 //!
-//! Costs are kept in sixteenths of a nanosecond: rounding the cheapest (some 19 ns) to whole ones
-//! would misstate them by 2%, more than the precision with which limits are promised; and 64 bits
-//! of sixteenths still last for 36 years of a busy medium.
+//! Costs are kept in sixteenths of a nanosecond: rounding the cheapest (some 19 ns) to whole
+//! nanoseconds would be off by 2%, more than the promised precision of limits; and 64 bits of
+//! sixteenths still last for 36 years of a busy medium.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,102 +17,102 @@ use serde::{Deserialize, Serialize};
 
 use crate::medium::{MediumKind, MediumSpec};
 
-/// The parts of a nanosecond in which costs are counted.
+/// Units of cost in a nanosecond.
 pub(crate) const UNITS_PER_NS: u64 = 16;
-/// The sizes between which a table distinguishes.
+/// Granularity of sizes in a table.
 const STEP_BYTES: usize = 64;
-/// The number of sizes in a table: up to 4 KiB.
+/// Number of sizes in a table, up to 4 KiB.
 const STEPS: usize = 64;
-/// The sizes beyond 4 KiB that have an entry, in bytes: powers of two, up to where a medium's
-/// bandwidth is surely full.
+/// Sizes beyond 4 KiB that have an entry, in bytes: powers of two, up to where a medium has
+/// certainly reached its full bandwidth.
 pub const LARGE_SIZES: [usize; 8] =
     [8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
-/// The costs of steps beyond 4 KiB are kept in units times 2 to this.
+/// Fraction bits of the cost of a step beyond 4 KiB.
 const SLOPE_BITS: u32 = 16;
-/// What is put behind a medium's path to name its table.
+/// Suffix that a medium's path gets in the name of its table.
 const SUFFIX: &str = ".costs.json";
-/// The name of the table for the process's own memory.
+/// Name of the table for the process's own memory.
 const DRAM_TABLE: &str = "dram.costs.json";
-/// The version of the saved form.
+/// Version of the saved form.
 const FORMAT: u32 = 3;
-/// No single access of up to 4 KiB may cost more than this: it still fits 32 bits of units.
+/// Maximum cost of an access of up to 4 KiB: it still fits 32 bits of units.
 const COST_NS_MAX: f64 = 200_000_000.0;
-/// Nor one of 1 MiB more than what so dear pages cost.
+/// Maximum cost of an access of 1 MiB: that of 256 pages of the maximum cost.
 const LARGE_NS_MAX: f64 = 256.0 * COST_NS_MAX;
 
-/// The kinds of access.
+/// Kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Bytes come from the medium.
+    /// Moves bytes from the medium.
     Read = 0,
-    /// Bytes go to the medium.
+    /// Moves bytes to the medium.
     Write = 1,
 }
 
-/// What is known about where a table comes from. Printed with everything that depends on it.
+/// Origin of a table. Printed with every result that depends on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CostSource {
-    /// The medium, as `pmem:/mnt/pmem0/x`, or the name of a model.
+    /// Medium, such as `pmem:/mnt/pmem0/x`, or the name of a model.
     pub medium: String,
     /// Processor, kernel and device of the machine.
     pub machine: String,
-    /// The day of the measurement.
+    /// Day of the measurement.
     pub date: String,
-    /// How far repeated measurements lay apart: half their range as a fraction of the median, the
-    /// largest of all entries.
+    /// Spread of repeated measurements: half their range as a fraction of the median, the largest
+    /// of all entries.
     pub spread: f64,
-    /// How it was measured: number of threads or requests, what was interpolated.
+    /// Method of measurement: number of threads or requests, interpolated entries.
     pub method: String,
 }
 
-/// The costs of accesses to one medium.
+/// Costs of accesses to one medium.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CostTable {
     source: CostSource,
-    /// By kind, then by size in steps, the first being no bytes at all.
+    /// Costs by kind, then by size in steps; the first entry is for zero bytes.
     units: [[u32; STEPS + 1]; 2],
-    /// By kind, the stretches beyond 4 KiB, each up to one of [`LARGE_SIZES`].
+    /// Stretches beyond 4 KiB by kind, each up to one of [`LARGE_SIZES`].
     large: [[Stretch; LARGE_SIZES.len()]; 2],
 }
 
 /// Costs from one size to its double.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Stretch {
-    /// What the size costs that it begins with, which is the first stretch's 4 KiB.
+    /// Cost of the smaller size; that of the first stretch is 4 KiB.
     from: u64,
-    /// What the size costs that it ends with.
+    /// Cost of the larger size.
     to: u64,
-    /// What each step of it costs, see [`SLOPE_BITS`].
+    /// Cost of each step, see [`SLOPE_BITS`].
     slope: u64,
 }
 
 /// Measured costs in nanoseconds of the medium's time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MeasuredCosts {
-    /// Of reads of 64, 128 ... 4096 bytes.
+    /// Reads of 64, 128 ... 4096 bytes.
     pub read_ns: Vec<f64>,
-    /// Of writes of these sizes.
+    /// Writes of 64, 128 ... 4096 bytes.
     pub write_ns: Vec<f64>,
-    /// Of reads of [`LARGE_SIZES`].
+    /// Reads of [`LARGE_SIZES`].
     pub read_large_ns: Vec<f64>,
-    /// Of writes of these sizes.
+    /// Writes of [`LARGE_SIZES`].
     pub write_large_ns: Vec<f64>,
 }
 
-/// The most that a medium can do, for media that are described by their data sheet.
+/// Limits of a medium that is described by its data sheet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MediumRates {
-    /// Reads in a second, however small.
+    /// Maximum reads in a second, however small.
     pub reads_s: f64,
-    /// Bytes read in a second.
+    /// Maximum bytes read in a second.
     pub read_bytes_s: f64,
-    /// Writes in a second, however small.
+    /// Maximum writes in a second, however small.
     pub writes_s: f64,
-    /// Bytes written in a second.
+    /// Maximum bytes written in a second.
     pub written_bytes_s: f64,
 }
 
-/// The saved form.
+/// Saved form of a table.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Saved {
@@ -127,13 +127,13 @@ struct Saved {
     write_large_ns: Vec<f64>,
 }
 
-/// What is looked at first: tables of other versions may lack anything else.
+/// The field that is checked first, since tables of other versions may lack any other.
 #[derive(Deserialize)]
 struct Version {
     format: u32,
 }
 
-/// Why a saved table cannot be used.
+/// Reason why a saved table cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CostTableError {
@@ -142,25 +142,25 @@ pub enum CostTableError {
     File {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// The text is no cost table.
-    #[error("not a cost table: {reason}; write it anew with `entresol profile`")]
+    #[error("not a cost table: {reason}; run `entresol profile` to make a new one")]
     Content {
-        /// What is wrong with it.
+        /// Reason why it is none.
         reason: String,
     },
 }
 
 impl CostTable {
-    /// A table with the shape that NyxCache publishes (figure 3) for two interleaved Optane modules
-    /// of the first generation; it serves until a medium has been profiled.
+    /// Returns a table with the shape that NyxCache publishes (figure 3) for two interleaved Optane
+    /// modules of the first generation. It is used until a medium has been profiled.
     ///
-    /// The figure's numbers are not printed, but what they follow from is: the modules move whole
+    /// The figure's numbers are not printed, but follow from these facts: the modules move whole
     /// units of 256 bytes, 13.2 GB/s of them when reading and 4.6 GB/s when writing; an access
-    /// whose size is no multiple of 256 lies anywhere on the 64-byte grid, and so touches a unit
-    /// more in some of the four positions; 3.0 million reads of 4 KiB a second; and the processor's
+    /// whose size is no multiple of 256 lies anywhere on the 64-byte grid, and so touches one more
+    /// unit in some of the four positions; 3.0 million reads of 4 KiB a second; and the processor's
     /// prefetching wastes 40% of the traffic of 1 KiB reads.
     #[must_use]
     pub fn published() -> CostTable {
@@ -186,8 +186,8 @@ impl CostTable {
         CostTable::from_function(source, read_ns, write_ns)
     }
 
-    /// A table for a medium of which only the limits are known: an access costs the share of the
-    /// tighter one.
+    /// Returns a table for a medium of which only the limits are known: an access costs its share
+    /// of the tighter limit.
     #[must_use]
     pub fn from_rates(medium: &str, rates: MediumRates) -> CostTable {
         let cost = |operations_s: f64, bytes_s: f64| {
@@ -204,9 +204,9 @@ impl CostTable {
         CostTable::from_function(source, reads, cost(rates.writes_s, rates.written_bytes_s))
     }
 
-    /// The table that serves for a medium of this kind until it has been profiled: the published
-    /// one for byte-addressable media, and for files the limits on a P4800X's data sheet (550,000
-    /// reads and 500,000 writes a second, 2.4 and 2.0 GB/s).
+    /// Returns the table that is used for a medium of this kind until it has been profiled: the
+    /// published one for byte-addressable media, and for files the limits on a P4800X's data sheet
+    /// (550,000 reads and 500,000 writes a second, 2.4 and 2.0 GB/s).
     #[must_use]
     pub fn default_for(kind: MediumKind) -> CostTable {
         match kind {
@@ -250,7 +250,7 @@ impl CostTable {
         let large = std::array::from_fn(|kind| {
             let (mut from, mut steps) = (u64::from(units[kind][STEPS]), STEPS as u64);
             large[kind].map(|to| {
-                // No access is cheaper than a smaller one of these.
+                // No access is cheaper than a smaller one.
                 let to = to.max(from);
                 let stretch = Stretch { from, to, slope: ((to - from) << SLOPE_BITS) / steps };
                 (from, steps) = (to, 2 * steps);
@@ -263,7 +263,7 @@ impl CostTable {
     /// Makes a table of measured costs.
     ///
     /// # Errors
-    /// If there are not as many of each as there are sizes, or one is not a sensible duration.
+    /// If the number of entries is not that of the sizes, or one is not a sensible duration.
     pub fn from_measured(
         source: CostSource,
         costs: &MeasuredCosts,
@@ -292,19 +292,19 @@ impl CostTable {
         Ok(CostTable::new(source, units, large))
     }
 
-    /// Where the table comes from.
+    /// Returns the table's origin.
     #[must_use]
     pub fn source(&self) -> &CostSource {
         &self.source
     }
 
-    /// What an access costs, in nanoseconds of the medium's time.
+    /// Returns the cost of an access in nanoseconds of the medium's time.
     #[must_use]
     pub fn cost_ns(&self, access: Access, bytes: usize) -> f64 {
         self.cost_units(access, bytes) as f64 / UNITS_PER_NS as f64
     }
 
-    /// What an access costs, in sixteenths of a nanosecond.
+    /// Returns the cost of an access in sixteenths of a nanosecond.
     #[inline]
     pub(crate) fn cost_units(&self, access: Access, bytes: usize) -> u64 {
         let row = &self.units[access as usize];
@@ -312,7 +312,8 @@ impl CostTable {
         match row.get(steps) {
             Some(&units) => u64::from(units),
             None => {
-                // Sizes from one power of two to the next, of 4 KiB: the first ends with 8 KiB.
+                // Stretches in multiples of 4 KiB, from a power of two to the next: the first ends
+                // with 8 KiB.
                 let size = (((steps - 1) / STEPS).ilog2() as usize).min(LARGE_SIZES.len() - 1);
                 let Stretch { from, slope, .. } = self.large[access as usize][size];
                 let beyond = ((steps - (STEPS << size)) as u64).saturating_mul(slope);
@@ -321,7 +322,7 @@ impl CostTable {
         }
     }
 
-    /// The table as JSON text.
+    /// Returns the table as JSON text.
     #[must_use]
     pub fn to_json(&self) -> String {
         let row = |access: Access| {
@@ -345,7 +346,7 @@ impl CostTable {
         serde_json::to_string_pretty(&saved).unwrap_or_default()
     }
 
-    /// The table that [`CostTable::to_json`] wrote, with the same costs to the bit.
+    /// Parses a table that [`CostTable::to_json`] wrote, with exactly its costs.
     ///
     /// # Errors
     /// If the text is something else, or of another version.
@@ -375,7 +376,7 @@ impl CostTable {
         CostTable::from_measured(saved.source, &costs)
     }
 
-    /// Writes the table to a file, replacing what was there as a whole.
+    /// Writes the table to a file, which it replaces as a whole.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -401,11 +402,11 @@ impl CostTable {
     }
 }
 
-/// Where the table of a medium is looked for, and where `entresol profile` saves it: beside the
-/// medium, as `PATH.costs.json`. The process's own memory has no such place: its table is
+/// Returns the path at which the table of a medium is looked for, and to which `entresol profile`
+/// saves it: beside the medium, as `PATH.costs.json`. The table of the process's own memory is
 /// `dram.costs.json` in `$STATE_DIRECTORY` (which systemd sets for a service),
-/// `$XDG_STATE_HOME/entresol` or `~/.local/state/entresol`, the first of these variables that is
-/// set deciding. A model has no place.
+/// `$XDG_STATE_HOME/entresol` or `~/.local/state/entresol`; the first of these variables that is
+/// set decides. A model has no path.
 #[must_use]
 pub fn place_of(medium: &MediumSpec) -> Option<PathBuf> {
     match medium {
@@ -419,8 +420,8 @@ pub fn place_of(medium: &MediumSpec) -> Option<PathBuf> {
     }
 }
 
-/// The table for a medium: that in `configured`, or that in its own place, or none if nobody has
-/// measured it. With it comes the file that it was in.
+/// Finds the table for a medium, in `configured` or at its own path, and returns it with the path;
+/// none if the medium was not profiled.
 ///
 /// # Errors
 /// If there is a table and it cannot be used.
@@ -446,7 +447,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 fn state_directory(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    // Systemd names several directories with colons in between; the first is the service's own.
+    // Systemd separates several directories by colons; the first is the service's own.
     let of_service = set("STATE_DIRECTORY").map(|all| match all.to_str() {
         Some(text) => PathBuf::from(text.split(':').next().unwrap_or(text)),
         None => all,
@@ -456,9 +457,9 @@ fn state_directory(variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBu
         .or_else(|| set("HOME").map(|home| home.join(".local/state/entresol")))
 }
 
-/// The share of the traffic of a random read that software asked for; the rest is prefetched in
-/// vain. All up to 256 bytes, 60% at 1 KiB, and at 4 KiB what gives 3.0 million reads a second.
-/// A size in between two units wastes what the next whole number of units wastes.
+/// Returns the share of a random read's traffic that software asked for; the rest is prefetched in
+/// vain. It is 1 up to 256 bytes, 60% at 1 KiB, and at 4 KiB it yields 3.0 million reads a second.
+/// A size between two units wastes as much as the next whole number of units.
 fn published_read_efficiency(bytes: usize) -> f64 {
     const AT_4K: f64 = 3.0e6 * 4096.0 / 13.2e9;
     let bytes = bytes.next_multiple_of(256) as f64;
@@ -472,7 +473,7 @@ fn published_read_efficiency(bytes: usize) -> f64 {
     }
 }
 
-/// At least one unit, so that nothing is free.
+/// Converts to units, at least one, so that no access is free.
 fn to_units(ns: f64) -> u32 {
     let units = ns.clamp(0.0, COST_NS_MAX) * UNITS_PER_NS as f64;
     (units.round() as u32).max(1)

@@ -1,9 +1,9 @@
-//! Crashes: in which states the media of one machine may be found after its power failed.
+//! Crashes: the states in which a power failure may leave the media of one machine.
 //!
-//! Every medium that is tried keeps its own list of what is not durable yet ([`Unsettled`]) and
-//! hangs on one [`Power`]. Just before something becomes durable (a drain, a sync, a rename) the
-//! medium says so ([`Power::point`]); whoever watches may then take, of all media together, any of
-//! the states in which a crash at this moment could leave them.
+//! Each tested medium keeps a list of its changes that are not durable yet ([`Unsettled`]) and is
+//! attached to one [`Power`]. Just before something becomes durable (a drain, a sync, a rename) the
+//! medium reports a crash point ([`Power::point`]); the watcher may then open all media together in
+//! any of the states in which a crash at this moment could leave them.
 
 use std::any::Any;
 use std::fmt;
@@ -30,86 +30,85 @@ pub use recorder::{Domain, Killed, Misuse, RecordedRegion, Recorder, RecorderOpt
 /// A place in the source code.
 pub type Place = &'static Location<'static>;
 
-/// A medium, parts of whose newest bytes may not have reached durability.
+/// A medium with changes that may not be durable.
 ///
 /// Its uncertain parts are units that a crash treats independently: a cache line, a sector, a
 /// directory entry. Each unit has a durable state, number 0, and later ones, of which the last is
-/// what running programs see.
+/// the one that running programs see.
 pub trait Unsettled: Send + Sync {
-    /// How many states each unit has beside the durable one: a line with three pending stores has
-    /// three, an unsynced sector one. Units and their order stay the same until something is
-    /// written or becomes durable.
+    /// Returns how many states each unit has besides the durable one: a line with three pending
+    /// stores has three, an unsynced sector one. Units and their order stay as they are until
+    /// something is written or becomes durable.
     fn units(&self) -> Vec<u16>;
 
-    /// Moves `choices`, one for each unit, to states that can be had together (a store behind a
-    /// `clflush` is not durable before what was flushed), and to the first of those that look the
-    /// same.
+    /// Moves `choices`, one for each unit, to states that are possible together (a store behind a
+    /// `clflush` is not durable before the flushed line), and of equal ones to the first.
     fn settle(&self, choices: &mut [u16]) {
         let _ = choices;
     }
 
-    /// The medium as a crash with these choices would leave it, ready to be opened again; what it
-    /// is, those who know the medium know. It hangs on `power` if that is watched. Dropping it
-    /// takes back everything that was done to it; until then nobody touches the medium itself.
+    /// Returns the medium as a crash with these choices would leave it, ready to be opened again;
+    /// its type depends on the medium. It is attached to `power` if that is watched. Dropping it
+    /// undoes all changes made to it; until then the medium itself must not be accessed.
     fn image(&self, choices: &[u16], power: &Power) -> Box<dyn Any>;
 
-    /// When what is not durable was done to it, by [`Power::tick`]; none if it does not know.
+    /// Returns the times, by [`Power::tick`], of the changes that are not durable; none if unknown.
     fn moments(&self) -> Vec<u64> {
         Vec::new()
     }
 
-    /// Moves `choices`, one for each unit, to the state in which everything that was done before a
-    /// moment is durable and nothing since: what a cut of the power leaves if all caches are
-    /// written back in time, or keep their contents. Who knows no moments leaves them.
+    /// Moves `choices`, one for each unit, to the state in which everything done before a moment is
+    /// durable and nothing since: the result of a power cut if caches are written back in time, or
+    /// keep their contents. A medium that knows no moments leaves them unchanged.
     fn cut(&self, moment: u64, choices: &mut [u16]) {
         let _ = (moment, choices);
     }
 
-    /// Which units were looked at in the images since the last call; none if it is not known.
+    /// Returns which units were read in the images since the last call; none if unknown.
     fn looked_at(&self) -> Option<Vec<bool>> {
         None
     }
 
-    /// What a program did to it that it must never do, if it did.
+    /// Returns the first forbidden use by the program, if there was one.
     fn misuse(&self) -> Option<String> {
         None
     }
 
-    /// A crash point has passed: what could be seen of it has been.
+    /// Reports that a crash point has passed, so that stores seen at it count as durable.
     fn passed(&self) {}
 }
 
-/// What is about to become durable at a crash point.
+/// Kind of change that takes effect at a crash point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum PointKind {
-    /// What a thread has flushed.
+    /// A thread's flushed lines become durable.
     Drain,
-    /// A file's bytes or length.
+    /// A file's bytes or length become durable.
     Sync,
-    /// A directory's entries.
+    /// A directory's entries become durable.
     DirectorySync,
-    /// A rename, an unlink, a file made: not durable, but its order matters.
+    /// A rename, an unlink, a new file: not durable, but its order matters.
     Entry,
-    /// A write to a file: not durable, but other media may hold stores that are older.
+    /// A write to a file: not durable, but other media may hold older stores.
     Write,
-    /// Some stores, where stores are durable at once.
+    /// Some stores, on media where stores are durable at once.
     Stores,
-    /// Nothing: the history is over.
+    /// Nothing: the history has ended.
     End,
 }
 
-/// A moment at which a crash is worth trying: just before something takes effect.
+/// A moment at which a crash is worth testing: just before a change takes effect.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
-    /// What is about to take effect.
+    /// Kind of change that will take effect.
     pub kind: PointKind,
-    /// Where in the program.
+    /// Place in the program.
     pub place: Place,
-    /// How many points came before it.
+    /// Number of earlier points.
     pub number: u64,
-    /// Whether nothing takes effect there: a drain of a thread that has flushed nothing. Who only
-    /// looks for crash states need not look here.
+    /// True if nothing takes effect, as in a drain of a thread that has flushed nothing. Such
+    /// points yield no new crash states.
     pub is_empty: bool,
 }
 
@@ -119,13 +118,13 @@ impl fmt::Display for Point {
     }
 }
 
-/// The media that hang on a [`Power`].
+/// Media attached to a [`Power`].
 pub type Media = Vec<Arc<dyn Unsettled>>;
 
-/// Who looks on at crash points. Nothing else of the machine runs meanwhile.
+/// Watcher that is called at crash points. Nothing else of the machine runs meanwhile.
 pub type Watch = Box<dyn FnMut(&Point, &[Arc<dyn Unsettled>]) + Send>;
 
-/// What the media of one machine hang on: when it fails, it fails for all of them at once.
+/// The power supply of one machine's media: when it fails, it fails for all of them at once.
 #[derive(Clone, Default)]
 pub struct Power(Arc<Shared>);
 
@@ -144,71 +143,72 @@ struct State {
 }
 
 impl Power {
-    /// A machine without media.
+    /// Makes a machine without media.
     #[must_use]
     pub fn new() -> Power {
         Power::default()
     }
 
-    /// Hangs a medium on it.
+    /// Attaches a medium.
     pub fn attach(&self, medium: Arc<dyn Unsettled>) {
         self.state().media.push(medium);
     }
 
-    /// The media in the order in which they were attached.
+    /// Returns the media in the order in which they were attached.
     #[must_use]
     pub fn media(&self) -> Media {
         self.state().media.clone()
     }
 
-    /// Takes all media off it, and lets nobody look on any more. Media know their power and powers
-    /// their media: what is over must be cleared, or both stay in memory for ever.
+    /// Detaches all media and the watcher. Media refer to their power and the power to its media,
+    /// so it must be cleared at the end, or both stay in memory for ever.
     pub fn clear(&self) {
         self.unwatch();
         let media = std::mem::take(&mut self.state().media);
         drop(media);
     }
 
-    /// Whether anybody looks on.
+    /// Returns true if there is a watcher.
     #[inline]
     #[must_use]
     pub fn is_watched(&self) -> bool {
         self.0.watched.load(Ordering::Relaxed)
     }
 
-    /// Lets `watch` look on from now on, in the place of whoever did.
+    /// Sets the watcher, replacing an earlier one.
     pub fn watch(&self, watch: Watch) {
         self.state().watch = Some(watch);
         self.0.watched.store(true, Ordering::Relaxed);
     }
 
-    /// Lets nobody look on any more.
+    /// Removes the watcher.
     pub fn unwatch(&self) {
         self.0.watched.store(false, Ordering::Relaxed);
         let watch = self.state().watch.take();
         drop(watch);
     }
 
-    /// How many crash points there were.
+    /// Returns the number of crash points so far.
     #[must_use]
     pub fn points(&self) -> u64 {
         self.0.points.load(Ordering::Relaxed)
     }
 
-    /// The next moment of the machine's own time, in which everything that is done to its media has
-    /// its place. The first is 1.
+    /// Returns the next moment of the machine's own time, by which all changes of its media are
+    /// ordered. The first is 1.
     #[inline]
     pub fn tick(&self) -> u64 {
         self.0.ticks.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Said by a medium just before something takes effect there, with no lock of its own held.
+    /// Reports a crash point. A medium calls it just before a change takes effect, without holding
+    /// a lock of its own.
     pub fn point(&self, kind: PointKind, place: Place) {
         self.pass_with(kind, place, false);
         self.media().iter().for_each(|medium| medium.passed());
     }
 
-    /// Said by a medium where a point would be, if anything took effect.
+    /// Reports an empty crash point, at which no change takes effect.
     pub fn pass(&self, kind: PointKind, place: Place) {
         self.pass_with(kind, place, true);
     }

@@ -1,21 +1,19 @@
-//! Directories of one's own, as a storage engine needs them: block files, mapped files, small files
-//! that are replaced as a whole, names that change at once or not at all, and a lock that keeps
-//! others out.
+//! Directories as a storage engine needs them: block files, mapped files, small files that are
+//! replaced as a whole, names that change atomically, and a lock that excludes other processes.
 //!
-//! A [`Directory`] is a place in this machine's file system ([`LocalDirectory`]) or on a simulated
-//! disk ([`crate::disk`]); what is written against the trait is tried on both. One suite of tests
+//! A [`Directory`] lies in this machine's file system ([`LocalDirectory`]) or on a simulated disk
+//! ([`crate::disk`]). Code written against the trait is tested on both, and one suite of tests
 //! holds for the two.
 //!
-//! **What survives a power cut.** The bytes of a block file do after [`BlockFile::sync_at`], its
-//! length with them, and those of a mapped file after [`MappedFile::persist_at`]. *That there is
-//! such a file* does only after the sync of the directory that holds it: a name that was made,
-//! changed or removed since then may be found either way, each name for itself and in any
-//! combination. The exception is [`Directory::replace`], which is durable when it returns. An
-//! implementation may do more than this promises, and this machine's does; the simulated disk does
-//! not.
+//! **What survives a power cut.** The bytes of a block file, and its length, do after
+//! [`BlockFile::sync_at`]; those of a mapped file do after [`MappedFile::persist_at`]. A *name*
+//! does only after the sync of its directory: of names made, changed or removed since then any
+//! combination of old and new may be found. The exception is [`Directory::replace`], which is
+//! durable when it returns. An implementation may do more than this promises, and this machine's
+//! does; the simulated disk does not.
 //!
-//! **After a failed sync** nothing that was not durable before it can be trusted, and a second sync
-//! that succeeds proves nothing: the system may have forgotten that the bytes were ever new. Write
+//! **After a failed sync** nothing can be trusted that was not durable before it, and a second sync
+//! that succeeds proves nothing: the kernel may have forgotten that the bytes were dirty. Write
 //! them again elsewhere, or give up.
 
 use std::fmt;
@@ -32,17 +30,17 @@ mod local;
 
 pub use local::LocalDirectory;
 
-/// The most bytes of a small file, which is read and replaced as a whole.
+/// Maximum size of a small file, which is read and replaced as a whole.
 pub const SMALL_FILE_BYTES_MAX: u64 = 32 << 20;
-/// The most bytes of a name.
+/// Maximum length of a name in bytes.
 pub const NAME_BYTES_MAX: usize = 200;
-/// How the names of replacements begin that are not yet complete. No other file may be called so.
+/// Prefix of the names of unfinished replacements. No other file may begin with it.
 const UNFINISHED: &str = ".unfinished-";
 
-/// What a name stands for.
+/// Kind of thing that a name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EntryKind {
-    /// A file, small, mapped or of blocks.
+    /// A file: small, mapped or of blocks.
     File,
     /// A directory.
     Directory,
@@ -53,19 +51,19 @@ pub enum EntryKind {
 pub struct Entry {
     /// The name.
     pub name: String,
-    /// Whether it is a directory's.
+    /// True if the name is a directory's.
     pub is_directory: bool,
 }
 
 impl Entry {
-    /// What the name stands for.
+    /// Returns the kind of thing that the name stands for.
     #[must_use]
     pub const fn kind(&self) -> EntryKind {
         if self.is_directory { EntryKind::Directory } else { EntryKind::File }
     }
 }
 
-/// Tells directories from each other, whatever paths lead to them, for as long as they are open.
+/// Identity of an open directory, equal for all paths that lead to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DirectoryId {
     pub(crate) device: u64,
@@ -74,13 +72,13 @@ pub struct DirectoryId {
 
 /// A directory, held open. Names are single components: they never lead out of it.
 pub trait Directory: Send + Sync + fmt::Debug {
-    /// The directory's path.
+    /// Returns the directory's path.
     fn path(&self) -> &Path;
 
-    /// Which directory it is: the same one has the same, by whatever path it was opened.
+    /// Returns the directory's identity, which does not depend on the path by which it was opened.
     fn id(&self) -> DirectoryId;
 
-    /// Opens or makes a block file, locked against everybody else for as long as it is open.
+    /// Opens or makes a block file, locked against all other users for as long as it is open.
     ///
     /// # Errors
     /// If the file cannot be had as asked for; nothing is changed, made or left behind then.
@@ -90,8 +88,8 @@ pub trait Directory: Send + Sync + fmt::Debug {
         options: &BlockOptions,
     ) -> Result<Arc<dyn BlockFile>, FileError>;
 
-    /// Maps a file, or makes one that is mapped, locked against everybody else for as long as it
-    /// is, also against being opened as a block file.
+    /// Maps a file, which it may make, locked against all other users for as long as it is mapped,
+    /// also against being opened as a block file.
     ///
     /// # Errors
     /// If the file cannot be had as asked for; nothing is changed, made or left behind then.
@@ -100,80 +98,79 @@ pub trait Directory: Send + Sync + fmt::Debug {
     /// Opens a directory in this one, and makes it if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be made, or something else has its name.
+    /// If it cannot be made, or the name is taken by something else.
     fn subdirectory(&self, name: &str) -> Result<Arc<dyn Directory>, FileError>;
 
-    /// Opens another directory of the same machine, or simulated disk, by its path.
+    /// Opens another directory of this machine, or of this simulated disk, by its path.
     ///
     /// # Errors
     /// If there is none.
     fn elsewhere(&self, path: &Path) -> Result<Arc<dyn Directory>, FileError>;
 
-    /// The names in the directory, sorted. What is not UTF-8, neither file nor directory, the
-    /// unfinished part of a replacement, or what a file system has by itself is left out.
+    /// Lists the names in the directory, sorted. Leaves out names that are not UTF-8, special
+    /// files, unfinished replacements, and entries that a file system has of its own.
     ///
     /// # Errors
     /// If the directory cannot be read.
     fn list(&self) -> Result<Vec<Entry>, FileError>;
 
-    /// What a name stands for, if anything.
+    /// Returns the kind of thing that a name stands for, if it exists.
     ///
     /// # Errors
-    /// If the system refuses to say.
+    /// If the system refuses to tell.
     fn find(&self, name: &str) -> Result<Option<EntryKind>, FileError>;
 
-    /// The bytes of a small file.
+    /// Returns the bytes of a small file.
     ///
     /// # Errors
-    /// If there is none of this name ([`FileError::NoFile`]), it has more than
-    /// [`SMALL_FILE_BYTES_MAX`], or the disk fails.
+    /// If it does not exist ([`FileError::NoFile`]), is larger than [`SMALL_FILE_BYTES_MAX`], or
+    /// the disk fails.
     fn read(&self, name: &str) -> Result<Vec<u8>, FileError>;
 
-    /// Replaces or makes a small file as a whole and makes that durable, names changed earlier
-    /// included: whoever reads it, or finds it after a power cut, finds either what was there or
-    /// all of `bytes`. Two replacements of one name must not happen at once.
+    /// Replaces or makes a small file as a whole, and makes it durable together with all earlier
+    /// changes of names. A reader, also one after a power cut, finds either the old content or all
+    /// of `bytes`. Two replacements of one name must not run at once.
     ///
     /// # Errors
-    /// If it cannot be written. What was there is still there then, unless the last step failed,
-    /// the sync of the directory: then either may be.
+    /// If it cannot be written. The old content is still there then, unless the last step failed,
+    /// the sync of the directory: after that either may be found.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), FileError>;
 
-    /// What `<dyn Directory>::rename` does.
+    /// Implements `<dyn Directory>::rename`.
     ///
     /// # Errors
-    /// As there.
+    /// If there is no such file ([`FileError::NoFile`]), or the system refuses.
     fn rename_at(&self, from: &str, to: &str, place: Place) -> Result<(), FileError>;
 
-    /// Removes a file; that it does not exist is no error. Its space is given back when nobody has
-    /// it open any more.
+    /// Removes a file, if it exists. Its space is freed once no process has it open any more.
     ///
     /// # Errors
     /// If it exists and cannot be removed.
     fn remove(&self, name: &str) -> Result<(), FileError>;
 
-    /// Removes an empty directory; that it does not exist is no error.
+    /// Removes an empty directory, if it exists.
     ///
     /// # Errors
     /// If something is in it, or it cannot be removed.
     fn remove_subdirectory(&self, name: &str) -> Result<(), FileError>;
 
-    /// What `<dyn Directory>::sync` does.
+    /// Implements `<dyn Directory>::sync`.
     ///
     /// # Errors
-    /// As there.
+    /// If the disk fails.
     fn sync_at(&self, place: Place) -> Result<(), FileError>;
 
-    /// Keeps other processes, and other parts of this one, from locking the directory for as long
-    /// as what is returned lives. Whoever has the lock finds no unfinished replacements any more.
+    /// Locks the directory against other processes, and other parts of this one, until the result
+    /// is dropped. Unfinished replacements are removed.
     ///
     /// # Errors
-    /// [`FileError::Locked`] if somebody else has it.
+    /// [`FileError::Locked`] if another user has the lock.
     fn lock(&self) -> Result<DirectoryLock, FileError>;
 
-    /// How many more bytes the file system has room for.
+    /// Returns how many more bytes the file system has room for.
     ///
     /// # Errors
-    /// If it does not say.
+    /// If the system does not tell.
     fn free_bytes(&self) -> Result<u64, FileError>;
 }
 
@@ -182,14 +179,15 @@ impl dyn Directory {
     /// Makes all names durable that were made, changed or removed so far. Blocks the thread.
     ///
     /// # Errors
-    /// If the disk fails: then each of them may be found either way, whatever a later sync says.
+    /// If the disk fails. Each of the names may then be found old or new, whatever a later sync
+    /// returns.
     #[track_caller]
     pub fn sync(&self) -> Result<(), FileError> {
         self.sync_at(Location::caller())
     }
 
-    /// Gives a file another name, in place of the file that may have had that one; nobody ever
-    /// finds neither. A file that is open stays so.
+    /// Renames a file, replacing the file that may have had the new name; a reader always finds one
+    /// of the two. An open file stays open.
     ///
     /// # Errors
     /// If there is no such file ([`FileError::NoFile`]), or the system refuses.
@@ -214,7 +212,7 @@ impl fmt::Debug for DirectoryLock {
     }
 }
 
-/// The path of a name in a directory.
+/// Returns the path of a name in a directory.
 pub(crate) fn path_of(directory: &Path, name: &str) -> Result<PathBuf, FileError> {
     let leads_out = name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']);
     if leads_out || name.len() > NAME_BYTES_MAX || is_unfinished(name) {
@@ -223,7 +221,7 @@ pub(crate) fn path_of(directory: &Path, name: &str) -> Result<PathBuf, FileError
     Ok(directory.join(name))
 }
 
-/// What the replacement of a small file is called before it is complete.
+/// Returns the name under which a replacement of a small file is written before it is complete.
 pub(crate) fn unfinished(name: &str) -> String {
     format!("{UNFINISHED}{name}")
 }
@@ -232,7 +230,7 @@ pub(crate) fn is_unfinished(name: &str) -> bool {
     name.starts_with(UNFINISHED)
 }
 
-/// Refuses what is too large to be read or written as a whole.
+/// Refuses a file that is too large to be read or written as a whole.
 pub(crate) fn check_small(path: &Path, bytes: u64) -> Result<(), FileError> {
     if bytes <= SMALL_FILE_BYTES_MAX {
         return Ok(());

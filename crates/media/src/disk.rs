@@ -1,28 +1,30 @@
-//! A disk that fails on purpose: files and directories of a simulated machine, in virtual time.
+//! A simulated disk with injected faults: files and directories of a simulated machine, in virtual
+//! time.
 //!
-//! A [`Disk`] belongs to a [`World`]. What is written against [`Directory`] and
-//! [`BlockFile`](crate::BlockFile) runs on it unchanged, and meets there what real disks do rarely:
+//! A [`Disk`] belongs to a [`World`]. Code written against [`Directory`] and
+//! [`BlockFile`](crate::BlockFile) runs on it unchanged, and meets events that are rare on real
+//! disks:
 //!
-//! - **Power cuts.** The disk knows, sector by sector, length by length and name by name, what is
-//!   not durable yet ([`Unsettled`]), and gives any disk that a crash may leave: sectors of 512 or
-//!   4096 bytes are whole or old, each for itself, so that a write in flight may be torn anywhere
-//!   between them (one through a mapping also at a word within); length and bytes are separate;
-//!   names are durable only after their directory's sync. A disk of [`SectorSize::Line`] is
-//!   persistent memory, of which a thread's flush and drain make lines durable.
-//! - **Faults** ([`FaultPlan`]): the n-th call of a kind fails, once or ever after; syncs that fail
-//!   forget what was dirty; full disks, bits that turn over, stale sectors, misdirected reads and
-//!   writes, calls that take long.
-//! - **Time.** With the model of a drive every call takes the time that the drive takes, in virtual
-//!   time: the same calls give the same picoseconds on every machine. Without one, no time.
+//! - **Power cuts.** The disk tracks, for each sector, length and name, the changes that are not
+//!   durable yet ([`Unsettled`]), and yields any disk that a crash may leave. Sectors of 512 or
+//!   4096 bytes are independent of each other, each wholly new or wholly old, so a write in flight
+//!   may be torn between any two of them (one through a mapping also at a word within); length and
+//!   bytes are independent; names are durable only after their directory's sync. A disk of
+//!   [`SectorSize::Line`] is persistent memory: a thread's flush and drain make its lines durable.
+//! - **Faults** ([`FaultPlan`]): the n-th call of a kind fails, once or from then on; failed syncs
+//!   forget dirty data; full disks, flipped bits, stale sectors, misdirected reads and writes, slow
+//!   calls.
+//! - **Time.** With the model of a drive every call takes the drive's time, in virtual time: equal
+//!   calls take equal picoseconds on every machine. Without a model calls take no time.
 //!
-//! What it assumes of a real disk, and what programs may therefore rely on: a sector that is not
-//! written is not harmed by a write beside it, and a sector is never half old.
+//! Programs may rely on two properties of the disk, which are assumed of real ones: a write does
+//! not harm the sectors beside it, and a sector is never half old.
 //!
-//! A read finds what was written, and a sync does not write for others. Only what is written to a
-//! file that is mapped reaches the drive when that is synced; what is read of such a file takes no
-//! time, but for pages that are not in a [`PageCache`], if the machine has one. There are no other
-//! page caches. What of a [cached](crate::BlockOptions::cached) file is begun to be read ahead is
-//! in memory when the drive has read it, until it is read once.
+//! A read finds all writes, and a sync writes nothing back for others. Only writes to a mapped file
+//! reach the drive when that is synced; reads of such a file take no time, except for pages that
+//! are not in the [`PageCache`], if the machine has one. There is no other page cache. A read of a
+//! [cached](crate::BlockOptions::cached) file that is begun ahead is in memory once the drive has
+//! done it, until it is read once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,21 +66,21 @@ use fault::Faults;
 use file::{File, Flight};
 use tree::{NodeId, ROOT, Tree};
 
-/// What a crash leaves whole.
+/// Unit that a crash leaves whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum SectorSize {
-    /// 512 bytes, the least that drives write.
+    /// 512 bytes, the smallest sector of any drive.
     Small,
-    /// 4096 bytes, what drives of today write.
+    /// 4096 bytes, the sector of today's drives.
     #[default]
     Large,
-    /// 64 bytes, a line of persistent memory under a file system: there, files can be mapped as
-    /// such ([`MapOptions::pmem`](crate::MapOptions::pmem)), and of those a crash leaves any words.
+    /// 64 bytes, a line of persistent memory under a file system. Its files can be mapped as such
+    /// ([`MapOptions::pmem`](crate::MapOptions::pmem)), and a crash leaves any words of these.
     Line,
 }
 
 impl SectorSize {
-    /// In bytes. Requests are multiples of it.
+    /// Returns its bytes, of which requests are multiples.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
@@ -89,50 +91,50 @@ impl SectorSize {
     }
 }
 
-/// What a disk has room for if nothing is said: a pebibyte.
+/// Capacity of a disk without a given one: a pebibyte.
 const CAPACITY_MAX: u64 = 1 << 50;
-/// The largest request that a drive is given: what NVMe drives of the time take.
+/// Maximum bytes of a request to a drive, as of the time's NVMe drives.
 const REQUEST_BYTES_MAX: usize = 128 << 10;
-/// So many of them a drive is given at once when a mapped file is synced.
+/// Number of requests in flight at a drive while a mapped file is synced.
 const REQUESTS_MAX: usize = 8;
-/// The path of what holds everything.
+/// Path of the root directory.
 const PATH: &str = "/disk";
 
-/// What disk is wanted.
+/// Options of a simulated disk.
 #[derive(Debug, Clone, Default)]
 pub struct DiskOptions {
-    /// The drive whose times the calls take; none takes no time.
+    /// Model of the drive, whose times the calls take; none takes no time.
     pub model: Option<ModelName>,
-    /// How many of them there are, as one.
+    /// Striping over several such drives.
     pub stripes: Stripes,
-    /// Where the machine holds pages of files that are mapped: what is not there is read from the
-    /// drive. Without it they are all there.
+    /// Page cache of the machine for mapped files: missing pages are read from the drive. Without
+    /// one all pages are in memory.
     pub cache: Option<PageCache>,
-    /// What a crash leaves whole.
+    /// Unit that a crash leaves whole.
     pub sector: SectorSize,
-    /// What goes wrong.
+    /// Faults to inject.
     pub faults: FaultPlan,
-    /// What the disk hangs on, together with the machine's other media.
+    /// Power to which the disk is attached, together with the machine's other media.
     pub power: Power,
 }
 
-/// A simulated disk; clones are the same one.
+/// A simulated disk; clones share it.
 #[derive(Clone)]
 pub struct Disk(Arc<Machine>);
 
-/// A disk and what it hangs on. The power holds the disk's [`Core`] only: nothing holds itself.
+/// A disk and its power. The power refers to the disk's [`Core`] only, so there is no cycle.
 struct Machine {
     core: Arc<Core>,
     power: Power,
 }
 
-/// What of a disk a crash concerns.
+/// The part of a disk that a crash concerns.
 struct Core {
-    /// Where it was made; an image belongs to the world that opens it, so that recovery leaves no
-    /// trace in the history that is looked at.
+    /// World in which it was made. An image belongs to the world that opens it, so that recovery
+    /// leaves no trace in the history under test.
     world: World,
     image: bool,
-    /// The cache of mapped pages, with the disk's number there.
+    /// Cache of mapped pages, with the disk's number in it.
     cache: Option<(PageCache, u32)>,
     state: Mutex<State>,
 }
@@ -141,14 +143,14 @@ struct State {
     tree: Tree,
     faults: Faults,
     model: Option<StripedModel>,
-    /// When the drive has written everything that it was given.
+    /// Time at which the drive has finished all writes so far.
     busy_until: Picos,
-    /// Bytes that it was given to write.
+    /// Bytes written to the drive.
     written: u64,
 }
 
 impl Disk {
-    /// An empty disk.
+    /// Makes an empty disk.
     ///
     /// # Errors
     /// If the model is one of memory.
@@ -156,7 +158,7 @@ impl Disk {
         Disk::with(world, options.clone(), Tree::new(options.sector.bytes()))
     }
 
-    /// A disk on which nothing takes time and nothing fails.
+    /// Makes a disk without times or faults.
     fn of_tree(world: &World, power: &Power, tree: Tree) -> Disk {
         let faults = Faults::new(FaultPlan::default());
         Disk::assemble(
@@ -201,64 +203,64 @@ impl Disk {
         Disk(Arc::new(Machine { core, power }))
     }
 
-    /// The directory that holds everything.
+    /// Returns the root directory.
     #[must_use]
     pub fn root(&self) -> Arc<dyn Directory> {
         Arc::new(handle::DiskDirectory::new(&self.0, ROOT, PathBuf::from(PATH)))
     }
 
-    /// Puts another plan in, whose calls are counted from now on.
+    /// Replaces the fault plan, and counts calls anew.
     pub fn inject(&self, plan: FaultPlan) {
         self.0.core.state().faults = Faults::new(plan);
     }
 
-    /// How many calls there were since the plan was put in.
+    /// Returns the number of calls under the current plan.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.0.core.state().faults.calls()
     }
 
-    /// How many faults struck since then.
+    /// Returns the number of faults injected under the current plan.
     #[must_use]
     pub fn struck_count(&self) -> u64 {
         self.0.core.state().faults.struck_count()
     }
 
-    /// The first thousand faults that struck since then, for a report.
+    /// Returns the first thousand faults injected under the current plan, for a report.
     #[must_use]
     pub fn struck(&self) -> Vec<Struck> {
         self.0.core.state().faults.struck().to_vec()
     }
 
-    /// Whether files on it can be mapped as persistent memory.
+    /// Returns true if its files can be mapped as persistent memory.
     #[must_use]
     pub fn is_persistent_memory(&self) -> bool {
         self.0.core.state().tree.sector == SectorSize::Line.bytes()
     }
 
-    /// The bytes that files take.
+    /// Returns the bytes that files take.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.0.core.state().tree.used
     }
 
-    /// The bytes that the drive was given to write so far, names and small files left out.
+    /// Returns the bytes written to the drive so far, without names and small files.
     #[must_use]
     pub fn written_bytes(&self) -> u64 {
         self.0.core.state().written
     }
 
-    /// The names and bytes of everything as programs see it, directories with a slash behind and
-    /// no bytes: for comparing disks.
+    /// Returns the names and bytes of everything as programs see it, directories with a trailing
+    /// slash and no bytes: for comparing disks.
     #[must_use]
     pub fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         self.0.core.state().tree.contents()
     }
 
-    /// Turns over one bit of a file that is stored, whether open or not.
+    /// Flips one bit of a file at rest, which may be open.
     ///
     /// # Errors
-    /// If there is no such file, or it is shorter.
+    /// If the file does not exist, or is shorter.
     pub fn flip(&self, path: &str, byte: u64, bit: u8) -> io::Result<()> {
         let mut state = self.0.core.state();
         let node = state.tree.walk(path).ok_or(io::ErrorKind::NotFound)?;
@@ -288,22 +290,22 @@ impl Core {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Never held while a simulated thread waits; what it guards is whole at every statement.
+        // Never held while a simulated thread waits; the state is consistent after every statement.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What became of a call that moves bytes.
+/// Result of a call that moves bytes.
 struct Moved {
     result: io::Result<usize>,
-    /// When it is complete.
+    /// Time at which it is complete.
     done: Picos,
-    /// The write, to be given to [`Machine::finish`] when the program is told.
+    /// The write, for [`Machine::finish`] once the program learns of its completion.
     flight: Option<Flight>,
 }
 
 impl Machine {
-    /// Begins a call: the baton may change hands, and a fault may strike. A call to a machine that
+    /// Begins a call: other threads may run, and a fault may be injected. A call to a machine that
     /// has crashed does nothing.
     #[track_caller]
     fn begin(&self, call: Call, path: &Path) -> io::Result<Option<Effect>> {
@@ -327,21 +329,21 @@ impl Machine {
         }
     }
 
-    /// Waits, unless it is that time already.
+    /// Waits until that time, unless it has passed.
     fn wait(&self, until: Picos) {
         if until > self.core.world().now() {
             self.core.world().wait_until(until);
         }
     }
 
-    /// Tells whoever watches that something is about to take effect.
+    /// Reports a crash point.
     fn point(&self, kind: PointKind, place: Place) {
         if kind != PointKind::Write || self.power.is_watched() {
             self.power.point(kind, place);
         }
     }
 
-    /// Reads, without waiting for the time that it takes.
+    /// Reads without waiting for the drive.
     fn start_read(
         &self,
         node: NodeId,
@@ -356,7 +358,7 @@ impl Machine {
         Moved { result, done, flight: None }
     }
 
-    /// Reads what the drive was asked for before, which is done at a time.
+    /// Reads bytes that the drive was asked for before, which are available at `done`.
     fn end_read(
         &self,
         node: NodeId,
@@ -371,8 +373,8 @@ impl Machine {
         Moved { result, done, flight: None }
     }
 
-    /// Writes, without waiting for the time that it takes: what was written is seen at once, and is
-    /// complete once it was finished.
+    /// Writes without waiting for the drive: the bytes are visible at once, and complete after
+    /// [`Machine::finish`].
     fn start_write(
         &self,
         node: NodeId,
@@ -390,14 +392,14 @@ impl Machine {
         Moved { result, done, flight: Some(flight) }
     }
 
-    /// The program is told that a write is complete.
+    /// Notes that the program knows of a write's completion.
     fn finish(&self, node: NodeId, flight: Flight) {
         if let Some(file) = self.core.state().tree.file_mut(node) {
             file.finish(flight);
         }
     }
 
-    /// Writes, and waits until that is complete.
+    /// Writes, and waits for completion.
     fn write(
         &self,
         node: NodeId,
@@ -418,8 +420,8 @@ impl Machine {
         self.sync_sectors(node, path, None, place)
     }
 
-    /// Makes a file's bytes durable, and its length: of one that is mapped those in these sectors,
-    /// which the drive is given now.
+    /// Makes a file's bytes and length durable. Of a mapped file it covers these sectors only,
+    /// which are written to the drive now.
     fn sync_sectors(
         &self,
         node: NodeId,
@@ -479,7 +481,7 @@ impl Machine {
         Ok(())
     }
 
-    /// A sync ends when the drive has written all that it was given before.
+    /// Waits until the drive has finished all earlier writes, after which a sync ends.
     fn wait_for_drive(&self, effect: Option<Effect>) {
         let busy_until = self.core.state().busy_until;
         let more = if let Some(Effect::Slow(by)) = effect { by } else { Picos(0) };
@@ -488,7 +490,7 @@ impl Machine {
 }
 
 impl State {
-    /// When a request that comes now is complete.
+    /// Returns the time at which a request submitted now is complete.
     fn device_time(
         &mut self,
         node: NodeId,
@@ -590,7 +592,7 @@ impl State {
         }
     }
 
-    /// Stores bytes, as many as there is room for.
+    /// Stores as many bytes as there is room for.
     fn put(&mut self, node: NodeId, offset: u64, bytes: &[u8], flight: Flight) -> io::Result<()> {
         let room = self.room();
         let sector = self.tree.sector;
@@ -611,19 +613,19 @@ impl State {
         Ok(())
     }
 
-    /// How many more bytes files may take.
+    /// Returns how many more bytes files may take.
     fn room(&self) -> u64 {
         self.faults.plan.capacity.unwrap_or(CAPACITY_MAX).saturating_sub(self.tree.used)
     }
 
-    /// Refuses what there is no room for.
+    /// Fails if there is no room.
     fn reserve(&self, bytes: u64) -> io::Result<()> {
         if bytes > self.room() { Err(Failure::NoSpace.error()) } else { Ok(()) }
     }
 }
 
-/// Gives a drive a request. One that is large is cut into pieces, as systems do it, all of which
-/// come at once: so the drive sees that writes go on where others ended.
+/// Submits a request to a drive. A large one is split, as kernels do, into pieces that are
+/// submitted at once, so that the drive sees contiguous writes.
 fn submit(
     model: &mut StripedModel,
     now: Picos,
@@ -643,14 +645,14 @@ fn submit(
     }
 }
 
-/// Another place in the file for as many bytes, if there is one.
+/// Returns another place in the file for as many bytes, if there is one.
 fn elsewhere(faults: &mut Faults, len: u64, sector: u64, offset: u64, bytes: u64) -> u64 {
     let places = (len.saturating_sub(bytes)) / sector + 1;
     let here = offset / sector;
     let to = faults.below(places.saturating_sub(1));
     match places {
         0 | 1 => offset,
-        // The place itself is left out, so that something goes wrong.
+        // The right place is left out, so that a fault does occur.
         _ if to >= here => (to + 1).min(places - 1) * sector,
         _ => to * sector,
     }

@@ -1,4 +1,4 @@
-//! A bell between threads, and from the kernel: a descriptor that can be waited for together with
+//! Wake-ups between threads, and from the kernel: descriptors that can be polled together with
 //! sockets.
 
 use std::io;
@@ -21,16 +21,16 @@ impl Event {
     }
 
     pub(crate) fn signal(&self) {
-        // Fails only if it was signalled 2^64 times without being cleared: it is readable then.
+        // Fails only after 2^64 signals without a clear; the descriptor is readable then.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     pub(crate) fn clear(&self) {
-        // Fails if it was not signalled: it is clear then.
+        // Fails if there was no signal; there is nothing to clear then.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 
-    /// Waits until it is signalled, at most for `timeout`.
+    /// Waits for a signal, at most for `timeout`.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
         wait_readable(&self.0, timeout)
     }
@@ -40,7 +40,7 @@ fn wait_readable(descriptor: &OwnedFd, timeout: Option<Duration>) -> io::Result<
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     let mut watched = [PollFd::new(descriptor, PollFlags::IN)];
     match poll(&mut watched, timeout.as_ref()) {
-        // Interrupted by a signal: callers look and wait again in any case.
+        // Interrupted by a signal: callers check and wait again in any case.
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
@@ -58,7 +58,7 @@ impl AsFd for Event {
     }
 }
 
-/// A descriptor that is readable once a time has come, and while another is.
+/// A descriptor that is readable while another descriptor is, and once a timer has expired.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     epoll: OwnedFd,
@@ -66,10 +66,10 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// An alarm that is not set, beside a descriptor that must live as long. That one is watched
-    /// all the time: to turn watching it on only when it is needed loses wake-ups. (An epoll
-    /// instance that is itself watched for edges tells of none when an entry is changed that was
-    /// ready before, though nobody has looked since.)
+    /// Returns an alarm that is not set. `other` must outlive it. `other` is watched all the time,
+    /// since adding it only when needed loses wake-ups: an epoll instance that is itself watched
+    /// edge-triggered reports nothing when an entry is modified that was ready before, even if no
+    /// thread has looked since.
     pub(crate) fn new(other: BorrowedFd<'_>) -> io::Result<Alarm> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -79,7 +79,7 @@ impl Alarm {
         Ok(Alarm { epoll, timer })
     }
 
-    /// Wakes after `next`, if given. What it was set to before does not count any more.
+    /// Sets the timer to expire after `next`, or turns it off. Replaces the time set before.
     pub(crate) fn set(&self, next: Option<Duration>) -> io::Result<()> {
         // A timer that is set to zero is off.
         let next = next.map(|next| next.max(Duration::from_nanos(1))).unwrap_or_default();
@@ -90,7 +90,7 @@ impl Alarm {
         Ok(())
     }
 
-    /// Waits until it is readable, at most for `timeout`.
+    /// Waits until the descriptor is readable, at most for `timeout`.
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
         wait_readable(&self.epoll, timeout)
     }

@@ -1,4 +1,4 @@
-//! Small files as a whole: the few things that other crates do with files that are no media.
+//! Small files as a whole: file operations for other crates, on files that are no media.
 #![expect(clippy::disallowed_methods, reason = "this crate is the home of file system calls")]
 
 use std::fs::{self, File};
@@ -6,10 +6,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The most that is read as one text: no configuration or table is larger.
+/// Maximum size of a file that is read as one text. No configuration or table is larger.
 pub const TEXT_BYTES_MAX: u64 = 16 << 20;
 
-/// The text in the file.
+/// Returns the text in the file.
 ///
 /// # Errors
 /// If the file cannot be read, is larger than [`TEXT_BYTES_MAX`], or is not UTF-8.
@@ -22,7 +22,7 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
     fs::read_to_string(path)
 }
 
-/// The bytes in the file.
+/// Returns the bytes in the file.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -30,12 +30,12 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     fs::read(path)
 }
 
-/// Replaces the file as a whole: whoever reads it, or finds it after a power failure, finds either
-/// what was there or all of `bytes`. Of a link it is the file that this leads to; what is no file,
-/// as a device or a pipe, is not replaced but written to.
+/// Replaces the file as a whole: a reader, also one after a power failure, finds either the old
+/// content or all of `bytes`. Symbolic links are followed. Anything but a regular file, such as a
+/// device or a pipe, is written to instead of replaced.
 ///
 /// # Errors
-/// If the file cannot be written; what was there is still there then.
+/// If the file cannot be written; its old content is still there then.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
         return fs::OpenOptions::new().write(true).open(path)?.write_all(bytes);
@@ -44,8 +44,8 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = beside(path, "new")?;
     let result = write_and_rename(&new, path, bytes);
     if result.is_err() {
-        // What is left of the attempt is of no use; if it cannot be removed either, the first
-        // error says why.
+        // The unfinished file is of no use. If it cannot be removed either, the first error tells
+        // why.
         let _ = fs::remove_file(&new);
     }
     result
@@ -60,13 +60,13 @@ fn write_and_rename(new: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_directory_of(path)
 }
 
-/// Whether a path, at which there need not be anything yet, lies in a directory or is it.
+/// Returns true if the path lies in the directory or is it. The path need not exist.
 ///
 /// # Errors
-/// If one of them cannot be looked at.
+/// If one of the two cannot be looked at.
 pub fn is_within(path: &Path, directory: &Path) -> io::Result<bool> {
     let path = std::path::absolute(path)?;
-    // Links are followed as far as the path leads anywhere.
+    // Links are followed for the part of the path that exists.
     let there = path.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(&path);
     Ok(fs::canonicalize(there)?.starts_with(fs::canonicalize(directory)?))
 }
@@ -76,7 +76,7 @@ pub(crate) fn sync_directory_of(path: &Path) -> io::Result<()> {
     File::open(directory_of(path))?.sync_all()
 }
 
-/// The directory that holds the file.
+/// Returns the directory that holds the file.
 pub(crate) fn directory_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -84,7 +84,7 @@ pub(crate) fn directory_of(path: &Path) -> &Path {
     }
 }
 
-/// A name beside `path` that no other process uses.
+/// Returns a path beside `path` that no other process uses.
 pub(crate) fn beside(path: &Path, suffix: &str) -> io::Result<PathBuf> {
     let mut name = path
         .file_name()
@@ -94,19 +94,19 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> io::Result<PathBuf> {
     Ok(path.with_file_name(name))
 }
 
-/// Whether something is there.
+/// Returns true if the path exists.
 #[must_use]
 pub fn exists(path: &Path) -> bool {
     path.exists()
 }
 
-/// Whether a directory is there.
+/// Returns true if the path is a directory.
 #[must_use]
 pub fn is_directory(path: &Path) -> bool {
     path.is_dir()
 }
 
-/// The file's length in bytes.
+/// Returns the file's length in bytes.
 ///
 /// # Errors
 /// If there is no such file, or it cannot be looked at.
@@ -114,7 +114,7 @@ pub fn len(path: &Path) -> io::Result<u64> {
     fs::metadata(path).map(|metadata| metadata.len())
 }
 
-/// Removes the file; that it does not exist is no error.
+/// Removes the file, if it exists.
 ///
 /// # Errors
 /// If it exists and cannot be removed.
@@ -125,7 +125,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the directory and those above it, as far as they do not exist.
+/// Makes the directory, with its parents, unless it exists.
 ///
 /// # Errors
 /// If one cannot be made.
@@ -133,7 +133,7 @@ pub fn create_directories(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)
 }
 
-/// The bytes that the files in the directory, and in those within it, take on their medium.
+/// Returns the bytes that the files in the directory, and in those within it, take on their medium.
 ///
 /// # Errors
 /// If one cannot be looked at.
@@ -146,14 +146,14 @@ pub fn tree_bytes(path: &Path) -> io::Result<u64> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             metadata => metadata?,
         };
-        // The kernel counts in 512 bytes, whatever the blocks are.
+        // The kernel counts in 512 bytes, regardless of the block size.
         bytes +=
             if metadata.is_dir() { tree_bytes(&entry.path())? } else { metadata.blocks() * 512 };
     }
     Ok(bytes)
 }
 
-/// Removes the directory with all that is in it.
+/// Removes the directory and all that is in it.
 ///
 /// # Errors
 /// If something in it cannot be removed.
@@ -161,7 +161,7 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)
 }
 
-/// A file to read from its beginning, in order.
+/// Opens a file to read it from its beginning, in order.
 ///
 /// # Errors
 /// If it cannot be opened.
@@ -169,8 +169,7 @@ pub fn open_reader(path: &Path) -> io::Result<Box<dyn io::Read + Send>> {
     Ok(Box::new(File::open(path)?))
 }
 
-/// A new file to write in order, in place of what may have been there. Nobody but its owner may
-/// read it.
+/// Makes a new file to write in order, replacing an old one. Only its owner may read it.
 ///
 /// # Errors
 /// If it cannot be made.
@@ -180,7 +179,7 @@ pub fn create_writer(path: &Path) -> io::Result<Box<dyn io::Write + Send>> {
     Ok(Box::new(options.open(path)?))
 }
 
-/// Makes what was written to the file durable.
+/// Makes the file's bytes durable.
 ///
 /// # Errors
 /// If it cannot be opened, or the disk fails.
@@ -235,7 +234,7 @@ mod tests {
         let read = std::thread::scope(|scope| {
             let reader = scope.spawn(|| fs::read(&pipe).expect("reads"));
             write_atomically(&pipe, b"three").expect("writes");
-            // Where it was replaced nobody writes to the old one any more.
+            // A pipe that was replaced would have no writer any more.
             let is_pipe = fs::metadata(&pipe).expect("there").file_type().is_fifo();
             assert!(is_pipe, "it was replaced");
             reader.join().expect("no panic")

@@ -1,19 +1,18 @@
 //! Media: regions of byte-addressable memory, block files, cost tables and accounts.
 //!
-//! This crate is the only home of file system calls, memory mappings and inline assembly, and
-//! within it the private folder `raw` is the only home of `unsafe` code. It knows nothing of
-//! caches, stores or protocols.
+//! All data files, memory mappings and inline assembly are in this crate, and all of its `unsafe`
+//! code is in the private folder `raw`. It knows nothing of caches, stores or protocols.
 //!
-//! - Memory: the trait [`Region`], and [`Direct`], anonymous or over a file, as persistent memory
-//!   or ordinarily mapped.
+//! - Memory: the trait [`Region`], and [`Direct`], its implementation over anonymous memory,
+//!   persistent memory or an ordinary mapped file.
 //! - Files written in place: [`MappedFile`].
-//! - Disks: [`BlockFile`] and [`IoQueue`], through io_uring or over threads.
-//! - Shares: [`Account`] and [`CostTable`]; every access that serves a tenant is charged there.
-//! - Files beside the data: [`Directory`] and [`files`].
-//! - Disks that fail on purpose, in virtual time: [`disk`].
-//! - Devices that are not here: [`model`].
-//! - Measuring: [`probe`].
-//! - [`machine`]: memory, limits, names. A fence for all threads at once: [`Barrier`].
+//! - Disks: [`BlockFile`] and [`IoQueue`], through io_uring or a pool of threads.
+//! - Shares of media: [`Account`] and [`CostTable`], by which every tenant's accesses are charged.
+//! - Directories and small files: [`Directory`] and [`files`].
+//! - Simulated disks with faults, in virtual time: [`disk`].
+//! - Models of devices: [`model`].
+//! - Loops for measuring memory: [`probe`].
+//! - Facts about the machine: [`machine`]. An asymmetric fence: [`Barrier`].
 #![deny(unsafe_code)]
 
 pub mod account;

@@ -1,5 +1,5 @@
-//! What is to be known about the machine: for defaults, for checks of quotas, and for the line that
-//! stands beside every measurement.
+//! Facts about the machine: for defaults, for checks of quotas, and for the line beside every
+//! measurement.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -14,14 +14,14 @@ mod disk;
 
 pub use disk::{DiskReads, FileDisk};
 
-/// Sees to it that large buffers go back to the system when they are freed, however large they
-/// once were: what a server calls once, at its start.
+/// Makes the allocator return large buffers to the system when they are freed, regardless of their
+/// size. A server calls it once, when it starts.
 pub fn give_large_buffers_back() {
     crate::raw::allocator::give_large_buffers_back();
 }
 
-/// The memory that this process may use at most: the machine's, or its control group's if that is
-/// less.
+/// Returns the memory that this process may use at most: the machine's, or its control group's
+/// limit if that is lower.
 #[must_use]
 pub fn memory_bytes() -> u64 {
     let system = rustix::system::sysinfo();
@@ -29,8 +29,8 @@ pub fn memory_bytes() -> u64 {
     control_group_limit().map_or(machine, |limit| limit.min(machine))
 }
 
-/// The limit of the control group (version 2) that this process is in, if it has one. Limits of
-/// groups further up are not looked for: whoever sets them sets this one too, in practice.
+/// Returns the limit of this process's control group (version 2), if it has one. Limits of parent
+/// groups are ignored: in practice a system that sets them sets this one too.
 fn control_group_limit() -> Option<u64> {
     let groups = files::read_to_string(Path::new("/proc/self/cgroup")).ok()?;
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
@@ -38,16 +38,16 @@ fn control_group_limit() -> Option<u64> {
     files::read_to_string(Path::new(&file)).ok()?.trim().parse().ok()
 }
 
-/// How many files and connections a process may have open.
+/// Limits on open files and connections of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescriptorLimit {
-    /// The limit in force.
+    /// Limit in force.
     pub soft: u64,
-    /// How far the process may raise it by itself.
+    /// Limit up to which the process may raise `soft` by itself.
     pub hard: u64,
 }
 
-/// How many files and connections this process may have open.
+/// Returns this process's limits on open files and connections.
 #[must_use]
 pub fn descriptor_limit() -> DescriptorLimit {
     let limit = getrlimit(Resource::Nofile);
@@ -55,11 +55,11 @@ pub fn descriptor_limit() -> DescriptorLimit {
     DescriptorLimit { soft: number(limit.current), hard: number(limit.maximum) }
 }
 
-/// Raises the limit of open files to `wanted`, or as far as it goes; answers the limit in force
-/// then. It is never lowered.
+/// Raises the limit of open files to `wanted`, or as far as possible, and returns the limit then in
+/// force. It is never lowered.
 ///
 /// # Errors
-/// If the system refuses what it allows itself.
+/// If the system refuses a value within its own hard limit.
 pub fn raise_descriptor_limit(wanted: u64) -> io::Result<u64> {
     let DescriptorLimit { soft, hard } = descriptor_limit();
     let reached = wanted.min(hard).max(soft);
@@ -70,15 +70,15 @@ pub fn raise_descriptor_limit(wanted: u64) -> io::Result<u64> {
     Ok(reached)
 }
 
-/// A text that is different after each start of the machine, if the system gives one: what lies in
-/// ordinary memory-backed files under another one was not flushed by a crash.
+/// Returns a text that differs after each boot of the machine, if the system provides one. Bytes
+/// that were written but not flushed under another id may be lost.
 #[must_use]
 pub fn boot_id() -> Option<String> {
     let text = files::read_to_string(Path::new("/proc/sys/kernel/random/boot_id")).ok()?;
     Some(text.trim().to_owned())
 }
 
-/// The number of processors that this process may use.
+/// Returns the number of processors that this process may use.
 #[must_use]
 pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
@@ -116,8 +116,8 @@ pub fn describe() -> String {
     )
 }
 
-/// The processor's largest cache, as the system tells it. On a virtual machine other machines may
-/// share it.
+/// Returns the size of the processor's largest cache, as the system reports it. Other virtual
+/// machines may share it.
 #[must_use]
 pub fn cache_bytes() -> Option<u64> {
     let of_index = |index: u32| -> Option<u64> {
@@ -128,7 +128,7 @@ pub fn cache_bytes() -> Option<u64> {
     (0..10).filter_map(of_index).max()
 }
 
-/// How much of this process's own memory the system backs by huge pages at present.
+/// Returns how much of this process's own memory the system currently backs by huge pages.
 #[must_use]
 pub fn huge_page_bytes() -> Option<u64> {
     let text = files::read_to_string(Path::new("/proc/self/smaps_rollup")).ok()?;

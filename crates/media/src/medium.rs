@@ -1,4 +1,4 @@
-//! Which medium bytes are put on: how it is named in configurations and what kind it is.
+//! Media as configurations name them: their specification and their kind.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::model::ModelName;
 
-/// A medium as people name it: `dram`, `pmem:PATH`, `pmem:PATH,assume-dax`, `file:PATH`,
+/// A medium as written in configurations: `dram`, `pmem:PATH`, `pmem:PATH,assume-dax`, `file:PATH`,
 /// `file:PATH,model=NAME` or `model:NAME`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -18,28 +18,27 @@ pub enum MediumSpec {
     /// The process's own memory.
     #[default]
     Dram,
-    /// Persistent memory, as a file on a DAX filesystem.
+    /// Persistent memory, as a file on a DAX file system.
     Pmem {
         /// The file that is mapped.
         path: PathBuf,
-        /// Whether a file that is not on a DAX filesystem is taken for persistent memory, for
-        /// trials. Everything that is reported about it says «emulated».
+        /// True if a file outside a DAX file system is accepted as persistent memory, for trials.
+        /// Everything that is reported about it says «emulated».
         assume_dax: bool,
     },
     /// A file on a disk that is read and written in blocks.
     File {
         /// The file.
         path: PathBuf,
-        /// The device that it is slowed to, in real time. Everything that is reported about it
-        /// says so.
+        /// Drive model to which the file is slowed, in real time. Everything that is reported about
+        /// it says so.
         model: Option<ModelName>,
     },
-    /// A model of a device, in virtual time: to be measured, and to try programs on; it keeps
-    /// nothing.
+    /// A model of a device, in virtual time: for measurements and experiments. It stores nothing.
     Model(ModelName),
 }
 
-/// The kinds of media, without their places.
+/// Kind of a medium, without its location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MediumKind {
@@ -52,7 +51,7 @@ pub enum MediumKind {
 }
 
 impl MediumKind {
-    /// The word for this kind, as it stands in configurations and reports.
+    /// Returns this kind's name in configurations and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -70,7 +69,7 @@ impl fmt::Display for MediumKind {
 }
 
 impl MediumSpec {
-    /// What kind of medium this is.
+    /// Returns the medium's kind.
     #[must_use]
     pub const fn kind(&self) -> MediumKind {
         match self {
@@ -83,9 +82,9 @@ impl MediumSpec {
         }
     }
 
-    /// The device that this lies on, as far as the name tells: everything in the process's memory
-    /// is on one, and so are files of one folder, slowed to one model. What lies below `/dev` is a
-    /// device of its own. Those who share a device share its time.
+    /// Returns the device of this medium, as far as the name tells. All of the process's memory is
+    /// one device, as are the files of one folder that are slowed to one model. A path below `/dev`
+    /// is a device of its own. Media on one device share its time.
     #[must_use]
     pub fn device(&self) -> String {
         let kind = self.kind();
@@ -102,7 +101,7 @@ impl MediumSpec {
     }
 }
 
-/// The folder of a file, or a device's own path.
+/// Returns the folder of a file, or a device's own path.
 fn whereabouts(path: &Path) -> &Path {
     if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
         return path;
@@ -114,7 +113,7 @@ fn whereabouts(path: &Path) -> &Path {
     }
 }
 
-/// Why a text names no medium.
+/// Error for a text that names no medium.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not a medium: {reason}")]
 pub struct ParseMediumError {
@@ -157,9 +156,9 @@ fn parse_pmem(place: &str) -> Result<MediumSpec, Cow<'static, str>> {
     Ok(MediumSpec::Pmem { path: parse_path(path)?, assume_dax })
 }
 
-/// What stands behind the last comma is an option only if it looks like one, so that paths with
-/// commas go on being files. One that looks like an option and is none is refused: it would
-/// become part of a file's name, and what it asks for would not be done.
+/// Parses the text after `file:`. Text behind the last comma is an option only if it looks like
+/// one, so that paths may hold commas. Text that looks like an option but is none is refused: it
+/// would silently become part of the file's name.
 fn parse_file(place: &str) -> Result<MediumSpec, Cow<'static, str>> {
     let (path, model) = match place.rsplit_once(",model=") {
         None => (place, None),
@@ -172,7 +171,7 @@ fn parse_file(place: &str) -> Result<MediumSpec, Cow<'static, str>> {
             None => "",
         };
         return Err(format!(
-            "'{option}' is no option of a file; it takes one behind the last comma, \
+            "'{option}' is not an option of a file; it takes one behind the last comma, \
              model=NAME{meant}"
         )
         .into());
@@ -187,7 +186,7 @@ fn parse_file(place: &str) -> Result<MediumSpec, Cow<'static, str>> {
     Ok(MediumSpec::File { path: parse_path(path)?, model })
 }
 
-/// The name of what looks like an option: `word=value`, or nearly `assume-dax`.
+/// Returns the name of a text that looks like an option: `word=value`, or nearly `assume-dax`.
 fn misspelt_option(text: &str) -> Option<&str> {
     let is_word = |text: &str| {
         !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphabetic() || b"-_".contains(&b))
@@ -313,13 +312,13 @@ mod tests {
         };
         for option in ["modle", "Model", "mode", "models"] {
             let text = format!("file:/x,{option}=qlc-5210");
-            refused(&text, &format!("'{option}' is no option of a file"));
+            refused(&text, &format!("'{option}' is not an option of a file"));
             refused(&text, "did you mean ,model=NAME?");
         }
         refused("file:/x,colour=blue", "it takes one behind the last comma, model=NAME");
         refused("file:/x,assume-dax", "belongs to pmem:PATH");
         refused("pmem:/x,asume-dax", "did you mean assume-dax?");
-        // A path may hold commas and equals signs where no option could stand.
+        // A path may hold commas and equals signs where no option can stand.
         check("file:/a,b=c/d", &file("/a,b=c/d", None));
     }
 

@@ -1,6 +1,6 @@
-//! Models of real devices: how long an access takes on a medium that this machine does not have.
+//! Models of devices that this machine does not have: the time that an access takes on them.
 //!
-//! A model answers in virtual time, in whole picoseconds, from a few physical numbers, each with
+//! A model computes in virtual time, in whole picoseconds, from a few physical numbers, each with
 //! its source beside it. Nothing in it depends on the machine that runs it.
 
 pub mod block;

@@ -1,10 +1,10 @@
-//! Regions whose every access somebody observes: counters, models of devices in virtual time, the
+//! Regions whose accesses are observed: by counters, by models of devices in virtual time, by the
 //! recorder that yields crash images.
 //!
-//! [`Observed`] keeps its bytes in the process's own memory. Before each access it lets the world's
-//! scheduler hand the turn on, then lets observers take (virtual) time, then tells them what is
-//! about to happen and does it; of an instruction that is a fence itself they are told the end too.
-//! Between telling and doing no other simulated thread runs.
+//! [`Observed`] keeps its bytes in the process's own memory. Before each access it gives the
+//! world's scheduler a chance to switch threads, then lets observers take (virtual) time, then
+//! notifies them of the access and makes it; of an instruction that is itself a fence they also
+//! learn the end. Between the notification and the access no other simulated thread runs.
 
 use std::fmt;
 use std::panic::Location;
@@ -22,29 +22,29 @@ mod counters;
 
 pub use counters::{Counters, Counts};
 
-/// The bytes of a line of the processor's cache.
+/// Bytes of a line of the processor's cache.
 pub const LINE_BYTES: u64 = 64;
 
-/// How bytes are stored.
+/// Path of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StoreKind {
     /// Into the processor's caches.
     Cached,
-    /// Past them.
+    /// Past the caches.
     Streaming,
 }
 
-/// What keeps stores in order.
+/// Instruction that orders stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FenceKind {
     /// A drain.
     Drain,
-    /// A fence within [`Region::write_streaming`], behind each unit. It takes its time, but the
-    /// caller is promised nothing before a drain, so whoever checks for crashes ignores it.
+    /// A fence within [`Region::write_streaming`], behind each unit. It takes time, but promises
+    /// the caller nothing before a drain, so crash suites ignore it.
     Copy,
-    /// An instruction that reads and writes a word in one step, or a store that is sequentially
-    /// consistent, which x86 does by such a one; the processor does it only when what this thread
-    /// flushed before has arrived.
+    /// An atomic read-modify-write instruction, or a sequentially consistent store, which x86
+    /// implements by one. The processor executes it only after everything this thread flushed has
+    /// arrived.
     Locked,
 }
 
@@ -52,70 +52,70 @@ pub enum FenceKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Step {
-    /// Bytes are loaded.
+    /// A load.
     Load {
-        /// From where.
+        /// First byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: usize,
     },
-    /// Bytes are stored.
+    /// A store.
     Store {
-        /// Where to.
+        /// First byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: usize,
-        /// How.
+        /// Path of the store.
         kind: StoreKind,
     },
-    /// A word is read and written in one step, or stored sequentially consistently.
+    /// An atomic read-modify-write of a word, or a sequentially consistent store of it.
     Locked {
-        /// Where it is.
+        /// Offset of the word.
         offset: u64,
         /// Its bytes.
         len: usize,
     },
-    /// The lines of a range are flushed.
+    /// A flush of the lines of a range.
     Flush {
-        /// Where it begins.
+        /// First byte.
         offset: u64,
-        /// Its bytes, at least one.
+        /// Number of bytes, at least one.
         len: usize,
     },
-    /// The thread drains.
+    /// A drain by the thread.
     Drain,
 }
 
-/// Who observes a region. Everything is told before it is done, but for [`Observer::locked`].
+/// An observer of a region. Everything is reported before it is done, except [`Observer::locked`].
 pub trait Observer: Send + Sync {
-    /// May let virtual time pass, in which other threads run: nothing has been told of the step
-    /// yet. This is the only call in which an observer may wait.
+    /// May let virtual time pass, in which other threads run: the step has not been reported yet.
+    /// This is the only call in which an observer may wait.
     fn wait(&self, step: &Step) {
         let _ = step;
     }
 
-    /// `len` bytes at `offset` are loaded.
+    /// Reports a load of `len` bytes at `offset`.
     fn load(&self, offset: u64, len: usize, place: Place) {
         let _ = (offset, len, place);
     }
 
-    /// `bytes` are stored at `offset`.
+    /// Reports a store of `bytes` at `offset`.
     fn store(&self, offset: u64, bytes: &[u8], kind: StoreKind, place: Place) {
         let _ = (offset, bytes, kind, place);
     }
 
-    /// The lines of `len` bytes at `offset`, at least one byte, are flushed.
+    /// Reports a flush of the lines of `len` bytes at `offset`, at least one byte.
     fn flush(&self, offset: u64, len: usize, kind: FlushKind, place: Place) {
         let _ = (offset, len, kind, place);
     }
 
-    /// The thread waits for what it has flushed and streamed.
+    /// Reports that the thread waits for its flushes and streaming stores.
     fn fence(&self, kind: FenceKind, place: Place) {
         let _ = (kind, place);
     }
 
-    /// What [`FenceKind::Locked`] spoke of has been done: other threads see all that this one has
-    /// stored, up to and with the word.
+    /// Reports the end of a [`FenceKind::Locked`]: other threads see everything that this one has
+    /// stored, including the word.
     fn locked(&self, place: Place) {
         let _ = place;
     }
@@ -149,7 +149,7 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
     }
 }
 
-/// Observers side by side: each is told, in order.
+/// Implements the trait for tuples of observers, each of which is notified in order.
 macro_rules! side_by_side {
     ($($name:ident $index:tt),+) => {
         impl<$($name: Observer),+> Observer for ($($name,)+) {
@@ -189,12 +189,12 @@ pub struct Observed<O> {
     bytes: Arc<Direct>,
     flush_kind: FlushKind,
     observer: O,
-    /// Whose threads access it, if it was made inside of one.
+    /// World whose threads access it, if it was made in one.
     world: Option<World>,
 }
 
 impl<O: Observer> Observed<O> {
-    /// A region of `len` zero bytes, rounded up to whole pages, that claims to be flushed by
+    /// Makes a region of `len` zero bytes, rounded up to whole pages, that claims to be flushed by
     /// `clwb`.
     ///
     /// # Errors
@@ -204,26 +204,26 @@ impl<O: Observer> Observed<O> {
         Ok(Observed::over(bytes, FlushKind::Clwb, observer))
     }
 
-    /// A region over bytes that are there already. Made within a world, it belongs to that world:
-    /// each access is a step, and once the world has crashed nothing changes any more.
+    /// Makes a region over existing bytes. If made within a world, it belongs to that world: each
+    /// access is a step, and after the world has crashed no access has an effect.
     #[must_use]
     pub fn over(bytes: Arc<Direct>, flush_kind: FlushKind, observer: O) -> Observed<O> {
         Observed { bytes, flush_kind, observer, world: World::current() }
     }
 
-    /// Who observes.
+    /// Returns the observer.
     #[must_use]
     pub fn observer(&self) -> &O {
         &self.observer
     }
 
-    /// The bytes; what is done to them here nobody observes.
+    /// Returns the bytes. Accesses to them are not observed.
     #[must_use]
     pub fn bytes(&self) -> &Arc<Direct> {
         &self.bytes
     }
 
-    /// False: the machine has crashed, and the access has no effect.
+    /// Returns false if the machine has crashed and the access must have no effect.
     #[inline]
     #[track_caller]
     fn before(&self, step: &Step) -> bool {
@@ -256,7 +256,7 @@ impl<O: Observer> Observed<O> {
         alive
     }
 
-    /// A word is stored by `change`. On x86 a sequentially consistent store is an exchange.
+    /// Stores a word by `change`. On x86 a sequentially consistent store is an exchange.
     #[inline]
     #[track_caller]
     fn store_word(&self, offset: u64, word: &[u8], order: Ordering, change: impl FnOnce(&Direct)) {
@@ -276,7 +276,7 @@ impl<O: Observer> Observed<O> {
         }
     }
 
-    /// A word is about to be read and perhaps written, in one step.
+    /// Reports that a word will be read and perhaps written, atomically.
     #[inline]
     #[track_caller]
     fn locking(&self, offset: u64, len: usize) -> bool {
@@ -289,7 +289,7 @@ impl<O: Observer> Observed<O> {
         alive
     }
 
-    /// Changes a word by `change`, which does it, to `new` of what was there.
+    /// Changes a word by `change`, an atomic operation, from an old value to `new` of it.
     #[inline]
     #[track_caller]
     fn locked_u64(
@@ -497,7 +497,7 @@ impl<O: Observer> Observed<O> {
         }
     }
 
-    /// What [`Direct::write_streaming`] does with the parts of lines at both ends.
+    /// Stores and flushes the partial lines at both ends, as [`Direct::write_streaming`] does.
     #[track_caller]
     fn write_and_flush(&self, offset: u64, bytes: &[u8]) {
         Region::write(self, offset, bytes);

@@ -1,8 +1,8 @@
-//! Preparing the file that a medium lives in: made or found, grown or refused, locked, and with all
-//! of its space allocated, so that no later write finds the disk full.
+//! Preparation of the file that a medium lives in: found or made, lengthened or refused, locked,
+//! and with all of its space allocated, so that no later write finds the disk full.
 //!
-//! A file that was there before is never shortened and never taken over unless it is recognised. A
-//! file that is made appears under its name only once everything else has succeeded.
+//! An existing file is never shortened, and is never taken over unless it is recognised. A new file
+//! gets its name only after everything else has succeeded.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -17,26 +17,26 @@ use rustix::io::Errno;
 use crate::files;
 use crate::raw::buffer::IoBuffer;
 
-/// The unit to which lengths of files are rounded up.
+/// Unit to which lengths of files are rounded up.
 pub(crate) const PAGE_BYTES: u64 = 4096;
-/// How much of a block device must be zero for it to count as unused.
+/// Bytes at the beginning of a block device that must be zero for it to count as unused.
 const DEVICE_HEAD_BYTES: usize = 4096;
 
-/// How often a lock is tried, and what lies in between: a second in all.
+/// Number of attempts at a lock, with pauses that add up to a second.
 const LOCK_TRIES: usize = 50;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Why a medium's file cannot be used. Every variant names the file and the way out.
+/// Reason why a medium's file cannot be used. Every variant names the file and a way out.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// There is no such file, and none was to be made.
+    /// The file does not exist, and the options do not allow making it.
     #[error("{path} does not exist; check the path, or give a size so that it is made")]
     NotFound {
         /// The file.
         path: PathBuf,
     },
-    /// There is no such file, and whoever asked did not mean to make one.
+    /// The file does not exist, and the call never makes one.
     #[error("{path} does not exist")]
     NoFile {
         /// The file.
@@ -44,8 +44,8 @@ pub enum FileError {
     },
     /// A name that leads out of its directory, or that cannot be used.
     #[error(
-        "'{name}' is no name for a file in {directory}: one component of at most 200 bytes is, \
-         unless it begins with .unfinished-"
+        "'{name}' cannot name a file in {directory}: use one component of at most 200 bytes \
+         that does not begin with .unfinished-"
     )]
     Name {
         /// The directory.
@@ -53,14 +53,14 @@ pub enum FileError {
         /// The name.
         name: String,
     },
-    /// The file is larger than what is read and written as a whole.
-    #[error("{path} has {bytes} bytes, more than the {most} of a small file; look what it is")]
+    /// The file is too large to be read and written as a whole.
+    #[error("{path} has {bytes} bytes, more than the {most} of a small file; check what it is")]
     TooLarge {
         /// The file.
         path: PathBuf,
         /// Its bytes.
         bytes: u64,
-        /// The most that it may have.
+        /// The limit.
         most: u64,
     },
     /// The directory that would hold the file does not exist.
@@ -68,23 +68,23 @@ pub enum FileError {
     NoDirectory {
         /// The file.
         path: PathBuf,
-        /// What should be a directory.
+        /// The path that should be a directory.
         directory: PathBuf,
     },
-    /// The file is somebody else's.
+    /// The file belongs to something else.
     #[error("{path} holds something else; it is left alone: name another file, or remove it")]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// The file is shorter than it must be.
+    /// The file is shorter than required.
     #[error("{path} has {found} bytes, {needed} are needed; remove it, or lower the quota")]
     TooSmall {
         /// The file.
         path: PathBuf,
         /// Its bytes.
         found: u64,
-        /// The bytes that it should have.
+        /// The bytes that it must have.
         needed: u64,
     },
     /// The disk or the directory's quota has no room.
@@ -92,9 +92,9 @@ pub enum FileError {
     NoSpace {
         /// The file.
         path: PathBuf,
-        /// The bytes that it should have.
+        /// The bytes that it should get.
         bytes: u64,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// Another process, or another part of this one, uses the file.
@@ -108,15 +108,13 @@ pub enum FileError {
     WrongType {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// Its type.
         found: &'static str,
-        /// What it should be.
+        /// The type that it should have.
         wanted: &'static str,
     },
-    /// Persistent memory was asked for, and the file is none.
-    #[error(
-        "{path} is not on a DAX filesystem; add ,assume-dax to try it as emulated persistent memory"
-    )]
+    /// Persistent memory was asked for, and the file is not on any.
+    #[error("{path} is not on a DAX file system; add ,assume-dax to emulate persistent memory")]
     NotDax {
         /// The file.
         path: PathBuf,
@@ -129,10 +127,10 @@ pub enum FileError {
     IoUring {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
-    /// A directory's path leads elsewhere than when it was opened.
+    /// The path of a directory leads elsewhere than when it was opened.
     #[error(
         "{path} is no longer the directory that was opened: that was renamed or removed, or \
          something is mounted over it. Nothing was changed in what is there now; bring it back, \
@@ -142,20 +140,20 @@ pub enum FileError {
         /// The directory's path.
         path: PathBuf,
     },
-    /// Some other call of the system's failed.
+    /// Another system call failed.
     #[error("cannot {doing} {path}: {cause}")]
     Io {
-        /// What was being done: open, lock, map ...
+        /// The action that failed: open, lock, map ...
         doing: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
 }
 
 impl FileError {
-    /// What kind of failure it was, for those who treat a full disk otherwise than a broken one.
+    /// Returns the kind of failure, so that callers can tell a full disk from a broken one.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         match self {
@@ -173,34 +171,34 @@ impl FileError {
     }
 }
 
-/// Whether a file was not opened because this process, or all together, have too many open.
+/// Returns true if a file was not opened because this process, or the system, has too many open.
 #[must_use]
 pub fn lacks_descriptors(cause: &io::Error) -> bool {
     let code = cause.raw_os_error();
     [Errno::MFILE, Errno::NFILE].iter().any(|errno| code == Some(errno.raw_os_error()))
 }
 
-/// What file is wanted.
+/// A description of the file that is wanted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Placement {
-    /// Make the file with this many bytes if it does not exist or is empty.
+    /// Creates the file with this many bytes if it does not exist or is empty.
     pub(crate) create: Option<u64>,
-    /// Lengthen a file that has fewer bytes than `create`.
+    /// Lengthens a file that has fewer bytes than `create`.
     pub(crate) grow: bool,
-    /// What a file that is not ours lacks: the eight bytes at its beginning.
+    /// First eight bytes of a file of ours.
     pub(crate) magic: Option<[u8; 8]>,
-    /// Whether a block device will do.
+    /// True if a block device is accepted.
     pub(crate) device: bool,
-    /// The file is there and only read: nothing of it is changed, its space included, and whoever
-    /// may not write it, or nobody may, has it all the same.
+    /// Opens an existing file for reads only: nothing of it is changed, no space is allocated, and
+    /// it need not be writable.
     pub(crate) read_only: bool,
 }
 
-/// A file that is open, locked and long enough. What was done to have it so is undone on drop,
-/// unless it was kept.
+/// An open, locked file that is long enough. Unless it is kept, dropping it undoes all that was
+/// changed.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// Dropped before the file, and so while the file is still locked.
+    /// Dropped before the file, and thus while the file is still locked.
     undo: UndoAt,
     file: File,
     len: u64,
@@ -226,7 +224,7 @@ impl Placement {
     /// Opens or makes the file at `path`.
     pub(crate) fn prepare(&self, path: &Path) -> Result<Prepared, FileError> {
         let open = || {
-            // Looked at before: whoever opens a pipe to read it waits for somebody to write.
+            // Checked before opening, since opening a pipe for reads waits for a writer.
             let kind = std::fs::metadata(path)?.file_type();
             if !self.suits(kind) {
                 return Ok(Err(kind));
@@ -270,7 +268,7 @@ impl Placement {
         if !self.suits(kind) {
             return Err(wrong_type(path, kind));
         }
-        // Locked before it is looked at: whoever holds the lock may be making it.
+        // Locked before it is looked at, since the holder of the lock may still be making it.
         lock(&file, path)?;
         let len = file.seek(SeekFrom::End(0)).map_err(io("measure"))?;
         let device = kind.is_block_device();
@@ -298,7 +296,7 @@ impl Placement {
         }
     }
 
-    /// Refuses a file that begins otherwise than ours do.
+    /// Refuses a file that does not begin with the magic bytes.
     fn recognise(&self, path: &Path, file: &File, len: u64, device: bool) -> Result<(), FileError> {
         let io = |cause| FileError::Io { doing: "read", path: path.into(), cause };
         let (Some(magic), true) = (self.magic, len > 0) else { return Ok(()) };
@@ -328,12 +326,12 @@ impl Placement {
 }
 
 impl Prepared {
-    /// The file.
+    /// Returns the file.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
@@ -342,12 +340,12 @@ impl Prepared {
         &self.undo.path
     }
 
-    /// Makes `bytes` of the file, allocated and not only counted.
+    /// Allocates the first `bytes` of the file, lengthening it where necessary.
     fn allocate(&mut self, bytes: u64) -> Result<(), FileError> {
         allocate(&self.file, 0, bytes).map_err(|cause| failed_allocation(self.path(), bytes, cause))
     }
 
-    /// Allocates what a file that was there before may lack of its space.
+    /// Allocates the space that an existing file lacks.
     fn allocate_missing(&mut self) -> Result<(), FileError> {
         let bytes = self.len;
         let done = first_missing(&self.file, bytes).and_then(|missing| match missing {
@@ -362,8 +360,8 @@ impl Prepared {
         self.keep_with(|file| file.sync_data())
     }
 
-    /// The same, but a file that was there before, with its length, is not waited for: for what
-    /// promises nothing when the machine fails.
+    /// Gives a new file its name and hands it over, without waiting for a sync of a file that
+    /// existed with its length: for media that promise nothing when the machine fails.
     pub(crate) fn keep_as_found(self) -> Result<File, FileError> {
         self.keep_with(|_| Ok(()))
     }
@@ -376,10 +374,10 @@ impl Prepared {
         let place = path.as_path();
         let io = |doing| move |cause| FileError::Io { doing, path: place.into(), cause };
         let synced = match self.undo.undo {
-            // Who only reads it makes nothing depend on it.
+            // A file opened for reads only has nothing of this process to make durable.
             Undo::Nothing if self.read_only => Ok(()),
-            // Its bytes and its length may be those of a process that did not live to sync them;
-            // of everything else nothing depends on its times.
+            // Its bytes and length may be those of a process that died before it synced them.
+            // Nothing depends on the rest of its metadata, so `sync_data` is enough.
             Undo::Nothing => sync_found(&self.file),
             _ => self.file.sync_all(),
         };
@@ -400,7 +398,7 @@ impl Prepared {
 
 impl Drop for UndoAt {
     fn drop(&mut self) {
-        // An error is being reported already; that cleaning up failed too would hide its cause.
+        // An error is being reported already; one of cleaning up would only hide its cause.
         let _ = match self.undo {
             Undo::Remove => files::remove(&self.path),
             Undo::Shorten(len) => {
@@ -420,7 +418,7 @@ fn wrong_type(path: &Path, kind: FileType) -> FileError {
     FileError::WrongType { path: path.into(), found, wanted: "a regular file" }
 }
 
-/// A new file without a name where the file system has such, else with its final name.
+/// Opens a new file without a name if the file system supports that, else with its final name.
 fn open_new(path: &Path, directory: &Path) -> io::Result<(File, Undo)> {
     let unnamed = OpenOptions::new()
         .read(true)
@@ -440,10 +438,9 @@ fn open_named(path: &Path) -> io::Result<(File, Undo)> {
     Ok((file, Undo::Remove))
 }
 
-/// Locks the file, or says that it is in use. A process that was killed a moment ago may not be
-/// quite gone: the kernel finishes its writes and closes its rings in its own time (40 to 90 ms
-/// were seen), and only then gives up the lock. So this is tried for a while; and whoever has the
-/// lock need not fear a late write.
+/// Locks the file, or reports that it is in use. It retries for a while, since a process that was
+/// just killed may still hold the lock: the kernel finishes its writes and closes its rings first
+/// (40 to 90 ms were seen). The holder of the lock therefore need not fear late writes.
 pub(crate) fn lock(file: &File, path: &Path) -> Result<(), FileError> {
     for _ in 0..LOCK_TRIES {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -458,13 +455,13 @@ pub(crate) fn lock(file: &File, path: &Path) -> Result<(), FileError> {
     Err(FileError::Locked { path: path.into() })
 }
 
-/// From where on space may be missing in the first `bytes` of a file; none if it is all there for
-/// sure. To allocate all of a file that lacks nothing changes nothing but its times, and takes some
-/// milliseconds for 64 MiB.
+/// Returns the offset from which on space may be missing in the first `bytes` of a file; none if
+/// all of it is certainly there. Allocating a file that lacks nothing would only change its times,
+/// but takes some milliseconds for 64 MiB.
 ///
-/// It needs two witnesses. A file system that cannot search for holes says that there are none; one
-/// that counts blocks also counts some that hold no data, or lie behind the end. Space that was
-/// allocated and never written to may be called a hole: it is allocated once more.
+/// Two sources must agree. A file system that cannot search for holes reports none; one that counts
+/// blocks also counts some that hold no data or lie behind the end. Space that was allocated but
+/// never written may be reported as a hole, and is then allocated once more.
 fn first_missing(file: &File, bytes: u64) -> io::Result<Option<u64>> {
     const COUNTED_IN: u64 = 512;
     match rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(0)) {
@@ -476,11 +473,10 @@ fn first_missing(file: &File, bytes: u64) -> io::Result<Option<u64>> {
     Ok(if has_enough { None } else { Some(0) })
 }
 
-/// Allocates a range of a file, lengthening it where necessary. Where the file system cannot, what
-/// lies behind the end is written with zeroes; holes before it stay, since nothing tells them from
-/// data for sure.
+/// Allocates a range of a file, lengthening it where necessary. If the file system cannot, zeroes
+/// are written behind the end; holes before it stay, since nothing certainly tells them from data.
 pub(crate) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
-    // tmpfs gives up for any signal, and for what a ring has to tell the thread.
+    // tmpfs gives up on any signal, also on the notifications of a ring to its thread.
     let allocated = rustix::io::retry_on_intr(|| {
         rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes)
     });
@@ -495,7 +491,7 @@ pub(crate) fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
 
 fn write_zeroes(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     const STEP: u64 = 1 << 20;
-    // Not found out by filling the disk for everybody else.
+    // Checked first, so that the disk is not filled at other users' expense.
     let disk = rustix::fs::fstatvfs(file)?;
     if bytes / disk.f_frsize.max(1) >= disk.f_bavail {
         return Err(Errno::NOSPC.into());

@@ -1,13 +1,13 @@
-//! Loops that touch memory in one stated way each, for measuring it: the reads and writes behind
-//! every figure that `entresol profile` prints of a byte-addressable medium.
+//! Loops that access memory with stated instructions, for measuring it: the reads and writes behind
+//! every figure that `entresol profile` prints for a byte-addressable medium.
 //!
 //! An [`Arena`] is the memory: touched beforehand, so that no page fault is measured, with one part
 //! for reads and one for writes. A [`Lane`] is one thread's loop over it. Random reads that measure
-//! latency follow chains: where the next block lies is read from the last, so that neither the
-//! processor's window nor its prefetcher can run ahead. The order of a chain is a permutation of
-//! all blocks, hence none comes twice before all have come.
+//! latency follow chains: each block holds the position of the next one, so that neither the
+//! processor's window nor its prefetcher can run ahead. A chain is a permutation of all blocks, so
+//! that no block repeats before all were visited.
 //!
-//! Deliberately absent: clocks and threads. Who measures brings both.
+//! Deliberately absent: clocks and threads. The caller brings both.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -19,32 +19,32 @@ mod positions;
 
 pub use positions::{Positions, permuted};
 
-/// The smallest block of a chain: a cache line.
+/// Minimum bytes of a chain's block: a cache line.
 pub const LINE_BYTES: usize = 64;
-/// The largest block.
+/// Maximum bytes of a block.
 pub const BLOCK_BYTES_MAX: usize = 16 << 20;
-/// The unit after which fences come when they come between: persistent memory's own.
+/// Bytes between fences, if there are fences within a block: the unit of persistent memory.
 pub const UNIT_BYTES: usize = 256;
-/// The first bytes of every file that a measurement made, memory and disk alike.
+/// First bytes of every file made by a measurement, for memory and disks alike.
 pub const PROFILE_MAGIC: [u8; 8] = *b"entrprof";
-/// What lies before the measured bytes in a file.
+/// Bytes before the measured ones in a file.
 const HEADER_BYTES: u64 = 2 << 20;
 
-/// How bytes are stored.
+/// Instructions by which bytes are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StoreMethod {
-    /// By stores past the caches.
+    /// Stores past the caches.
     Streaming,
-    /// By ordinary stores, then `clwb` for each line.
+    /// Ordinary stores, then `clwb` for each line.
     Clwb,
-    /// By ordinary stores, then `clflushopt` for each line.
+    /// Ordinary stores, then `clflushopt` for each line.
     Clflushopt,
-    /// By ordinary stores, then `clflush` for each line.
+    /// Ordinary stores, then `clflush` for each line.
     Clflush,
 }
 
 impl StoreMethod {
-    /// Those that this processor can do.
+    /// Lists the methods that this processor has.
     #[must_use]
     pub fn available() -> Vec<StoreMethod> {
         let flushes = LineFlush::all_of_this_processor().iter();
@@ -57,7 +57,7 @@ impl StoreMethod {
     const FLUSHING: [StoreMethod; 3] =
         [StoreMethod::Clwb, StoreMethod::Clflushopt, StoreMethod::Clflush];
 
-    /// The word for it in reports.
+    /// Returns its name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -84,51 +84,51 @@ impl StoreMethod {
     }
 }
 
-/// In which order blocks are touched.
+/// Order in which blocks are accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Order {
-    /// Any block may come next.
+    /// Random order.
     Random,
-    /// The next block comes next.
+    /// Ascending order.
     Sequential,
 }
 
-/// Where a write's fences are.
+/// Placement of fences in a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fences {
-    /// One behind each block.
+    /// A fence after each block.
     EachBlock,
-    /// One behind each unit of 256 bytes, and behind the block.
+    /// A fence after each unit of 256 bytes, and after the block.
     EachUnit,
 }
 
-/// What is done to a block.
+/// Access to one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Touch {
-    /// All of it is read, and where the next one lies depends on what was read: latency.
+    /// Reads all of it; the position of the next block depends on the bytes read. Measures latency.
     ReadInTurn,
-    /// All of it is read, and the next ones may be on their way at the same time: throughput.
+    /// Reads all of it; the next reads may be in flight at once. Measures throughput.
     Read,
-    /// All of it is written and made durable before the next.
+    /// Writes all of it, and makes it durable before the next.
     Write(StoreMethod, Fences),
 }
 
 /// One kind of loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Task {
-    /// What is done to each block.
+    /// Access to each block.
     pub touch: Touch,
-    /// In which order blocks come.
+    /// Order of the blocks.
     pub order: Order,
-    /// The bytes of a block: 8, 16, 32, or whole lines up to [`BLOCK_BYTES_MAX`]; for random reads
-    /// in turn a power of two.
+    /// Bytes of a block: 8, 16, 32, or whole lines up to [`BLOCK_BYTES_MAX`]; a power of two for
+    /// random reads in turn.
     pub block_bytes: usize,
 }
 
-/// How large an arena's parts are.
+/// Sizes of an arena's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArenaSizes {
-    /// Bytes that are read; taken down to a power of two, at least two of the largest blocks.
+    /// Bytes that are read; rounded down to a power of two, at least two of the largest blocks.
     pub read_bytes: u64,
     /// Bytes that are written; at least two of the largest blocks.
     pub write_bytes: u64,
@@ -148,24 +148,24 @@ impl ArenaSizes {
 #[derive(Debug)]
 pub struct Arena {
     region: Direct,
-    /// Where the measured bytes begin.
+    /// Offset of the measured bytes.
     start: u64,
     sizes: ArenaSizes,
 }
 
 impl Arena {
-    /// An arena in the process's own memory.
+    /// Makes an arena in the process's own memory.
     ///
     /// # Errors
-    /// If there is not so much.
+    /// If there is not enough memory.
     pub fn anonymous(sizes: ArenaSizes, huge_pages: bool) -> Result<Arena, RegionError> {
         let sizes = sizes.rounded();
         let region = Direct::anonymous(sizes.read_bytes + sizes.write_bytes, huge_pages)?;
         Ok(Arena::prepared(region, 0, sizes))
     }
 
-    /// An arena in a file that is persistent memory, made if it does not exist. A file that no
-    /// measurement made is refused and left alone.
+    /// Makes an arena in a file on persistent memory, which is made if it does not exist. A file
+    /// that was not made by a measurement is refused and left alone.
     ///
     /// # Errors
     /// If the file cannot be had so.
@@ -193,19 +193,19 @@ impl Arena {
         arena
     }
 
-    /// What the arena's bytes live on.
+    /// Returns the kind of memory or file that holds the arena.
     #[must_use]
     pub fn kind(&self) -> RegionKind {
         self.region.kind()
     }
 
-    /// The arena's parts, as they came out.
+    /// Returns the arena's sizes after rounding.
     #[must_use]
     pub fn sizes(&self) -> ArenaSizes {
         self.sizes
     }
 
-    /// Ties all blocks of this size into one ring.
+    /// Links all blocks of this size into one ring.
     fn link(&self, block: usize) {
         let blocks = self.sizes.read_bytes / block as u64;
         let link = link_offset(block);
@@ -219,10 +219,10 @@ impl Arena {
     }
 }
 
-/// Where in a block the offset of the next one stands. All chains live in the same bytes, each in a
-/// word of its own: that of lines in each line's first, those of up to 8 KiB in the other words of
-/// a block's first line, and those of larger ones in odd lines, which are the first of no block but
-/// a line's own.
+/// Returns the position in a block of the link to the next one. All chains share the same bytes,
+/// each with a word of its own: that of lines in each line's first word, those of blocks up to 8
+/// KiB in the other words of a block's first line, and those of larger blocks in odd lines, which
+/// begin no block but a line.
 fn link_offset(block: usize) -> u64 {
     let power = u64::from((block / LINE_BYTES).ilog2());
     match power {
@@ -243,7 +243,7 @@ const fn odd_line(power: u64) -> u64 {
 pub struct Lane<'a> {
     arena: &'a Arena,
     task: Task,
-    /// The next block, for reads in turn.
+    /// Next block, for reads in turn.
     at: u64,
     positions: Positions,
     /// Zero, which the compiler must not know.
@@ -251,10 +251,10 @@ pub struct Lane<'a> {
 }
 
 impl<'a> Lane<'a> {
-    /// A loop that begins with the block of this number, counted in the task's order.
+    /// Makes a loop that begins with the block of this number in the task's order.
     ///
     /// # Panics
-    /// If the task's blocks have no size that it allows.
+    /// If the task's block size is not allowed.
     #[must_use]
     pub fn new(arena: &'a Arena, task: Task, first: u64) -> Lane<'a> {
         let ArenaSizes { read_bytes, write_bytes } = arena.sizes;
@@ -278,7 +278,7 @@ impl<'a> Lane<'a> {
         Lane { arena, task, at, positions, zero: std::hint::black_box(0) }
     }
 
-    /// Touches so many blocks.
+    /// Accesses this many blocks.
     pub fn run(&mut self, blocks: u32) {
         match (self.task.touch, self.task.order) {
             (Touch::ReadInTurn, Order::Random) => self.chase(blocks),
@@ -293,7 +293,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Where the next block lies, as an offset in the arena's region: for tests.
+    /// Returns the next block's offset in the arena's region: for tests.
     #[cfg(test)]
     fn at(&self) -> u64 {
         self.at
@@ -377,7 +377,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Cuts a block at the ends of units.
+/// Splits a block at the ends of units.
 #[inline(always)]
 fn for_each_unit(mut at: u64, bytes: usize, mut part: impl FnMut(u64, usize)) {
     let end = at + bytes as u64;

@@ -1,12 +1,12 @@
 //! Regions: byte-addressable memory shared by threads, in which positions are offsets.
 //!
 //! Every access is checked against the region's bounds: an offset outside is a programmer's error
-//! and panics. Accesses may race. Words are atomic; a copy that races with writes yields a mixture
-//! of old and new bytes, and it is for the caller to find out (by a version, a checksum, or an
-//! index entry that must still be the same afterwards) whether to believe them.
+//! and panics. Accesses may race. Words are atomic. A copy that races with writes yields a mixture
+//! of old and new bytes; the caller must find out (by a version, a checksum, or an index entry that
+//! must still be equal afterwards) if the copy is valid.
 //!
-//! What lies on persistent memory is written against the trait [`Region`], and so runs unchanged
-//! on [`Direct`], which is what is shipped, and under observation.
+//! Code for persistent memory is written against the trait [`Region`], so it runs unchanged on
+//! [`Direct`], which is the one that ships, and under observation.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -17,51 +17,52 @@ mod direct;
 
 pub use direct::{Direct, Line};
 
-/// What a region's bytes live on.
+/// Memory or file that holds a region's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RegionKind {
-    /// The process's own memory: gone with the process.
+    /// The process's own memory, which is lost when the process ends.
     Anonymous,
-    /// A file on a DAX filesystem under `MAP_SYNC`: what is flushed and drained survives a power
+    /// A file on a DAX file system under `MAP_SYNC`: flushed and drained bytes survive a power
     /// failure.
     Dax,
-    /// An ordinary file that was declared persistent memory for trials. It is flushed as
-    /// persistent memory is, and survives the death of the process, not a power failure.
+    /// An ordinary file declared to be persistent memory, for trials. It is flushed like persistent
+    /// memory. Its bytes survive the death of the process, but not a power failure.
     Emulated,
-    /// An ordinary mapped file: survives the death of the process; once flushed, a power failure.
+    /// An ordinary mapped file: its bytes survive the death of the process and, once flushed, a
+    /// power failure.
     MappedFile,
 }
 
-/// How a region's bytes are made durable.
+/// Means by which a region's bytes are made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FlushKind {
-    /// Not at all: the memory is volatile.
+    /// None: the memory is volatile.
     None,
-    /// By `clwb`, which writes a line back and keeps it cached.
+    /// `clwb`, which writes a line back and keeps it cached.
     Clwb,
-    /// By `clflushopt`, which writes a line back and drops it.
+    /// `clflushopt`, which writes a line back and evicts it.
     Clflushopt,
-    /// By `clflush`, which does so one line at a time.
+    /// `clflush`, which writes back and evicts like `clflushopt`, but one line at a time.
     Clflush,
-    /// By `msync`.
+    /// `msync`.
     Msync,
 }
 
-/// Why a region could not be had.
+/// Reason why a region could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
     /// The system refused to reserve address space.
     #[error(
-        "cannot reserve {bytes} bytes of memory: {cause}; let the process have more (`ulimit -v`; \
+        "cannot reserve {bytes} bytes of memory: {cause}; raise the process's limit (`ulimit -v`; \
          a store reserves more than it uses), or lower the tenant's memory quota"
     )]
     Reserve {
-        /// How much was asked for.
+        /// Bytes that were asked for.
         bytes: u64,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// The region's file cannot be used.
@@ -69,56 +70,58 @@ pub enum RegionError {
     File(#[from] FileError),
 }
 
-/// How a region's file is opened.
+/// Options for opening a region's file.
 #[derive(Debug, Clone, Default)]
 pub struct RegionOptions {
-    /// Make the file with this many bytes, rounded up to whole pages and all of them allocated, if
-    /// it does not exist or is empty. Without this it must exist.
+    /// Creates the file with this many bytes, rounded up to whole pages and all of them allocated,
+    /// if it does not exist or is empty. Without this the file must exist.
     pub create: Option<u64>,
-    /// Lengthen a file that is shorter than `create`, instead of refusing it. It is never
+    /// Lengthens a file that is shorter than `create` instead of refusing it. No file is ever
     /// shortened.
     pub grow: bool,
-    /// The first eight bytes of every file that is ours: a new file gets them, and a file that
-    /// begins otherwise is left alone and refused.
+    /// First eight bytes of the file. A new file gets them; a file that begins otherwise is refused
+    /// and left alone.
     pub magic: Option<[u8; 8]>,
-    /// Persistent memory, instead of an ordinary mapped file.
+    /// Treats the file as persistent memory instead of as an ordinary mapped file.
     pub pmem: Option<PmemMode>,
-    /// The file exists and is only read: it need not be writable, and none of its space is
-    /// allocated. A store to the region ends the process.
+    /// Opens an existing file for reads only: it need not be writable, and no space is allocated
+    /// for it. A store to the region ends the process.
     pub read_only: bool,
 }
 
-/// How a file is taken for persistent memory.
+/// Conditions on which a file is taken for persistent memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PmemMode {
-    /// Take a file that is not on a DAX filesystem as well; the region is then
+    /// Accepts a file that is not on a DAX file system; the region is then
     /// [`RegionKind::Emulated`].
     pub assume_dax: bool,
 }
 
-/// What [`Region::find_pair`] found.
+/// Result of [`Region::find_pair`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FoundPair {
-    /// The number of the first pair, and its second word.
+    /// Number of the first matching pair, and its second word.
     pub found: Option<(usize, u64)>,
-    /// The first pair whose second word is 0; perhaps none if it is behind the one that was found.
+    /// First pair whose second word is 0. It may be missing if it lies behind the pair that was
+    /// found.
     pub zero: Option<usize>,
 }
 
-/// Byte-addressable memory shared by threads, and how its bytes are made durable.
+/// Byte-addressable memory shared by threads, with operations that make its bytes durable.
 ///
-/// A word is stored whole or, after a crash, not at all; a longer write may survive in any of its
-/// aligned words of eight bytes. A store may become durable at any time, but need not before it is
+/// After a crash a word is stored whole or not at all; of a longer write any of its aligned
+/// eight-byte words may survive. A store may become durable at any time, but need not before it is
 /// flushed and this thread drains.
 #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
 pub trait Region: Send + Sync {
-    /// The region's bytes.
+    /// Returns the region's bytes.
     fn len(&self) -> u64;
 
-    /// How the bytes are made durable.
+    /// Returns the means by which the bytes are made durable.
     fn flush_kind(&self) -> FlushKind;
 
-    /// Why something that was flushed may not be durable, see [`Direct::sync_failure`].
+    /// Returns the error because of which flushed bytes may not be durable, see
+    /// [`Direct::sync_failure`].
     fn sync_failure(&self) -> Option<io::Error> {
         None
     }
@@ -139,8 +142,8 @@ pub trait Region: Send + Sync {
     #[track_caller]
     fn load_line(&self, offset: u64) -> [u64; 8];
 
-    /// Looks at the pairs of words in the lines at `offset`, a multiple of 64, four in each, from
-    /// the pair `from` on, for one with `first` as its first word and another second word than 0.
+    /// Searches the pairs of words in the lines at `offset`, a multiple of 64, four pairs a line,
+    /// starting at pair `from`, for one whose first word is `first` and whose second word is not 0.
     #[track_caller]
     fn find_pair<const LINES: usize>(&self, offset: u64, from: usize, first: u64) -> FoundPair {
         let mut looked = FoundPair::default();
@@ -166,8 +169,8 @@ pub trait Region: Send + Sync {
         [0, 8].map(|at| self.load_u64(offset + at, Ordering::Relaxed))
     }
 
-    /// Stores another pair of words at `offset`, a multiple of 8: the second word is made `none`
-    /// first, unless it is that or 0, so that nobody sees it with another first word.
+    /// Stores a pair of words at `offset`, a multiple of 8. The second word is set to `none` first,
+    /// unless it is that or 0, so that no reader sees the old second word with the new first one.
     #[track_caller]
     fn replace_pair(&self, offset: u64, none: u64, pair: [u64; 2]) {
         let before = self.load_u64(offset + 8, Ordering::Relaxed);
@@ -186,7 +189,8 @@ pub trait Region: Send + Sync {
     #[track_caller]
     fn append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>);
 
-    /// The same, of an ordinary mapped file by a call of the system.
+    /// Copies `len` bytes at `offset` to the end of `out`; from an ordinary mapped file by a system
+    /// call.
     ///
     /// # Errors
     /// If the disk fails.
@@ -196,25 +200,24 @@ pub trait Region: Send + Sync {
         Ok(())
     }
 
-    /// The same if the bytes are in memory, and says whether they are; if not, the disk begins to
-    /// read them.
+    /// Copies `len` bytes at `offset` to the end of `out` if they are in memory, and returns true
+    /// then. Otherwise the disk begins to read them.
     #[track_caller]
     fn try_read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
         self.append_to(offset, len, out);
         true
     }
 
-    /// Says that all of it is only read from now on, by calls of the system and in no order. A
-    /// hint.
+    /// Hints that the whole region is only read from now on, by system calls and in no order.
     fn expect_reads_only(&self) {}
 
-    /// Says that all of it is going to be read soon, in order or not. A hint.
+    /// Hints that the whole region will be read soon, in order or not.
     fn expect_reads(&self) {}
 
-    /// Says that `len` bytes at `offset` are read in no order from now on. A hint.
+    /// Hints that `len` bytes at `offset` are read in no order from now on.
     fn expect_reads_in_no_order(&self, _offset: u64, _len: usize) {}
 
-    /// Whether the bytes at `offset` are `bytes`.
+    /// Returns true if the bytes at `offset` equal `bytes`.
     #[track_caller]
     fn equals(&self, offset: u64, bytes: &[u8]) -> bool;
 
@@ -233,10 +236,10 @@ pub trait Region: Send + Sync {
     #[track_caller]
     fn store_u64(&self, offset: u64, value: u64, order: Ordering);
 
-    /// Puts `new` at `offset`, a multiple of 4, if `current` is there; says what was there.
+    /// Stores `new` at `offset`, a multiple of 4, if `current` is there; returns the old word.
     ///
     /// # Errors
-    /// The word that was there instead.
+    /// Returns the word that was there instead.
     #[track_caller]
     fn compare_exchange_u32(
         &self,
@@ -247,10 +250,10 @@ pub trait Region: Send + Sync {
         failure: Ordering,
     ) -> Result<u32, u32>;
 
-    /// Puts `new` at `offset`, a multiple of 8, if `current` is there; says what was there.
+    /// Stores `new` at `offset`, a multiple of 8, if `current` is there; returns the old word.
     ///
     /// # Errors
-    /// The word that was there instead.
+    /// Returns the word that was there instead.
     #[track_caller]
     fn compare_exchange_u64(
         &self,
@@ -261,20 +264,20 @@ pub trait Region: Send + Sync {
         failure: Ordering,
     ) -> Result<u64, u64>;
 
-    /// Puts `new` at `offset`, a multiple of 8; says what was there.
+    /// Stores `new` at `offset`, a multiple of 8; returns the old word.
     #[track_caller]
     fn swap_u64(&self, offset: u64, new: u64, order: Ordering) -> u64;
 
-    /// Adds to the word at `offset`, a multiple of 8, wrapping; says what was there.
+    /// Adds to the word at `offset`, a multiple of 8, wrapping; returns the old word.
     #[track_caller]
     fn fetch_add_u64(&self, offset: u64, value: u64, order: Ordering) -> u64;
 
-    /// Sets bits of the word at `offset`, a multiple of 8; says what was there.
+    /// Sets bits of the word at `offset`, a multiple of 8; returns the old word.
     #[track_caller]
     fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64;
 
-    /// Clears the bits of the word at `offset`, a multiple of 8, that `bits` lacks; says what was
-    /// there.
+    /// Clears the bits of the word at `offset`, a multiple of 8, that `bits` lacks; returns the old
+    /// word.
     #[track_caller]
     fn fetch_and_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64;
 
@@ -299,11 +302,10 @@ pub trait Region: Send + Sync {
     #[track_caller]
     fn drain(&self);
 
-    /// Says that `len` bytes at `offset` are going to be written soon. A hint.
+    /// Hints that `len` bytes at `offset` will be written soon.
     fn expect_writes(&self, _offset: u64, _len: usize) {}
 
-    /// Says that `len` bytes at `offset` are going to be flushed and then hardly written again. A
-    /// hint.
+    /// Hints that `len` bytes at `offset` will be flushed and then hardly written again.
     fn expect_no_writes(&self, _offset: u64, _len: usize) {}
 
     /// Makes `len` bytes at `offset` durable.

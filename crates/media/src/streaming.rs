@@ -1,35 +1,35 @@
-//! How a large copy past the processor's caches proceeds, step by step: the same whether the bytes
-//! go to persistent memory or to an observed region.
+//! Steps of a large copy past the processor's caches, to persistent memory and to an observed
+//! region alike.
 //!
-//! It goes in units of the medium with a fence behind each, so that the modules combine whole
-//! units; without the fences the processor sends lines out of order, units are written in parts,
-//! and bandwidth falls (Rethinking Index Design Based on PM Device, figure 5).
+//! The copy proceeds in units of the medium with a fence after each, so that the modules combine
+//! whole units. Without the fences the processor sends lines out of order, units are written in
+//! parts, and bandwidth falls (Rethinking Index Design Based on PM Device, figure 5).
 
 use std::ops::Range;
 
-/// The unit in which persistent memory is written.
+/// Bytes of the unit in which persistent memory is written.
 pub(crate) const UNIT_BYTES: usize = 256;
 const LINE_BYTES: usize = 64;
 
-/// One step; ranges count from the copy's begin.
+/// One step of a copy. Ranges count from the copy's beginning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CopyStep {
-    /// A part of a line at either end: it is stored and flushed.
+    /// Stores and flushes a part of a line, at either end.
     Part(Range<usize>),
-    /// Whole lines of one unit: they are stored past the caches.
+    /// Stores whole lines of one unit past the caches.
     Lines(Range<usize>),
-    /// What was stored is on its way ahead of anything that is stored later.
+    /// Orders everything stored so far before all later stores.
     Fence,
 }
 
-/// The steps of copying `len` bytes to `to`, an address or an offset.
+/// Returns the steps of copying `len` bytes to `to`, an address or an offset.
 #[inline]
 pub(crate) fn copy_steps(to: usize, len: usize) -> CopySteps {
     let head = (to.wrapping_neg() % LINE_BYTES).min(len);
     CopySteps { to, len, head, at: 0, owed: false, fenced: false }
 }
 
-/// See [`copy_steps`].
+/// Iterator over a copy's steps, see [`copy_steps`].
 #[derive(Debug)]
 pub(crate) struct CopySteps {
     to: usize,

@@ -1,7 +1,7 @@
-//! Regions on real persistent memory: a directory on a DAX filesystem, named by ENTRESOL_DAX_DIR.
+//! Regions on real persistent memory: a directory on a DAX file system, named by ENTRESOL_DAX_DIR.
 //!
-//! Few machines have one, so that these tests are ignored unless asked for with `--ignored`.
-//! `.ci/dax-vm` runs them in a machine that has.
+//! Few machines have one, so these tests are ignored unless run with `--ignored`. `.ci/dax-vm` runs
+//! them in a machine that has.
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 
 use std::fs::{File, OpenOptions};
@@ -17,15 +17,15 @@ use tempfile::TempDir;
 
 const RELAXED: Ordering = Ordering::Relaxed;
 
-/// A directory of the test's own on the DAX filesystem.
+/// Makes a directory for one test on the DAX file system.
 fn directory() -> TempDir {
     let place = std::env::var_os("ENTRESOL_DAX_DIR")
         .map(PathBuf::from)
         .expect("ENTRESOL_DAX_DIR must name a directory on a filesystem mounted with dax=always");
-    tempfile::tempdir_in(place).expect("a directory on the DAX filesystem")
+    tempfile::tempdir_in(place).expect("a directory on the DAX file system")
 }
 
-/// Persistent memory and nothing that stands in for it.
+/// Options for real persistent memory only.
 fn options(bytes: u64) -> RegionOptions {
     RegionOptions {
         create: Some(bytes),
@@ -42,10 +42,10 @@ fn open(path: &Path, bytes: u64) -> Direct {
     region
 }
 
-/// What the kernel says of this process's mappings of the file: the flags of each.
+/// Returns the kernel's flags of each of this process's mappings of the file.
 fn mapping_flags(path: &Path) -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("a kernel that tells");
-    // By its numbers, since the kernel goes on calling the file what it was called at first.
+    // Found by its numbers, since the kernel goes on calling the file by its first name.
     let file = path.metadata().expect("the file");
     let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
     let numbers = [format!("{major:02x}:{minor:02x}"), file.ino().to_string()];
@@ -66,7 +66,7 @@ fn is_synchronous(flags: &str) -> bool {
 }
 
 #[test]
-#[ignore = "needs ENTRESOL_DAX_DIR on a DAX filesystem; .ci/dax-vm has one"]
+#[ignore = "needs ENTRESOL_DAX_DIR on a DAX file system; .ci/dax-vm has one"]
 fn the_kernel_maps_the_file_itself_with_synchronous_faults() {
     let directory = directory();
     let path = directory.path().join("a");
@@ -81,7 +81,7 @@ fn the_kernel_maps_the_file_itself_with_synchronous_faults() {
 }
 
 #[test]
-#[ignore = "needs ENTRESOL_DAX_DIR on a DAX filesystem; .ci/dax-vm has one"]
+#[ignore = "needs ENTRESOL_DAX_DIR on a DAX file system; .ci/dax-vm has one"]
 fn what_is_dax_stays_dax_when_it_may_be_assumed_and_is_not_when_it_is_not_asked_for() {
     let directory = directory();
     let (pmem, plain) = (directory.path().join("pmem"), directory.path().join("plain"));
@@ -99,7 +99,7 @@ fn what_is_dax_stays_dax_when_it_may_be_assumed_and_is_not_when_it_is_not_asked_
 }
 
 #[test]
-#[ignore = "needs ENTRESOL_DAX_DIR on a DAX filesystem; .ci/dax-vm has one"]
+#[ignore = "needs ENTRESOL_DAX_DIR on a DAX file system; .ci/dax-vm has one"]
 fn lines_are_flushed_by_the_best_instruction_that_the_kernel_knows_of() {
     let directory = directory();
     let region = open(&directory.path().join("a"), 1 << 16);
@@ -119,7 +119,7 @@ fn lines_are_flushed_by_the_best_instruction_that_the_kernel_knows_of() {
 }
 
 #[test]
-#[ignore = "needs ENTRESOL_DAX_DIR on a DAX filesystem; .ci/dax-vm has one"]
+#[ignore = "needs ENTRESOL_DAX_DIR on a DAX file system; .ci/dax-vm has one"]
 fn what_is_persisted_or_streamed_is_in_the_file_without_msync() {
     let directory = directory();
     let path = directory.path().join("a");
@@ -148,7 +148,7 @@ fn what_is_persisted_or_streamed_is_in_the_file_without_msync() {
 }
 
 #[test]
-#[ignore = "needs ENTRESOL_DAX_DIR on a DAX filesystem; .ci/dax-vm has one"]
+#[ignore = "needs ENTRESOL_DAX_DIR on a DAX file system; .ci/dax-vm has one"]
 fn a_region_grows_step_by_step_and_comes_back_each_time() {
     let directory = directory();
     let path = directory.path().join("a");
@@ -172,7 +172,7 @@ fn a_region_grows_step_by_step_and_comes_back_each_time() {
 }
 
 #[test]
-#[ignore = "needs ENTRESOL_DAX_DIR on a DAX filesystem; .ci/dax-vm has one"]
+#[ignore = "needs ENTRESOL_DAX_DIR on a DAX file system; .ci/dax-vm has one"]
 fn discarded_space_goes_back_to_the_filesystem_reads_zero_and_can_be_claimed_again() {
     let directory = directory();
     let path = directory.path().join("a");
@@ -194,7 +194,7 @@ fn discarded_space_goes_back_to_the_filesystem_reads_zero_and_can_be_claimed_aga
 }
 
 #[test]
-#[ignore = "needs ENTRESOL_DAX_DIR on a DAX filesystem; .ci/dax-vm has one"]
+#[ignore = "needs ENTRESOL_DAX_DIR on a DAX file system; .ci/dax-vm has one"]
 fn a_full_filesystem_is_an_error_and_leaves_nothing_behind() {
     let directory = directory();
     let space = rustix::fs::statvfs(directory.path()).expect("statvfs");
@@ -214,7 +214,7 @@ fn a_full_filesystem_is_an_error_and_leaves_nothing_behind() {
 }
 
 #[test]
-#[ignore = "needs ENTRESOL_DAX_DIR on a DAX filesystem; .ci/dax-vm has one"]
+#[ignore = "needs ENTRESOL_DAX_DIR on a DAX file system; .ci/dax-vm has one"]
 fn what_another_program_writes_to_the_file_is_seen_and_its_magic_is_respected() {
     let directory = directory();
     let path = directory.path().join("a");
@@ -229,7 +229,7 @@ fn what_another_program_writes_to_the_file_is_seen_and_its_magic_is_respected() 
 }
 
 #[test]
-#[ignore = "needs ENTRESOL_DAX_DIR on a DAX filesystem; .ci/dax-vm has one"]
+#[ignore = "needs ENTRESOL_DAX_DIR on a DAX file system; .ci/dax-vm has one"]
 fn threads_that_fault_the_same_pages_in_lose_no_store() {
     const THREADS: u64 = 4;
     const WORDS: u64 = 2000;

@@ -1,4 +1,4 @@
-//! Accounts: what is charged is what was used, and no more is admitted than promised.
+//! Accounts: charges equal use, and no more is admitted than promised.
 
 use super::*;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn access(write: bool) -> Access {
     if write { Access::Write } else { Access::Read }
 }
 
-/// Spends whatever `handle` is admitted to at `now`, in accesses of these sizes in turn.
+/// Spends all that `handle` is admitted to at `now`, in accesses of these sizes in turn.
 fn spend(handle: &mut AccountHandle, now: Nanos, sizes: &mut impl Iterator<Item = usize>) -> u32 {
     let mut accesses = 0;
     while handle.admit(now) == Admission::Go {
@@ -84,8 +84,8 @@ fn parts_of_an_access_cost_together_what_it_costs_as_a_whole() {
     assert!(missing <= parts.writes / UNITS_PER_NS + 1, "{missing} ns of {}", whole.used_ns);
 }
 
-/// Runs `threads` greedy threads against a share for as long as the steps last, and holds what they
-/// used in every interval against the promise.
+/// Runs `threads` greedy threads against a share for as long as the steps last, and checks their
+/// use in every interval against the promise.
 fn check_share(share: f64, threads: usize, steps_us: &[u64], sizes: &[usize]) {
     let account = account();
     account.set_limit(Limit::Share(share));

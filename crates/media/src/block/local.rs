@@ -1,4 +1,4 @@
-//! An open block file: its descriptor, how it may be accessed, and the blocking calls.
+//! Open block files of this machine: the descriptor, its mode of access, and the blocking calls.
 
 use std::fs::File;
 use std::io;
@@ -23,13 +23,13 @@ use crate::placement::{self, FileError, PAGE_BYTES, Prepared};
 use crate::raw::buffer::BUFFER_ALIGNMENT;
 use crate::raw::ring::{Completion, Ring};
 
-/// Every disk's blocks are multiples of this. It also holds where the page cache is used, so that
-/// a file can be moved between file systems.
+/// Minimum block size. All disks' blocks are multiples of it. It also holds for files in the page
+/// cache, so that a file can be moved between file systems.
 const BLOCK_BYTES_MIN: u64 = 512;
-/// What is assumed of a disk that goes past the page cache and does not say.
+/// Block size that is assumed for direct I/O if the file system reports none.
 const BLOCK_BYTES_UNKNOWN: u64 = 4096;
 
-/// An open file and how it may be accessed. Shared by all queues to it.
+/// An open file with its mode of access. Shared by all queues to it.
 #[derive(Debug)]
 pub(crate) struct OpenFile {
     file: File,
@@ -40,8 +40,7 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    /// Takes the file past the page cache, unless it is to go through it, if the file system lets
-    /// it.
+    /// Switches the file to direct I/O if the file system supports it, unless it is to be cached.
     pub(super) fn new(
         path: &Path,
         prepared: &Prepared,
@@ -61,7 +60,7 @@ impl OpenFile {
             }
         };
         if cached {
-            // If the advice is not taken, more is read than is needed.
+            // If the kernel ignores the advice, it reads more than is needed.
             let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
         }
         let alignment = alignment(&file, direct).map_err(io("look at"))?;
@@ -74,8 +73,8 @@ impl OpenFile {
         Ok(OpenFile { file, path: path.into(), len, alignment, direct })
     }
 
-    /// The same with the descriptor that the file was kept under. Descriptors of one opening share
-    /// their flags, so that this one goes past the page cache too.
+    /// Returns this file with the descriptor under which it was kept. Descriptors of one opening
+    /// share their flags, so direct I/O stays on.
     pub(super) fn kept(self, file: File) -> OpenFile {
         OpenFile { file, ..self }
     }
@@ -98,7 +97,7 @@ impl OpenFile {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Whether a request may be carried out.
+    /// Refuses a request that may not be carried out.
     pub(crate) fn check(&self, request: &IoRequest) -> io::Result<()> {
         self.check_call(request.access, request.offset, &request.buffer)
     }
@@ -125,7 +124,7 @@ impl OpenFile {
         }
     }
 
-    /// Fills a buffer as far as one call of the system does.
+    /// Fills a buffer as far as one system call does.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.file.read_at(buffer, offset) {
@@ -175,7 +174,7 @@ pub(super) struct LocalFile {
     file: Arc<OpenFile>,
     backend: Backend,
     remarks: Vec<String>,
-    /// The threads that serve all queues, once there is one.
+    /// Threads that serve all queues, started for the first one.
     pool: Mutex<Option<Arc<Pool>>>,
 }
 
@@ -235,12 +234,12 @@ impl BlockFile for LocalFile {
         let before = self.len();
         if bytes > before {
             if let Err(cause) = placement::allocate(&self.file.file, before, bytes - before) {
-                // What was added is taken back; the first error says why.
+                // The added space is taken back; the first error tells why.
                 let _ = self.file.file.set_len(before);
                 return Err(placement::failed_allocation(path, bytes, cause));
             }
         } else {
-            // Nobody may write behind the end any more before the end is moved.
+            // The new end is published first, so that no writer writes behind it.
             self.file.len.store(bytes, Ordering::Release);
             let io = |cause| FileError::Io { doing: "shorten", path: path.into(), cause };
             if let Err(cause) = self.file.file.set_len(bytes) {

@@ -1,9 +1,9 @@
-//! Files in real time that are no faster than a drive that is not here: every request to a block
-//! file completes when the file has served it and the drive's model would have, and so does every
-//! persist of a mapped one.
+//! Files slowed in real time to a drive that is not present: every request to a block file
+//! completes only when both the file and the drive's model have served it, and so does every
+//! persist of a mapped file.
 //!
-//! A slower tier can be had so on any disk that is faster. The bytes are where they are; only the
-//! completions are held back.
+//! This simulates a slower tier on any faster disk. The bytes stay in the file; only completions
+//! are held back.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -33,16 +33,16 @@ mod mapped;
 
 pub(crate) use mapped::SlowMapped;
 
-/// How long a model goes on before it begins anew, idle: its clock lasts for 213 days.
+/// Time after which a model is replaced by a new, idle one: its clock lasts for 213 days.
 const MODEL_LIFE: Duration = Duration::from_secs(100 * 24 * 3600);
-/// How far apart files begin on the drive.
+/// Distance between the beginnings of files on the drive.
 const FILE_STEP: u64 = 1 << 30;
 
-/// The drives that files opened by their paths are slowed to, by device: see
-/// [`MediumSpec::device`]. Nobody but their files keeps them.
+/// Drives of the files that were opened by their paths, by device, see [`MediumSpec::device`]. A
+/// drive lives as long as one of its files is open.
 static DRIVES: Mutex<BTreeMap<String, Weak<Drive>>> = Mutex::new(BTreeMap::new());
 
-/// A drive that files are slowed to; all of them share it.
+/// A drive to which files are slowed; all of them share it.
 pub(crate) struct Drive {
     name: ModelName,
     clock: SystemClock,
@@ -51,16 +51,16 @@ pub(crate) struct Drive {
 
 struct State {
     model: BlockModel,
-    /// When the model's time began.
+    /// Time at which the model's clock began.
     epoch: Nanos,
-    /// When the drive has done all that it was given.
+    /// Time at which the drive has finished all requests so far.
     busy_until: Nanos,
-    /// Where the next file begins.
+    /// Position on the drive at which the next file begins.
     end: u64,
 }
 
 impl Drive {
-    /// A drive of this name that is idle.
+    /// Makes an idle drive of this name.
     pub(crate) fn new(name: ModelName) -> io::Result<Arc<Drive>> {
         let model = BlockModel::of(name).ok_or_else(|| {
             let text = format!("{name} is a model of memory, not of a disk");
@@ -72,7 +72,8 @@ impl Drive {
         Ok(Arc::new(Drive { name, clock, state: Mutex::new(state) }))
     }
 
-    /// The drive that a file of this path shares with the others of its folder, in this process.
+    /// Returns the drive that a file of this path shares with the others of its folder, in this
+    /// process.
     pub(crate) fn of(path: &Path, name: ModelName) -> io::Result<Arc<Drive>> {
         let medium = MediumSpec::File { path: path.into(), model: Some(name) };
         let mut drives = DRIVES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +93,7 @@ impl Drive {
         place
     }
 
-    /// When a request that comes now would complete.
+    /// Returns the time at which a request submitted now completes.
     fn due(&self, access: Access, offset: u64, bytes: usize) -> Nanos {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
@@ -104,7 +105,7 @@ impl Drive {
         let at = Picos::from(now.since(state.epoch));
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let done = state.model.submit(at, access, offset, bytes);
-        // Rounded up: never earlier than the model says.
+        // Rounded up, so that a completion is never earlier than the model's.
         let due = Nanos(state.epoch.0 + done.0.div_ceil(1_000));
         state.busy_until = state.busy_until.max(due);
         due
@@ -114,7 +115,7 @@ impl Drive {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).busy_until
     }
 
-    /// Blocks the thread until it is that time.
+    /// Blocks the thread until that time.
     fn sleep(&self, until: Nanos) {
         let left = until.since(self.clock.now());
         if !left.is_zero() {
@@ -134,7 +135,7 @@ impl fmt::Debug for Drive {
 pub(super) struct SlowFile {
     inner: Arc<dyn BlockFile>,
     drive: Arc<Drive>,
-    /// Where on the drive the file begins.
+    /// Position on the drive at which the file begins.
     base: u64,
     begun: Mutex<Begun<Nanos>>,
     remarks: Vec<String>,
@@ -151,12 +152,12 @@ impl SlowFile {
         SlowFile { inner, drive, base, begun: Mutex::default(), remarks }
     }
 
-    /// Reads that are under way and not waited for.
+    /// Locks the reads that are under way and not waited for.
     fn begun(&self) -> MutexGuard<'_, Begun<Nanos>> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When a request that comes now would complete; at once if it is to be refused.
+    /// Returns the time at which a request submitted now completes; zero if it will be refused.
     fn due(&self, access: Access, offset: u64, bytes: usize) -> Nanos {
         match check_request(self.alignment(), self.len(), access, offset, bytes) {
             Ok(()) => self.drive.due(access, self.base + offset, bytes),
@@ -197,7 +198,7 @@ impl BlockFile for SlowFile {
         Ok(())
     }
 
-    /// A sync ends when the drive has done all that it was given before.
+    /// Ends when the drive has finished all that was submitted before.
     fn sync_at(&self, place: Place) -> io::Result<()> {
         let busy_until = self.drive.busy_until();
         self.inner.sync_at(place)?;
@@ -261,8 +262,8 @@ impl BlockFile for SlowFile {
     }
 }
 
-/// One thread's requests to a slowed file. The file's own queue works under it, with numbers of
-/// seats for tokens.
+/// One thread's requests to a slowed file. The file's own queue works below it, with seat numbers
+/// for tokens.
 struct SlowQueue {
     alarm: Alarm,
     inner: Box<dyn IoQueue>,
@@ -270,14 +271,14 @@ struct SlowQueue {
     depth: usize,
     seats: Vec<Seat>,
     free: Vec<usize>,
-    /// Submitted and not kicked.
+    /// Requests submitted and not kicked.
     fresh: Vec<Fresh>,
-    /// Served by the file, and not due yet.
+    /// Completions of the file that are not due yet.
     held: BinaryHeap<Reverse<Held>>,
     done: Vec<IoCompletion>,
 }
 
-/// A request that the file's own queue has.
+/// Slot of a request that the file's own queue has.
 #[derive(Clone, Copy)]
 struct Seat {
     token: u64,
@@ -291,7 +292,7 @@ struct Fresh {
     bytes: usize,
 }
 
-/// A completion that is held back. Ordered by when it is due.
+/// A completion that is held back. Ordered by its due time.
 struct Held {
     due: Nanos,
     completion: IoCompletion,
@@ -318,14 +319,14 @@ impl Ord for Held {
 }
 
 impl SlowQueue {
-    /// Asks the model about what is about to start.
+    /// Asks the model for the due times of the requests that are about to start.
     fn assign(&mut self) {
         for Fresh { seat, access, offset, bytes } in std::mem::take(&mut self.fresh) {
             self.seats[seat].due = self.file.due(access, offset, bytes);
         }
     }
 
-    /// Takes over what the file's own queue has completed.
+    /// Takes completions from the file's own queue.
     fn collect(&mut self) {
         self.inner.reap(&mut self.done);
         for mut completion in self.done.drain(..) {
@@ -339,8 +340,8 @@ impl SlowQueue {
         }
     }
 
-    /// Lets the descriptor wake when the first is due that the file has served. Of one that it has
-    /// not, its own descriptor tells.
+    /// Sets the alarm to the first due time of a held completion. For requests that the file has
+    /// not served yet, the file's own descriptor wakes.
     fn arm(&self, now: Nanos) -> io::Result<()> {
         let next = self.held.peek().map(|held| held.0.due);
         self.alarm.set(next.map(|due| due.since(now)))
@@ -360,7 +361,7 @@ impl IoQueue for SlowQueue {
             self.seats.len() - 1
         });
         let inner = IoRequest { token: number as u64, ..request };
-        // What is held back counts for the depth as well, of which the queue below knows nothing.
+        // Held completions count towards the depth as well; the queue below does not know of them.
         let full = self.in_flight() >= self.depth;
         let refused = if full { Err(inner) } else { self.inner.submit(inner) };
         if let Err(inner) = refused {
@@ -388,13 +389,13 @@ impl IoQueue for SlowQueue {
         {
             out.push(held.completion);
         }
-        // Without an alarm nobody would wake: then all is given out early.
+        // Without an alarm no thread would wake, so everything is handed out early.
         if self.arm(now).is_err() {
             out.extend(self.held.drain().map(|held| held.0.completion));
         }
     }
 
-    /// Wakes as well when the file has served a request that is not due yet: the next wait sleeps
+    /// Also wakes when the file has served a request that is not due yet; the next wait then sleeps
     /// until it is.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.kick()?;

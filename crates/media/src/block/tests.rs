@@ -44,7 +44,8 @@ fn everywhere(test: impl Fn(Arc<dyn BlockFile>)) {
     }
 }
 
-/// io_uring is tested where the kernel has it; that it is not refused in vain is another test.
+/// Lists the backends to test: io_uring only if the kernel allows it. Another test covers a
+/// needless refusal.
 fn backends() -> Vec<BackendChoice> {
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("probe");
@@ -351,7 +352,7 @@ fn waiting_ends_with_its_time() {
     everywhere(|file| {
         let mut queue = file.clone().queue(4).expect("queue");
         queue.submit(request(Access::Read, 0, queue.buffer(BLOCK), 1)).expect("room");
-        // Whatever comes first; that it comes at all is what is tested.
+        // Either may come first; the test is that it returns at all.
         queue.wait(Some(Duration::from_nanos(1))).expect("waits");
         assert_eq!(finish(&mut *queue).len(), 1);
     });
@@ -469,7 +470,7 @@ proptest! {
                     queue.submit(read).expect("room");
                 }
                 pending += 1;
-                // Requests in flight together have no order: only those that are apart are.
+                // Requests in flight together have no order unless they are disjoint.
                 let overlaps = history.get(number + 1).is_some_and(|next| {
                     let from = number + 1 - pending;
                     history[from..=number].iter().any(|earlier| {

@@ -1,4 +1,4 @@
-//! Queues served by a few threads that read and write for everybody: for kernels that refuse
+//! Queues served by a pool of threads with blocking reads and writes: for kernels that refuse
 //! io_uring.
 
 use std::collections::VecDeque;
@@ -11,11 +11,10 @@ use std::time::Duration;
 use super::{IoBuffer, IoCompletion, IoQueue, IoRequest, OpenFile};
 use crate::event::Event;
 
-/// Threads for each file: beyond so many requests at once the disks that were measured only make
-/// them wait longer.
+/// Threads per file. On the disks that were measured more requests at once only wait longer.
 const THREADS: usize = 8;
 
-/// The threads of one file. They end when the last queue and the file are gone.
+/// Threads of one file. They end when the last queue and the file are dropped.
 #[derive(Debug)]
 pub(super) struct Pool {
     shared: Arc<Shared>,
@@ -41,7 +40,7 @@ struct Job {
     outbox: Arc<Outbox>,
 }
 
-/// Where the threads put what they have done for one queue.
+/// Completions of one queue, filled by the threads.
 #[derive(Debug)]
 struct Outbox {
     done: Mutex<Vec<IoCompletion>>,
@@ -70,7 +69,7 @@ impl Drop for Pool {
         lock(&self.shared.work).closing = true;
         self.shared.arrived.notify_all();
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so; there is nothing left to be done about it.
+            // The panic was reported when it happened; nothing more can be done about it.
             let _ = thread.join();
         }
     }
@@ -105,7 +104,7 @@ impl Shared {
 pub(super) struct ThreadQueue {
     pool: Arc<Pool>,
     outbox: Arc<Outbox>,
-    /// Submitted and not kicked.
+    /// Requests submitted and not kicked.
     waiting: Vec<IoRequest>,
     in_flight: usize,
     depth: usize,
@@ -161,7 +160,7 @@ impl IoQueue for ThreadQueue {
         self.start();
         self.outbox.event.clear();
         if !lock(&self.outbox.done).is_empty() {
-            // Cleared too early: whoever watches the descriptor must see it again.
+            // Cleared too early: a poller of the descriptor must see it again.
             self.outbox.event.signal();
             return Ok(());
         }
@@ -189,7 +188,7 @@ impl Drop for ThreadQueue {
         let mut done = Vec::new();
         while self.in_flight > 0 {
             if self.wait(None).is_err() {
-                // Without waiting nothing is lost: the threads own the buffers and go on.
+                // Nothing is lost without the wait: the threads own the buffers and go on.
                 return;
             }
             self.reap(&mut done);
@@ -198,6 +197,6 @@ impl Drop for ThreadQueue {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What the locks guard is consistent at every statement: a panic elsewhere leaves it so.
+    // The guarded data is consistent after every statement, so a panic elsewhere does no harm.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

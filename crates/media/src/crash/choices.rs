@@ -1,30 +1,30 @@
-//! Which of the states of all media are looked at: all where they are few, else the extremes, each
-//! unit alone and missing, cuts of the order in which things were done, cuts within units, and
-//! samples. Where units or moments are too many for their share, others come every time.
+//! Selection of the states of all media that are tested: all if they are few, else the extremes,
+//! each unit alone and missing, cuts in the order of changes, cuts within units, and samples. If
+//! units or moments exceed their share, different ones are chosen every time.
 
 use entresol_base::rng::Rng;
 
-/// How many states are looked at.
+/// Limits on the number of tested states.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget {
-    /// So many states are all looked at.
+    /// Maximum number of states that are all tested.
     pub(super) exhaustive_max: u64,
-    /// Of more, at most so many.
+    /// Maximum number of tested states if there are more.
     pub(super) images_max: u64,
 }
 
-/// The states to look at, one after the other. Some may come twice.
+/// Iterator over the states to test. Some may come twice.
 #[derive(Debug)]
 pub(super) struct Choices {
     units: Vec<u16>,
-    /// The units that are varied.
+    /// Units that are varied.
     varied: Vec<usize>,
     current: Vec<u16>,
-    /// When things were done.
+    /// Moments of the changes.
     moments: Vec<u64>,
     budget: Budget,
     stage: Stage,
-    /// How many were given.
+    /// Number of states returned so far.
     given: u64,
 }
 
@@ -32,9 +32,9 @@ pub(super) struct Choices {
 enum Stage {
     Begin,
     Everything,
-    /// Counting through all of them.
+    /// Counts through all states.
     Exhaustive,
-    /// One unit apart from the others.
+    /// One unit differs from all others.
     Extremes {
         index: usize,
     },
@@ -42,7 +42,7 @@ enum Stage {
     Cuts {
         index: usize,
     },
-    /// One unit in between.
+    /// One unit in an intermediate state.
     Inner {
         index: usize,
     },
@@ -62,19 +62,19 @@ impl Choices {
         choices
     }
 
-    /// Says when things were done, in any order.
+    /// Adds the moments of the changes, in any order.
     pub(super) fn know(&mut self, mut moments: Vec<u64>) {
         moments.sort_unstable();
         moments.dedup();
         self.moments = moments;
     }
 
-    /// Whether every state is looked at.
+    /// Returns true if every state is tested.
     pub(super) fn is_exhaustive(&self) -> bool {
         self.stage == Stage::Exhaustive
     }
 
-    /// Whether it is time to tell which units matter: the extremes were looked at.
+    /// Returns true once the two extremes were tested, when it is known which units matter.
     pub(super) fn may_restrict(&self) -> bool {
         self.given == 2 && self.stage == Stage::Extremes { index: 0 }
     }
@@ -94,8 +94,8 @@ impl Choices {
         product <= self.budget.exhaustive_max
     }
 
-    /// The next state: a choice for each unit. `cut` moves choices, which are the newest, to what
-    /// there was before a moment.
+    /// Returns the next state: a choice for each unit. `cut` moves choices from the newest state
+    /// back to that at a moment.
     pub(super) fn next(&mut self, rng: &mut Rng, cut: impl Fn(u64, &mut [u16])) -> Option<&[u16]> {
         self.given += 1;
         loop {
@@ -118,7 +118,7 @@ impl Choices {
                 Stage::Extremes { index } => self.extreme(index, rng),
                 Stage::Cuts { index } => self.cut(index, rng, &cut),
                 Stage::Inner { index } => self.inner(index, rng),
-                // Some will be doubles of others.
+                // Some will repeat others.
                 Stage::Samples if self.given > 2 * self.budget.images_max => {
                     self.stage = Stage::Over;
                     false
@@ -137,7 +137,7 @@ impl Choices {
         }
     }
 
-    /// The next of all states, like a counter; false when it has come round.
+    /// Advances to the next of all states, like a counter; false after the last one.
     fn count_on(&mut self) -> bool {
         for &unit in &self.varied {
             if self.current[unit] < self.units[unit] {
@@ -149,12 +149,12 @@ impl Choices {
         false
     }
 
-    /// The first `index` extremes are done: each unit alone, each missing; half of the budget.
+    /// Returns the extremes in turn, each unit alone and each missing, for half of the budget.
     fn extreme(&mut self, index: usize, rng: &mut Rng) -> bool {
         let count = self.varied.len();
         let share = (self.budget.images_max / 4) as usize;
         if index == 0 && count > share {
-            // Not all of them have room: others every time.
+            // They do not all fit into the budget, so different ones are chosen every time.
             rng.shuffle(&mut self.varied);
         }
         if index / 2 >= count.min(share) {
@@ -173,7 +173,7 @@ impl Choices {
         true
     }
 
-    /// Everything that was done before some moment; an eighth of the budget.
+    /// Returns everything done before some moment, for an eighth of the budget.
     fn cut(&mut self, index: usize, rng: &mut Rng, cut: impl Fn(u64, &mut [u16])) -> bool {
         let share = (self.budget.images_max / 8) as usize;
         if index == 0 && self.moments.len() > share {
@@ -189,7 +189,8 @@ impl Choices {
         true
     }
 
-    /// A state within a unit, the others old or new; a quarter of the budget.
+    /// Returns an intermediate state of a unit, with the others old or new, for a quarter of the
+    /// budget.
     fn inner(&mut self, index: usize, rng: &mut Rng) -> bool {
         let share = (self.budget.images_max / 4) as usize;
         let Some(&unit) = self.varied.get(index).filter(|_| index < share) else {

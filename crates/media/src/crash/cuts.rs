@@ -1,5 +1,5 @@
-//! Stores where the caches keep their contents when the power fails (eADR, or CXL with a global
-//! flush): what is visible is durable, so a crash leaves the stores up to some moment.
+//! Stores on machines whose caches keep their contents when the power fails (eADR, or CXL with a
+//! global flush). A visible store is durable there, so a crash leaves the stores up to some moment.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use super::journal::Journal;
 use crate::observe::LINE_BYTES;
 use crate::region::Direct;
 
-/// The stores since the last crash point, in the order in which they became visible.
+/// Stores since the last crash point, in the order in which they became visible.
 #[derive(Debug, Default)]
 pub(super) struct Cuts {
     log: Vec<Entry>,
@@ -18,11 +18,11 @@ pub(super) struct Cuts {
 pub(super) struct Entry {
     pub(super) thread: u32,
     pub(super) sequence: u64,
-    /// The number of the word.
+    /// Number of the word.
     pub(super) number: u64,
-    /// What it was.
+    /// Its old value.
     pub(super) before: u64,
-    /// Whether poison waits for it.
+    /// True if storing it heals poison.
     pub(super) heals: bool,
 }
 
@@ -39,46 +39,47 @@ impl Cuts {
         self.log.push(entry);
     }
 
-    /// How many stores bring a word for which poison waits, if one is on its way.
+    /// Returns how many stores must be kept to include a pending one that heals poison of this
+    /// word.
     pub(super) fn healer(&self, number: u64) -> Option<usize> {
         let first = self.log.iter().position(|entry| entry.heals && entry.number == number);
         first.map(|first| first + 1)
     }
 
-    /// Whether a fence of this thread makes anything visible.
+    /// Returns true if a fence of this thread makes any store visible.
     pub(super) fn has_stored(&self, thread: u32) -> bool {
         self.log.iter().any(|entry| entry.thread == thread)
     }
 
-    /// What this thread has stored is visible, and so is everything before.
+    /// Makes this thread's stores, and all earlier ones, visible.
     pub(super) fn fence(&mut self, thread: u32) {
         let last = self.log.iter().rposition(|entry| entry.thread == thread);
         self.log.drain(..last.map_or(0, |last| last + 1));
     }
 
-    /// How many stores are visible at the least, since this thread loads one of another's.
+    /// Returns the minimum number of visible stores, given that this thread loads another's store.
     pub(super) fn seen(&self, offset: u64, len: usize, thread: u32) -> usize {
         let words = offset / 8..(offset + len as u64).div_ceil(8);
         let seen = |entry: &Entry| entry.thread != thread && words.contains(&entry.number);
         self.log.iter().rposition(seen).map_or(0, |last| last + 1)
     }
 
-    /// The first `count` stores are visible.
+    /// Drops the first `count` stores, which are visible.
     pub(super) fn forget(&mut self, count: usize) {
         self.log.drain(..count.min(self.log.len()));
     }
 
-    /// When they were stored.
+    /// Returns the moments of the stores.
     pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
         self.log.iter().map(|entry| entry.sequence)
     }
 
-    /// How many were stored before.
+    /// Returns the number of stores before a moment.
     pub(super) fn before(&self, moment: u64) -> u16 {
         self.log.partition_point(|entry| entry.sequence < moment) as u16
     }
 
-    /// Takes back all stores but the first `choice`.
+    /// Undoes all stores but the first `choice`.
     pub(super) fn apply(&self, choice: u16, bytes: &Direct, journal: &mut Journal) {
         for entry in self.log[usize::from(choice)..].iter().rev() {
             journal.note(bytes, entry.number * 8 / LINE_BYTES);

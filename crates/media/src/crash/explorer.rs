@@ -1,5 +1,5 @@
-//! The explorer: at every crash point it opens media as a crash there could leave them, and asks
-//! whether what recovery finds is allowed.
+//! The explorer: at every crash point it opens media as a crash there could leave them, and checks
+//! that the state that recovery finds is allowed.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -15,41 +15,41 @@ use super::choices::{Budget, Choices};
 use super::places::Places;
 use super::{Point, PointKind, Power, RecordedRegion, RegionImage, Unsettled};
 
-/// What is tried: how it recovers, and what is right after a crash.
+/// A subject of crash tests: its recovery, and the check of the result.
 pub trait Subject: Send + Sync + 'static {
-    /// What recovery yields.
+    /// Result of recovery.
     type Opened;
 
-    /// Opens what a crash left.
+    /// Opens the media that a crash left.
     ///
     /// # Errors
-    /// Why it cannot be opened, which is a failure unless a fault was planted.
+    /// A text that tells why they cannot be opened, which is a failure unless a fault was planted.
     fn recover(&self, crash: &Crash<'_>) -> Result<Self::Opened, String>;
 
-    /// Holds what was opened against what the history allows at the outermost crash point. Here no
-    /// crashes are tried.
+    /// Checks the opened subject against the states that the history allows at the outermost crash
+    /// point. No crashes are tried here.
     ///
     /// # Errors
-    /// What is not allowed.
+    /// A text that tells what is not allowed.
     fn check(&self, opened: Self::Opened, crash: &Crash<'_>) -> Result<(), String>;
 }
 
 /// A crash that has just happened.
 #[derive(Debug)]
 pub struct Crash<'a> {
-    /// Where the history was cut off.
+    /// Point at which the history was cut off.
     pub point: &'a Point,
-    /// The media as they were left, in the order in which they were attached.
+    /// Media as they were left, in the order in which they were attached.
     pub images: &'a [Box<dyn Any>],
-    /// How many recoveries were cut off before.
+    /// Number of recoveries that were cut off before.
     pub depth: u32,
 }
 
 impl Crash<'_> {
-    /// The image of a medium that is a region.
+    /// Returns the image of a medium that is a region.
     ///
     /// # Panics
-    /// If it is none.
+    /// If it is not.
     #[must_use]
     pub fn region(&self, medium: usize) -> &Arc<RecordedRegion> {
         let image = self.images.get(medium).and_then(|image| image.downcast_ref::<RegionImage>());
@@ -60,27 +60,27 @@ impl Crash<'_> {
     }
 }
 
-/// How much is tried.
+/// Extent of the exploration.
 #[derive(Debug, Clone, Copy)]
 pub struct ExploreOptions {
-    /// Chooses among the images.
+    /// Seed for the selection of images.
     pub seed: u64,
-    /// Where there are at most so many states, all of them are looked at.
+    /// Maximum number of states at a point that are all tested.
     pub exhaustive_max: u32,
-    /// Elsewhere at most so many.
+    /// Maximum number of tested states if there are more.
     pub images_max: u32,
     /// Crashes in recovery.
     pub nested: Nested,
 }
 
-/// How often recovery itself is cut off.
+/// Extent of crashes in recovery itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Nested {
-    /// One in so many recoveries is watched; 0 is never.
+    /// One in this many recoveries is watched; 0 is never.
     pub one_in: u32,
-    /// How deep: 2 is a crash in the recovery from a crash in recovery.
+    /// Maximum depth: 2 is a crash in the recovery from a crash in recovery.
     pub depth_max: u32,
-    /// The images looked at, at each point of a recovery.
+    /// Number of images tested at each point of a recovery.
     pub images_max: u32,
 }
 
@@ -97,18 +97,18 @@ impl Default for ExploreOptions {
     }
 }
 
-/// What came of it.
+/// Result of an exploration.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// Points of the history that were looked at.
+    /// Points of the history that were explored.
     pub points: u64,
-    /// Of these, those where every state was.
+    /// Points of which every state was tested.
     pub points_exhaustive: u64,
     /// Images opened and checked, nested ones included.
     pub images: u64,
     /// Images of crashes in recovery.
     pub images_nested: u64,
-    /// Where points were, with counts.
+    /// Places of the points, with counts.
     pub places: Places,
     /// An end was due before all was looked at.
     pub is_broken_off: bool,
@@ -116,16 +116,16 @@ pub struct Report {
     pub failure: Option<Failure>,
 }
 
-/// Something that must not be found after a crash.
+/// A state that must not be found after a crash.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// Where the history, then recoveries from it, were cut off.
+    /// Points at which the history, then recoveries from it, were cut off.
     pub points: Vec<Point>,
-    /// The choices made at the last of these, for all media.
+    /// Choices made at the last of these, for all media.
     pub choices: Vec<u16>,
-    /// How many images had been looked at before.
+    /// Number of images tested before.
     pub image: u64,
-    /// What is wrong.
+    /// Description of the violation.
     pub what: String,
 }
 
@@ -157,7 +157,7 @@ struct State {
 }
 
 impl<S: Subject> Explorer<S> {
-    /// An explorer that has seen nothing yet.
+    /// Makes an explorer that has seen nothing yet.
     #[must_use]
     pub fn new(subject: Arc<S>, options: ExploreOptions) -> Explorer<S> {
         Explorer::until(subject, options, &Stop::new())
@@ -172,13 +172,13 @@ impl<S: Subject> Explorer<S> {
         Explorer(Arc::new(Core { subject, options, stop, quiet, state }))
     }
 
-    /// Looks on at every crash point of `power` from now on.
+    /// Watches every crash point of `power` from now on.
     pub fn watch(&self, power: &Power) {
         let core = self.0.clone();
         power.watch(Box::new(move |point, media| core.look_on(vec![*point], media)));
     }
 
-    /// Looks at the states after the history's end, and no further; clears `power`.
+    /// Tests the states at the history's end, then clears `power`.
     #[track_caller]
     #[must_use]
     pub fn finish(&self, power: &Power) -> Report {
@@ -187,13 +187,13 @@ impl<S: Subject> Explorer<S> {
         self.report()
     }
 
-    /// What has come of it so far.
+    /// Returns the result so far.
     #[must_use]
     pub fn report(&self) -> Report {
         self.0.state().report.clone()
     }
 
-    /// Whether something was found that is not allowed.
+    /// Returns true once a state was found that is not allowed.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.0.state().report.failure.is_some()
@@ -212,8 +212,8 @@ impl<S: Subject> Core<S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Within a world the images have one of their own: nothing of the one that crashed goes on
-    /// meanwhile, and a recovery that waits for ever is told.
+    /// Explores a point, within a world in a new world for the images: nothing of the crashed one
+    /// goes on meanwhile, and a recovery that waits for ever is reported.
     fn look_on(self: &Arc<Self>, points: Vec<Point>, media: &[Arc<dyn Unsettled>]) {
         if self.is_over() {
             return;
@@ -243,7 +243,7 @@ impl<S: Subject> Core<S> {
         report.failure.is_some() || report.is_broken_off
     }
 
-    /// Looks at states in which the last of `points` may leave the media.
+    /// Tests states in which the last of `points` may leave the media.
     fn explore(self: &Arc<Self>, points: &[Point], media: &[Arc<dyn Unsettled>]) {
         let [.., point] = points else { return };
         let mut rng = {
@@ -279,7 +279,7 @@ impl<S: Subject> Core<S> {
         Budget { exhaustive_max: exhaustive_max.into(), images_max: images_max.into() }
     }
 
-    /// Answers how many images there were.
+    /// Tests the chosen states, and returns the number of images.
     fn look(
         self: &Arc<Self>,
         points: &[Point],
@@ -365,7 +365,7 @@ impl<S: Subject> Core<S> {
         })
     }
 
-    /// A power at whose points recovery is cut off.
+    /// Makes a power at whose points recovery is cut off.
     fn watched(self: &Arc<Self>, points: &[Point]) -> Power {
         let (power, core, before) = (Power::new(), self.clone(), points.to_vec());
         power.watch(Box::new(move |point, media| {
@@ -383,7 +383,7 @@ impl<S: Subject> Core<S> {
     }
 }
 
-/// Where each medium's units lie among all.
+/// Returns the range of each medium's units among all units.
 fn ranges(of_media: &[Vec<u16>]) -> impl Iterator<Item = std::ops::Range<usize>> {
     of_media.iter().scan(0, |begin, units| {
         let end = *begin + units.len();

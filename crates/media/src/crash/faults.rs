@@ -1,14 +1,14 @@
-//! What goes wrong with memory at rest, and which lines somebody looked at.
+//! Faults of memory at rest, and the lines that were loaded.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::observe::LINE_BYTES;
 
-/// The unit in which 3D XPoint loses its contents.
+/// Bytes of the unit in which 3D XPoint loses its contents.
 const POISON_BYTES: u64 = 256;
 
-/// Its words.
+/// Words of that unit.
 const POISON_WORDS: u64 = POISON_BYTES / 8;
 
 /// Ranges of 256 bytes that cannot be loaded, or that a crash may leave so.
@@ -17,13 +17,13 @@ pub(super) struct Poison {
     ranges: Vec<Range>,
 }
 
-/// A range; its words bit by bit.
+/// A range, with one bit per word.
 #[derive(Debug, Clone)]
 struct Range {
     number: u64,
-    /// The words that were not written since it was poisoned.
+    /// Words that were not written since the range was poisoned.
     missing: u32,
-    /// Those, and the words of which it is not known that what was written is durable.
+    /// These words, and those whose writes may not be durable.
     unsure: u32,
 }
 
@@ -46,7 +46,7 @@ impl Poison {
         self.ranges.push(Range { number, missing: u32::MAX, unsure: u32::MAX });
     }
 
-    /// Whether nothing faults and nothing may after a crash.
+    /// Returns true if no load faults, and none can after a crash.
     pub(super) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -59,7 +59,7 @@ impl Poison {
         self.faulting().map(|number| number * POISON_BYTES).collect()
     }
 
-    /// Faults if any of the bytes cannot be loaded, as the processor would.
+    /// Panics if any of the bytes cannot be loaded, in place of the processor's fault.
     pub(super) fn check(&self, offset: u64, len: usize) {
         let touched = offset / POISON_BYTES..(offset + len as u64).div_ceil(POISON_BYTES);
         if let Some(number) = self.faulting().find(|number| touched.contains(number)) {
@@ -67,13 +67,13 @@ impl Poison {
         }
     }
 
-    /// Whether it matters to it that the word is written: that is not durable yet.
+    /// Returns true if writing this word heals poison, since no write of it is durable yet.
     pub(super) fn awaits(&self, word: u64) -> bool {
         self.ranges.iter().any(|range| range.unsure & range.bits(|own| own == word) != 0)
     }
 
-    /// These words are about to be written. `is_pending` says of a word that was written before
-    /// whether that may still be lost.
+    /// Notes that these words will be written. `is_pending` tells of a written word if the write
+    /// may still be lost.
     pub(super) fn written(
         &mut self,
         words: std::ops::Range<u64>,
@@ -88,8 +88,8 @@ impl Poison {
         self.ranges.retain(|range| range.unsure != 0);
     }
 
-    /// What is left of it by a crash. `is_lost` says of a word that was written whether the crash
-    /// has lost that.
+    /// Returns the poison after a crash. `is_lost` tells of a written word if the crash loses the
+    /// write.
     pub(super) fn after(&self, is_lost: impl Fn(u64) -> bool) -> Poison {
         let mut left = self.clone();
         for range in &mut left.ranges {
@@ -103,7 +103,7 @@ impl Poison {
     }
 }
 
-/// Which lines of a region were loaded from.
+/// Lines of a region that were loaded.
 #[derive(Debug, Default)]
 pub(super) struct Looked {
     lines: OnceLock<Vec<AtomicU64>>,
@@ -111,7 +111,7 @@ pub(super) struct Looked {
 }
 
 impl Looked {
-    /// Begins to note what is loaded of a region of this many bytes.
+    /// Begins to note loads of a region of this many bytes.
     pub(super) fn begin(&self, region_bytes: u64) {
         let words = (region_bytes / LINE_BYTES).div_ceil(64);
         self.lines.get_or_init(|| (0..words).map(|_| AtomicU64::new(0)).collect());
@@ -123,7 +123,7 @@ impl Looked {
         if let Some(lines) = self.lines.get() {
             for line in offset / LINE_BYTES..(offset + len as u64).div_ceil(LINE_BYTES) {
                 if let Some(word) = lines.get((line / 64) as usize) {
-                    // One thread runs at a time: an ordinary load and store will do.
+                    // One thread runs at a time, so an ordinary load and store will do.
                     let bits = word.load(Ordering::Relaxed) | 1 << (line % 64);
                     word.store(bits, Ordering::Relaxed);
                 }
@@ -136,7 +136,7 @@ impl Looked {
         word.is_some_and(|word| word.load(Ordering::Relaxed) >> (line % 64) & 1 == 1)
     }
 
-    /// Forgets everything; whether anything was being noted.
+    /// Forgets all lines; returns true if loads were being noted.
     pub(super) fn forget(&self) -> bool {
         self.lines.get().into_iter().flatten().for_each(|word| word.store(0, Ordering::Relaxed));
         self.active.swap(false, Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! Images: a region as a crash may leave it, over the region's own bytes, and back again.
+//! Crash images of a region, made in the region's own bytes and undone afterwards.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,8 +11,8 @@ use super::recorder::{Pool, UNITS_UNWATCHED_MAX};
 use crate::observe::{LINE_BYTES, Observed};
 use crate::region::Direct;
 
-/// A region as a crash may have left it, ready to be recovered from. It lies in the bytes of the
-/// region that crashed, and gives them back as they were when it is dropped.
+/// A region as a crash may have left it, ready for recovery. It uses the bytes of the crashed
+/// region, and restores them when it is dropped.
 pub struct RegionImage {
     region: Arc<RecordedRegion>,
     core: Arc<Core>,
@@ -63,7 +63,7 @@ impl RegionImage {
         RegionImage { region: Arc::new(observed), core }
     }
 
-    /// The region to open.
+    /// Returns the region to open.
     #[must_use]
     pub fn region(&self) -> &Arc<RecordedRegion> {
         &self.region

@@ -1,4 +1,4 @@
-//! How the lines of a region were before somebody began to change them, to change them back.
+//! An undo journal of a region's lines.
 
 use std::sync::atomic::Ordering;
 
@@ -6,17 +6,17 @@ use super::lines::Words;
 use crate::observe::LINE_BYTES;
 use crate::region::Direct;
 
-/// Lines as they were.
+/// Old contents of lines.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     entries: Vec<(u64, Words)>,
-    /// For each line the number of the use in which it was last noted.
+    /// Number of the use in which each line was last noted.
     noted: Vec<u32>,
     uses: u32,
 }
 
 impl Journal {
-    /// Readies it for a region of this many bytes.
+    /// Prepares it for a region of this many bytes.
     pub(super) fn reset(&mut self, region_bytes: u64) {
         self.entries.clear();
         let lines = (region_bytes / LINE_BYTES) as usize;
@@ -27,7 +27,7 @@ impl Journal {
         self.uses += 1;
     }
 
-    /// Notes a line before it is changed for the first time.
+    /// Notes a line before its first change.
     #[inline]
     pub(super) fn note(&mut self, bytes: &Direct, line: u64) {
         let noted = &mut self.noted[line as usize];
@@ -37,7 +37,7 @@ impl Journal {
         }
     }
 
-    /// Changes everything back.
+    /// Undoes all changes.
     pub(super) fn undo(&mut self, bytes: &Direct) {
         for (line, words) in self.entries.drain(..) {
             put_line(bytes, line, &words);

@@ -1,40 +1,40 @@
-//! What caches hold of a region: for each line the stores that may not be durable yet.
+//! Pending stores of a region: for each cache line those that may not be durable yet.
 //!
-//! A line is written back as a whole, at any time, so what is durable of it is its state after some
-//! of its stores, in their order. A copy of several words is one store whose words have no order.
-//! Lines know nothing of each other.
+//! A line is written back as a whole, at any time, so its durable content is its state after some
+//! first stores, in order. A copy of several words is one store whose words have no order. Lines
+//! are independent of each other.
 
 use crate::observe::LINE_BYTES;
 use crate::region::Direct;
 
-/// More states than this of one line are not told apart one by one: of a copy of several words
-/// only those that a copy in ascending order passes through, and in the end only the whole copy.
+/// Maximum number of states of one line that are all distinguished. Beyond, a copy of several words
+/// has only the states of a copy in ascending order, and in the end only the whole copy.
 const STATES_FINE: u32 = 4096;
 const STATES_MAX: u32 = u16::MAX as u32;
 
-/// A line with more states is not searched for states that look the same.
+/// Maximum number of states of a line that is searched for equal states.
 const STATES_COMPARED: u32 = 64;
 
-/// The words of a line.
+/// Words of a line.
 pub(super) type Words = [u64; 8];
 
-/// A word of a line and what it is after a store.
+/// A word of a line and its value after a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Atom {
     pub(super) word: u8,
     pub(super) value: u64,
-    /// Whether poison waits for it, so that even what is no other value makes a difference.
+    /// True if storing it heals poison, so that even an equal value makes a difference.
     pub(super) heals: bool,
 }
 
-/// The lines whose newest contents may not be durable.
+/// Lines whose newest contents may not be durable.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     /// For each line of the region its index in `dirty`, plus one.
     slots: Vec<u32>,
     dirty: Vec<Line>,
     spare: Vec<Line>,
-    /// Lines that were flushed, and by which thread.
+    /// Flushed lines, each with the thread that flushed it.
     flushed: Vec<(u32, u64)>,
     orders: Vec<Order>,
 }
@@ -45,38 +45,38 @@ struct Line {
     durable: Words,
     atoms: Vec<Atom>,
     stores: Vec<Store>,
-    /// A thread's latest flush: the sequence number.
+    /// Each thread's latest flush: its sequence number.
     marks: Vec<(u32, u64)>,
-    /// Whether some word was stored more than once.
+    /// True if some word was stored more than once.
     rewritten: bool,
-    /// Whether poison waits for some atom.
+    /// True if storing some atom heals poison.
     heals: bool,
 }
 
-/// Some atoms of a line that were stored in one access.
+/// Atoms of a line that were stored in one access.
 #[derive(Debug, Clone, Copy)]
 struct Store {
     thread: u32,
     sequence: u64,
-    /// Where its atoms end in the line's list.
+    /// End of its atoms in the line's list.
     end: u32,
-    /// The number of the state after it; those between it and the last one's are its parts.
+    /// Number of the state after it; states since that of the previous store are its parts.
     state: u32,
     parts: Parts,
 }
 
-/// Which parts of a store may be durable without the others.
+/// Parts of a store that may be durable without the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Parts {
-    /// Any: bit by bit, the state's number says which.
+    /// Any: the bits of the state's number tell which.
     Any,
-    /// The first so many.
+    /// Any first atoms.
     First,
     /// None.
     Whole,
 }
 
-/// A `clflush`: this thread's later stores are not durable before what was in the line.
+/// A `clflush`: the thread's later stores are not durable before the line's earlier content.
 #[derive(Debug, Clone, Copy)]
 struct Order {
     thread: u32,
@@ -85,7 +85,7 @@ struct Order {
 }
 
 impl Lines {
-    /// Readies it for a region of this many bytes.
+    /// Prepares it for a region of this many bytes.
     pub(super) fn reset(&mut self, region_bytes: u64) {
         for line in self.dirty.drain(..) {
             self.slots[line.number as usize] = 0;
@@ -104,7 +104,7 @@ impl Lines {
         self.slots[line as usize].checked_sub(1).map(|slot| &self.dirty[slot as usize])
     }
 
-    /// Notes that `atoms`, which make a difference, are about to be stored in `line`.
+    /// Notes that `atoms`, which make a difference, will be stored in `line`.
     pub(super) fn store(
         &mut self,
         bytes: &Direct,
@@ -141,12 +141,12 @@ impl Lines {
         }
     }
 
-    /// Whether a fence of this thread makes anything durable.
+    /// Returns true if a fence of this thread makes anything durable.
     pub(super) fn has_flushed(&self, thread: u32) -> bool {
         self.flushed.iter().any(|&(who, _)| who == thread)
     }
 
-    /// Makes durable what this thread has flushed.
+    /// Makes this thread's flushed lines durable.
     pub(super) fn fence(&mut self, thread: u32) {
         let mut flushed = std::mem::take(&mut self.flushed);
         flushed.retain(|&(who, line)| {
@@ -163,7 +163,7 @@ impl Lines {
         }
     }
 
-    /// A line's stores up to this thread's latest flush are durable.
+    /// Makes a line's stores up to this thread's latest flush durable.
     fn arrive(&mut self, line: u64, thread: u32) {
         let Some(slot) = self.slots[line as usize].checked_sub(1) else { return };
         let dirty = &mut self.dirty[slot as usize];
@@ -184,7 +184,7 @@ impl Lines {
         self.spare.push(line);
     }
 
-    /// Changes a bit of what is there, whatever state it is in.
+    /// Flips a bit of a word, in all states.
     pub(super) fn flip(&mut self, line: u64, word: u8, bit: u64) {
         let Some(slot) = self.slots[line as usize].checked_sub(1) else { return };
         let dirty = &mut self.dirty[slot as usize];
@@ -192,41 +192,41 @@ impl Lines {
         dirty.atoms.iter_mut().filter(|atom| atom.word == word).for_each(|atom| atom.value ^= bit);
     }
 
-    /// How many lines are dirty.
+    /// Returns the number of dirty lines.
     pub(super) fn len(&self) -> usize {
         self.dirty.len()
     }
 
-    /// The number of the line that is a unit.
+    /// Returns the line number of a unit.
     pub(super) fn number(&self, unit: usize) -> u64 {
         self.dirty[unit].number
     }
 
-    /// How many states each dirty line has beside the durable one.
+    /// Adds the number of states that each dirty line has besides the durable one.
     pub(super) fn units(&self, units: &mut Vec<u16>) {
         units.extend(self.dirty.iter().map(|line| line.states() as u16));
     }
 
-    /// When what is not durable was stored.
+    /// Returns the moments of the stores that are not durable.
     pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
         self.dirty.iter().flat_map(|line| line.stores.iter().map(|store| store.sequence))
     }
 
-    /// The states with everything that was stored before.
+    /// Chooses the states with all stores before a moment.
     pub(super) fn cut(&self, moment: u64, choices: &mut [u16]) {
         for (line, choice) in self.dirty.iter().zip(choices) {
             *choice = line.state_before(moment) as u16;
         }
     }
 
-    /// The unit in which a word for which poison waits is on its way.
+    /// Returns the unit with a pending store that heals poison of this word.
     pub(super) fn healer(&self, word: u64) -> Option<usize> {
         let unit = self.slots[(word / 8) as usize].checked_sub(1)? as usize;
         let heals = |atom: &Atom| atom.heals && u64::from(atom.word) == word % 8;
         self.dirty[unit].atoms.iter().any(heals).then_some(unit)
     }
 
-    /// Whether such a word is there in a state.
+    /// Returns true if a state of the unit includes such a store.
     pub(super) fn is_healed(&self, unit: usize, word: u64, choice: u16) -> bool {
         let mut healed = false;
         let heals = |atom: &Atom| atom.heals && u64::from(atom.word) == word % 8;
@@ -234,12 +234,12 @@ impl Lines {
         healed
     }
 
-    /// What a line holds in a state.
+    /// Returns a line's content in a state.
     pub(super) fn words(&self, unit: usize, choice: u16) -> Words {
         self.dirty[unit].words(u32::from(choice))
     }
 
-    /// Raises choices until every `clflush` is kept, then takes the first that look the same.
+    /// Raises choices until every `clflush` is respected, then takes the first of equal states.
     pub(super) fn settle(&self, choices: &mut [u16]) {
         while self.raise(choices) {}
         for (line, choice) in self.dirty.iter().zip(choices) {
@@ -296,7 +296,7 @@ impl Line {
         };
         let end = self.atoms.len() as u32;
         if states == 0 {
-            // Beyond all counting: the last store grows.
+            // Too many states to count: the last store grows.
             if let Some(last) = self.stores.last_mut() {
                 (last.end, last.sequence, last.parts) = (end, sequence, Parts::Whole);
             }
@@ -305,7 +305,7 @@ impl Line {
         self.stores.push(Store { thread, sequence, end, state: before + states, parts });
     }
 
-    /// The first `count` stores are no news any more.
+    /// Makes the stores before `sequence` durable.
     fn settle_before(&mut self, sequence: u64) {
         let count = self.stores.partition_point(|store| store.sequence < sequence);
         let Some(last) = count.checked_sub(1).map(|last| self.stores[last]) else { return };
@@ -319,18 +319,18 @@ impl Line {
         }
     }
 
-    /// The state after all stores before `sequence`.
+    /// Returns the state after all stores before `sequence`.
     fn state_before(&self, sequence: u64) -> u32 {
         let count = self.stores.partition_point(|store| store.sequence < sequence);
         count.checked_sub(1).map_or(0, |last| self.stores[last].state)
     }
 
-    /// Whether the order speaks of anything that is not durable.
+    /// Returns true if the order concerns a store that is not durable.
     fn binds(&self, order: &Order) -> bool {
         self.state_before(order.sequence) > 0
     }
 
-    /// Whether the state holds (part of) a store that the order lets wait.
+    /// Returns true if the state includes (part of) a store that the order delays.
     fn holds(&self, state: u32, order: &Order) -> bool {
         let mut before = 0;
         self.stores.iter().any(|store| {
@@ -345,7 +345,7 @@ impl Line {
         words
     }
 
-    /// The atoms that are there in a state, in their order.
+    /// Visits the atoms that a state includes, in order.
     fn each(&self, state: u32, mut put: impl FnMut(&Atom)) {
         let (mut begin, mut before) = (0, 0);
         for store in &self.stores {

@@ -1,22 +1,22 @@
-//! The places in a program at which crashes were tried.
+//! Places in a program at which crashes were tried.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::{Place, Point, PointKind};
 
-/// How often a place was reached, and how many images were looked at there.
+/// Counts of one place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlaceCounts {
-    /// How often it was reached.
+    /// Number of times that it was reached.
     pub reached: u64,
-    /// How often nothing could take effect there.
+    /// Number of times that nothing could take effect there.
     pub empty: u64,
-    /// The images looked at there, those of crashes in recovery included.
+    /// Number of images tested there, including crashes in recovery.
     pub images: u64,
 }
 
-/// The places at which crashes were tried, with counts.
+/// Places at which crashes were tried, with counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Places(BTreeMap<(PointKind, Place), PlaceCounts>);
 
@@ -31,7 +31,7 @@ impl Places {
         self.0.entry((point.kind, point.place)).or_default().images += images;
     }
 
-    /// Adds what another run counted.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Places) {
         for (key, more) in &other.0 {
             let counts = self.0.entry(*key).or_default();
@@ -41,18 +41,18 @@ impl Places {
         }
     }
 
-    /// Every place: what takes effect there, where it is, the counts.
+    /// Returns every place: the kind of change, the place, the counts.
     pub fn iter(&self) -> impl Iterator<Item = (PointKind, Place, PlaceCounts)> {
         self.0.iter().map(|(&(kind, place), &counts)| (kind, place, counts))
     }
 
-    /// The names of places that were reached, as [`Places::missing`] takes them.
+    /// Returns the names of the places reached, in the form for [`Places::missing`].
     #[must_use]
     pub fn names(&self) -> BTreeSet<String> {
         self.0.keys().map(|&(kind, place)| name(kind, place)).collect()
     }
 
-    /// Places that are known, from an earlier run or a list, and were not reached now.
+    /// Returns the known places, from an earlier run or a list, that were not reached now.
     #[must_use]
     pub fn missing(&self, known: &BTreeSet<String>) -> Vec<String> {
         let reached = self.names();

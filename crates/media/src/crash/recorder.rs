@@ -1,16 +1,16 @@
-//! The recorder: an observer that knows what of a region is durable, on x86.
+//! The recorder: an observer that tracks which stores to a region are durable, on x86.
 //!
 //! The model: an aligned word of eight bytes is durable whole or not at all, and a longer store is
-//! several words in no order. Of a line some first stores are durable, whichever thread made them;
-//! lines know nothing of each other. A flush covers the stores that the line has at that moment,
-//! and counts once the same thread drains (or does a locked instruction, which a sequentially
-//! consistent store is as well). A `clflush` also keeps
-//! the thread's later stores behind it. Stores past the caches arrive word by word, in no order,
-//! until the thread drains. With [`Domain::Caches`] what is visible is durable, so the word of a
-//! locked instruction is when that is done, and only stores past the caches wait for a drain.
+//! several words in no order. Of a line's stores, by all threads, some first ones are durable;
+//! lines are independent of each other. A flush covers the stores of the line up to that moment,
+//! and takes effect once the same thread drains (or executes a locked instruction, which a
+//! sequentially consistent store is as well). A `clflush` also keeps the thread's later stores
+//! behind it. Stores past the caches arrive word by word, in no order, until the thread drains.
+//! With [`Domain::Caches`] visible stores are durable: the word of a locked instruction at its end,
+//! and only stores past the caches wait for a drain.
 //!
 //! Where the processor promises more than [`Region`](crate::region::Region) does (fences within a
-//! streaming copy, a `clflush` that other threads have seen the end of), less is taken for granted.
+//! streaming copy, a `clflush` whose end other threads have seen), less is assumed.
 
 use std::any::Any;
 use std::fmt;
@@ -27,32 +27,32 @@ use super::{Place, PointKind, Power, Unsettled};
 use crate::observe::{FenceKind, LINE_BYTES, Observed, Observer, Step, StoreKind};
 use crate::region::{Direct, FlushKind, RegionError};
 
-/// More units than this, and what recovery looks at is noted.
+/// Number of units above which the lines read by recovery are noted.
 pub(super) const UNITS_UNWATCHED_MAX: usize = 16;
 
-/// What keeps its contents when the power fails.
+/// Parts of the machine that keep their contents when the power fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Domain {
-    /// The memory and what has reached its controller (ADR).
+    /// The memory and its controller's queue (ADR).
     #[default]
     Memory,
     /// The caches as well (eADR, CXL with a global flush). A crash point is taken at every so many
     /// words stored.
     Caches {
-        /// At least one, at most 65,535.
+        /// Words per crash point: at least one, at most 65,535.
         every: u16,
     },
 }
 
-/// How a [`Recorder`] models its machine.
+/// Options of a [`Recorder`]'s machine.
 #[derive(Debug, Clone, Copy)]
 pub struct RecorderOptions {
-    /// What keeps its contents.
+    /// Parts that keep their contents.
     pub domain: Domain,
-    /// How lines are flushed.
+    /// Instruction by which lines are flushed.
     pub flush: FlushKind,
-    /// Whether an instruction that reads and writes in one step is also a fence of this thread, as
-    /// x86's are. Without it a program is tried that relies on drains alone.
+    /// True if an atomic read-modify-write is also a fence of its thread, as on x86. Set it to
+    /// false to test a program that must rely on drains alone.
     pub locked_fences: bool,
 }
 
@@ -62,12 +62,12 @@ impl Default for RecorderOptions {
     }
 }
 
-/// Something that a program must not do to persistent memory, whatever comes of it.
+/// A use of persistent memory that is forbidden regardless of its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Misuse {
-    /// Where in the program.
+    /// Place in the program.
     pub place: Place,
-    /// The line in which ordinary stores and stores past the caches met without a drain between.
+    /// Line in which ordinary and streaming stores met without a drain in between.
     pub offset: u64,
 }
 
@@ -78,36 +78,36 @@ impl fmt::Display for Misuse {
     }
 }
 
-/// What a thread unwinds with that [`Recorder::kill_after`] has ended.
+/// Payload with which a thread unwinds that [`Recorder::kill_after`] has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Killed;
 
-/// An observer that knows what of its region is durable.
+/// An observer that tracks which stores to its region are durable.
 #[derive(Clone)]
 pub struct Recorder(Arc<Core>);
 
-/// A region under a recorder: what crash suites run on, and what they are given to recover from.
+/// A region under a recorder, on which crash suites run and from which they recover.
 pub type RecordedRegion = Observed<Recorder>;
 
 pub(super) struct Core {
     pub(super) bytes: Arc<Direct>,
     pub(super) options: RecorderOptions,
     pub(super) power: Power,
-    /// Whether loads are of interest.
+    /// True if loads matter.
     pub(super) loads: AtomicBool,
-    /// Where it is noted what is loaded here.
+    /// Record of the lines loaded here.
     pub(super) looks: Option<Arc<Looked>>,
-    /// What was loaded from images of this.
+    /// Record of the lines loaded from images of this region.
     pub(super) looked: Arc<Looked>,
     pub(super) state: Mutex<State>,
     pub(super) pool: Pool,
-    /// Accesses until a thread is ended, that one counted; 0 is never.
+    /// Accesses left until a thread is ended, including the last; 0 is never.
     pub(super) kill_after: AtomicU64,
-    /// Whether loads are counted among them.
+    /// True if loads count among them.
     pub(super) kill_counts_loads: AtomicBool,
 }
 
-/// What is used again from image to image.
+/// Buffers that are reused from image to image.
 pub(super) type Pool = Arc<Mutex<Vec<Scratch>>>;
 
 #[derive(Default)]
@@ -116,7 +116,7 @@ pub(super) struct Scratch {
     pub(super) pending: Pending,
 }
 
-/// What is not durable.
+/// Changes that are not durable.
 #[derive(Default)]
 pub(super) struct Pending {
     pub(super) lines: Lines,
@@ -125,18 +125,18 @@ pub(super) struct Pending {
 }
 
 pub(super) struct State {
-    /// Gone once an image is.
+    /// None once an image is dropped.
     pub(super) scratch: Option<Scratch>,
-    /// Whether changes are to be taken back: on images.
+    /// True on images, whose changes are undone.
     pub(super) undoes: bool,
-    /// Whether it is noted what is durable.
+    /// True if durability is tracked.
     pub(super) records: bool,
     pub(super) poison: Poison,
     misuses: Vec<Misuse>,
 }
 
 impl Recorder {
-    /// A region of `len` zero bytes that are durable, on `power`.
+    /// Makes a region of `len` durable zero bytes, attached to `power`.
     ///
     /// # Errors
     /// If the system refuses the memory.
@@ -149,7 +149,7 @@ impl Recorder {
         Ok(Recorder::over(bytes, options, power))
     }
 
-    /// A region over bytes that are there already, and durable.
+    /// Makes a region over existing bytes, which are durable.
     #[must_use]
     pub fn over(bytes: Arc<Direct>, options: RecorderOptions, power: &Power) -> RecordedRegion {
         let mut scratch = Scratch::default();
@@ -174,40 +174,41 @@ impl Recorder {
         Recorder(core)
     }
 
-    /// What the program did that it must not do, until now.
+    /// Returns the forbidden uses by the program so far.
     #[must_use]
     pub fn misuses(&self) -> Vec<Misuse> {
         self.0.state().misuses.clone()
     }
 
-    /// Ends the thread that makes one more access after so many, before it makes it: it unwinds
-    /// with [`Killed`]. So a process is left that was killed there: all that it has stored is seen
-    /// by the next one, and not all of it is durable. [`u64::MAX`] is never.
+    /// Ends the thread that makes access number `accesses` + 1, just before it: the thread unwinds
+    /// with [`Killed`]. That leaves the state of a killed process: its successor sees all its
+    /// stores, of which not all are durable. [`u64::MAX`] is never.
     pub fn kill_after(&self, accesses: u64) {
         self.0.kill_counts_loads.store(true, Ordering::Relaxed);
         self.0.kill_after.store(accesses.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// The same, counting stores, flushes and drains only: each number leaves another state behind,
-    /// while loads change nothing.
+    /// Ends a thread as [`Recorder::kill_after`] does, but counts stores, flushes and drains only:
+    /// each number leaves another state, while loads change nothing.
     pub fn kill_after_changes(&self, changes: u64) {
         self.0.kill_counts_loads.store(false, Ordering::Relaxed);
         self.0.kill_after.store(changes.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Lets loads of the 256 bytes around `offset` fault until they have all been written.
+    /// Makes loads of the 256 bytes around `offset` fault until all of them have been written.
     pub fn poison(&self, offset: u64) {
         self.0.state().poison.add(offset);
         self.0.loads.store(true, Ordering::Relaxed);
     }
 
-    /// The beginnings of the ranges of 256 bytes that cannot be loaded, as a kernel reports them.
+    /// Returns the beginnings of the ranges of 256 bytes that cannot be loaded, as a kernel reports
+    /// them.
     #[must_use]
     pub fn poisoned(&self) -> Vec<u64> {
         self.0.state().poison.ranges()
     }
 
-    /// Changes a bit that lies at rest, past every store that is on its way.
+    /// Flips a bit at rest, bypassing all pending stores.
     pub fn flip(&self, offset: u64, bit: u8) {
         let (word, shift) = (offset / 8, offset % 8 * 8 + u64::from(bit % 8));
         let (line, bits) = (offset / LINE_BYTES, 1 << shift);
@@ -228,7 +229,7 @@ impl Pending {
         self.cuts.reset();
     }
 
-    /// Whether a word for which poison waits is on its way.
+    /// Returns true if a store that heals poison of this word is pending.
     fn heals(&self, word: u64) -> bool {
         let Pending { lines, streams, cuts } = self;
         lines.healer(word).is_some()
@@ -236,7 +237,7 @@ impl Pending {
             || cuts.healer(word).is_some()
     }
 
-    /// Whether it is, and is not there in a state.
+    /// Returns true if such a store is pending, and is missing in a state.
     pub(super) fn has_lost(&self, word: u64, choices: &[u16]) -> bool {
         let Pending { lines, streams, cuts } = self;
         if let Some(unit) = lines.healer(word) {
@@ -266,7 +267,7 @@ impl State {
         State { undoes: true, records, poison, ..State::new(scratch) }
     }
 
-    /// A line is about to be changed.
+    /// Notes that a line will be changed.
     fn change(&mut self, bytes: &Direct, line: u64) {
         let scratch = self.scratch.as_mut();
         assert!(scratch.is_some(), "a store to an image that is gone");
@@ -323,7 +324,7 @@ impl State {
     }
 }
 
-/// The words that `bytes` at `at`, inside of one line, touch: number, before, after.
+/// Returns the words touched by `bytes` at `at`, inside of one line: number, old and new value.
 fn merged_words<'a>(
     region: &'a Direct,
     at: u64,
@@ -340,7 +341,7 @@ fn merged_words<'a>(
     })
 }
 
-/// `bytes` at `offset`, cut where lines end.
+/// Splits `bytes` at `offset` at the ends of lines.
 fn by_line(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let head = ((offset.wrapping_neg() % LINE_BYTES) as usize).min(bytes.len());
     let (head, rest) = bytes.split_at(head);
@@ -355,7 +356,7 @@ impl Core {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a thread sees of another's stores is visible, and so durable where caches survive.
+    /// Makes another thread's stores visible that this one loads, and so durable if caches survive.
     fn see(&self, offset: u64, len: usize, place: Place) {
         let seen = {
             let state = self.state();
@@ -368,14 +369,14 @@ impl Core {
         }
     }
 
-    /// The first `count` stores are visible.
+    /// Drops the first `count` stores, which are visible.
     fn forget(&self, count: usize) {
         if let Some(scratch) = &mut self.state().scratch {
             scratch.pending.cuts.forget(count);
         }
     }
 
-    /// Whether enough has been stored for a crash point, where what is stored is durable.
+    /// Returns true if enough was stored for a crash point, on a machine whose caches survive.
     fn is_full(&self) -> bool {
         let Domain::Caches { every } = self.options.domain else { return false };
         let state = self.state();
@@ -408,7 +409,7 @@ impl Observer for Recorder {
         if let Some(looks) = &core.looks {
             looks.note(offset, len);
         }
-        // The lock is free again by the time of a fault.
+        // The lock must be free again by the time of a fault.
         let poison = core.state().poison.clone();
         poison.check(offset, len);
         if core.options.domain != Domain::Memory {
@@ -450,7 +451,7 @@ impl Observer for Recorder {
             let state = core.state();
             let State { scratch: Some(scratch), records: true, .. } = &*state else { return };
             let Pending { lines, streams, cuts } = &scratch.pending;
-            // Those before a locked instruction and its own are settled together at its end.
+            // Stores before a locked instruction and its own are settled together at its end.
             let visible = kind != FenceKind::Locked && cuts.has_stored(thread);
             lines.has_flushed(thread) || streams.has_stored(thread) || visible
         };
@@ -558,7 +559,7 @@ impl fmt::Debug for Recorder {
     }
 }
 
-/// The thread that this is.
+/// Returns the current thread.
 pub(super) fn thread_now() -> u32 {
     #[cfg(test)]
     if let Some(thread) = tests::THREAD.get() {

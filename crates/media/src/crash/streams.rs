@@ -1,11 +1,11 @@
-//! Stores that went past the caches: each word of eight bytes arrives by itself, in no order, until
-//! the thread that stored it has a fence.
+//! Stores past the caches: each word of eight bytes arrives separately, in no order, until the
+//! thread that stored it executes a fence.
 
 use std::collections::HashMap;
 
 use crate::observe::LINE_BYTES;
 
-/// Words on their way.
+/// Pending words.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     slots: HashMap<u64, usize>,
@@ -14,12 +14,12 @@ pub(super) struct Streams {
 
 #[derive(Debug)]
 struct Word {
-    /// Where it is, in words.
+    /// Number of the word in the region.
     number: u64,
     durable: u64,
-    /// What was stored in it.
+    /// Values stored in it.
     values: Vec<Value>,
-    /// Whether poison waits for it.
+    /// True if storing it heals poison.
     heals: bool,
 }
 
@@ -40,15 +40,15 @@ impl Streams {
         self.words.is_empty()
     }
 
-    /// Whether some word of the line is on its way.
+    /// Returns true if some word of the line is pending.
     pub(super) fn touches(&self, line: u64) -> bool {
         let per_line = LINE_BYTES / 8;
         let mut words = line * per_line..(line + 1) * per_line;
         !self.is_empty() && words.any(|word| self.slots.contains_key(&word))
     }
 
-    /// Notes that a word which holds `before` is about to be stored, and whether poison waits for
-    /// that.
+    /// Notes that a word with the value `before` will be stored; `heals` tells if that heals
+    /// poison.
     pub(super) fn store(
         &mut self,
         number: u64,
@@ -69,17 +69,17 @@ impl Streams {
         self.words[slot].heals |= heals;
     }
 
-    /// The unit of a word for which poison waits, if it is on its way.
+    /// Returns the unit of a pending word that heals poison.
     pub(super) fn healer(&self, number: u64) -> Option<usize> {
         self.slots.get(&number).copied().filter(|&slot| self.words[slot].heals)
     }
 
-    /// Whether a fence of this thread makes anything durable.
+    /// Returns true if a fence of this thread makes anything durable.
     pub(super) fn has_stored(&self, thread: u32) -> bool {
         self.words.iter().any(|word| word.values.iter().any(|value| value.thread == thread))
     }
 
-    /// Makes durable what this thread has stored.
+    /// Makes this thread's stores durable.
     pub(super) fn fence(&mut self, thread: u32) {
         if self.is_empty() {
             return;
@@ -108,7 +108,7 @@ impl Streams {
         self.words.len()
     }
 
-    /// The number of the word that is a unit.
+    /// Returns the word number of a unit.
     pub(super) fn number(&self, unit: usize) -> u64 {
         self.words[unit].number
     }
@@ -118,12 +118,12 @@ impl Streams {
         units.extend(self.words.iter().map(states));
     }
 
-    /// When what is not durable was stored.
+    /// Returns the moments of the stores that are not durable.
     pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
         self.words.iter().flat_map(|word| word.values.iter().map(|value| value.sequence))
     }
 
-    /// The states with everything that was stored before.
+    /// Chooses the states with all stores before a moment.
     pub(super) fn cut(&self, moment: u64, choices: &mut [u16]) {
         for (word, choice) in self.words.iter().zip(choices) {
             let before = word.values.partition_point(|value| value.sequence < moment);
@@ -131,7 +131,7 @@ impl Streams {
         }
     }
 
-    /// What a word holds in a state.
+    /// Returns a word's value in a state.
     pub(super) fn value(&self, unit: usize, choice: u16) -> u64 {
         let word = &self.words[unit];
         match usize::from(choice) {
@@ -140,7 +140,7 @@ impl Streams {
         }
     }
 
-    /// Takes the first state that looks the same.
+    /// Takes the first of equal states.
     pub(super) fn settle(&self, choices: &mut [u16]) {
         for (unit, choice) in choices.iter_mut().enumerate() {
             if self.words[unit].heals {

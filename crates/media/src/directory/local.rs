@@ -1,4 +1,4 @@
-//! A directory of this machine's file system.
+//! Directories of this machine's file system.
 #![expect(clippy::disallowed_methods, reason = "this crate is the home of file system calls")]
 
 use std::fs::{self, File, Metadata};
@@ -19,29 +19,29 @@ use crate::mapped::{self, MapOptions, MappedFile};
 use crate::model::ModelName;
 use crate::placement::{self, FileError};
 
-/// What ext4 has in the root of a file system from the beginning: it may well be the place for a
-/// directory of one's own.
+/// Directory that ext4 keeps in the root of a file system, which may well be used as a directory of
+/// one's own.
 const LOST_AND_FOUND: &str = "lost+found";
 
 /// A directory of this machine's file system, held open.
 ///
-/// Files in it are opened, made and removed by its path. So it is looked at before each such call
-/// whether the path still leads here: the directory may be renamed, and another one, with somebody
-/// else's files of the same names, take its place.
+/// Files in it are opened, made and removed by its path. Before each such call the path is checked
+/// to lead here still: the directory may have been renamed, and another one, with other files of
+/// equal names, may have taken its place.
 #[derive(Debug)]
 pub struct LocalDirectory {
     path: PathBuf,
     handle: File,
     id: DirectoryId,
-    /// What all block files in it are slowed to.
+    /// Drive to which all files in it are slowed.
     drive: Option<Arc<Drive>>,
 }
 
 impl LocalDirectory {
-    /// Opens the directory, and makes it (not those above it) if it does not exist.
+    /// Opens the directory, and makes it (but not its parents) if it does not exist.
     ///
     /// # Errors
-    /// If it cannot be made or opened, or something else has its name.
+    /// If it cannot be made or opened, or the name is taken by something else.
     pub fn open(path: &Path) -> Result<LocalDirectory, FileError> {
         let path = &absolute(path)?;
         match fs::create_dir(path) {
@@ -62,7 +62,7 @@ impl LocalDirectory {
     /// Opens a directory that exists.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it does not exist.
     pub fn open_existing(path: &Path) -> Result<LocalDirectory, FileError> {
         let path = &absolute(path)?;
         let handle = File::open(path).map_err(failed("open", path))?;
@@ -74,9 +74,9 @@ impl LocalDirectory {
         Ok(LocalDirectory { path: path.into(), handle, id: id_of(&metadata), drive: None })
     }
 
-    /// Slows all block files that are opened in it, and in directories in it, to one drive, in
-    /// real time. A mapped file's persist takes as long as the drive takes to write its range,
-    /// new or not. Small files stay as fast as they are.
+    /// Slows all block files opened in this directory, and in those below it, to one drive, in real
+    /// time. A mapped file's persist takes as long as the drive takes to write its range, new or
+    /// not. Small files are not slowed.
     ///
     /// # Errors
     /// If the model is one of memory.
@@ -85,7 +85,7 @@ impl LocalDirectory {
         Ok(self)
     }
 
-    /// Refuses to go on by the path if it leads to another directory than the one that is open.
+    /// Fails if the path leads to another directory than the one that is open.
     fn check_here(&self) -> Result<(), FileError> {
         match fs::metadata(&self.path) {
             Ok(metadata) if id_of(&metadata) == self.id => Ok(()),
@@ -96,7 +96,7 @@ impl LocalDirectory {
         }
     }
 
-    /// The path of a name, as long as it leads here.
+    /// Returns the path of a name, after checking that the directory's path still leads here.
     fn path_of(&self, name: &str) -> Result<PathBuf, FileError> {
         let path = path_of(&self.path, name)?;
         self.check_here().map(|()| path)
@@ -183,7 +183,7 @@ impl Directory for LocalDirectory {
         let path = self.path_of(name)?;
         let metadata = fs::metadata(&path).map_err(absent_or("open", &path))?;
         if !metadata.is_file() {
-            // Who opens a pipe waits until somebody writes to it.
+            // Opening a pipe for reads waits for a writer.
             let (found, wanted) = ("no file", "a regular file");
             return Err(FileError::WrongType { path, found, wanted });
         }
@@ -199,8 +199,8 @@ impl Directory for LocalDirectory {
         check_small(&path, bytes.len() as u64)?;
         let unfinished = self.path.join(unfinished(name));
         if let Err(cause) = self.write_and_rename(&unfinished, &path, bytes) {
-            // What is left of the attempt is of no use; if it cannot be removed either, the first
-            // error says why.
+            // The unfinished file is of no use. If it cannot be removed either, the first error
+            // tells why.
             let _ = fs::remove_file(&unfinished);
             return Err(placement::failed_write(&path, bytes.len() as u64, cause));
         }
@@ -234,7 +234,7 @@ impl Directory for LocalDirectory {
 
     fn lock(&self) -> Result<DirectoryLock, FileError> {
         self.check_here()?;
-        // An opening of its own: a lock belongs to that.
+        // A separate open file description, since a lock belongs to one.
         let handle = File::open(&self.path).map_err(failed("open", &self.path))?;
         placement::lock(&handle, &self.path)?;
         for entry in fs::read_dir(&self.path).map_err(failed("list", &self.path))? {
@@ -242,7 +242,7 @@ impl Directory for LocalDirectory {
             if entry.file_name().to_str().is_some_and(is_unfinished) {
                 let path = entry.path();
                 match files::remove(&path) {
-                    // Whoever may not remove it replaces nothing either.
+                    // A process that may not remove it replaces nothing either.
                     Err(error) if is_refused(&error) => {}
                     result => result.map_err(failed("remove", &path))?,
                 }
@@ -258,7 +258,7 @@ impl Directory for LocalDirectory {
     }
 }
 
-/// The path, wherever the process goes.
+/// Makes the path independent of the working directory.
 fn absolute(path: &Path) -> Result<PathBuf, FileError> {
     std::path::absolute(path).map_err(failed("open", path))
 }
@@ -271,7 +271,7 @@ fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> FileError {
     move |cause| FileError::Io { doing, path: path.into(), cause }
 }
 
-/// Whether nobody may change it, or not this process.
+/// Returns true if the file system is read-only or permissions forbid the change.
 fn is_refused(error: &io::Error) -> bool {
     use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
     matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem)

@@ -277,7 +277,7 @@ fn a_directory_whose_path_leads_elsewhere_now_touches_nothing_there() {
     }
     assert_eq!(fs::read(at("d/file")).expect("reads"), b"theirs");
     assert_eq!(fs::read_dir(at("d")).expect("lists").count(), 2);
-    // What is open is, and when the directory is back, so is everything.
+    // An open file stays open, and when the directory is back everything works again.
     block.sync().expect("syncs");
     fs::remove_dir_all(at("d")).expect("removes");
     fs::rename(at("away"), at("d")).expect("renames");

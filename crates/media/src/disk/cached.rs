@@ -1,9 +1,9 @@
-//! Pages of mapped files that the system holds in memory: a limit for all disks of a machine.
+//! A page cache for mapped files, with one limit for all disks of a machine.
 //!
-//! A page that was written or read last stays; where there is no room one makes it that was not
-//! touched since it was last looked at, and has nothing that is not on its drive. A page that is
-//! not there is read from its drive, alone: there is no read-ahead, as after `MADV_RANDOM`. Not
-//! modelled: that writers wait where nearly all pages are to be written back; the oldest goes then.
+//! It evicts by the clock algorithm: a page goes that was not accessed since the hand passed it,
+//! and is clean. A missing page is read from its drive, alone: there is no read-ahead, as after
+//! `MADV_RANDOM`. Writers do not wait when nearly all pages are dirty, as on a real system; the
+//! oldest page is evicted then.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,14 +13,14 @@ use entresol_base::Picos;
 
 use super::tree::NodeId;
 
-/// What a system reads at once of a mapped file.
+/// Bytes of a page.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
-/// Memory for the pages of mapped files; clones are the same one.
+/// Memory for the pages of mapped files; clones share it.
 #[derive(Debug, Clone)]
 pub struct PageCache(Arc<Mutex<State>>);
 
-/// Whose page it is.
+/// Identity of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct PageName {
     pub(super) disk: u32,
@@ -32,9 +32,9 @@ pub(super) struct PageName {
 struct Slot {
     name: PageName,
     is_touched: bool,
-    /// Whether it was written and its file was not synced since.
+    /// True if it was written and its file was not synced since.
     is_new: bool,
-    /// When the drive has read it.
+    /// Time at which the drive has read it.
     ready: Picos,
 }
 
@@ -44,13 +44,13 @@ struct State {
     pages_max: usize,
     slots: Vec<Option<Slot>>,
     places: HashMap<PageName, usize>,
-    /// Slots that are empty.
+    /// Empty slots.
     free: Vec<usize>,
     hand: usize,
 }
 
 impl PageCache {
-    /// Room for so many bytes; at least for one page.
+    /// Makes a cache of this size, with room for at least one page.
     #[must_use]
     pub fn new(bytes: u64) -> PageCache {
         let pages_max = usize::try_from(bytes / PAGE_BYTES).unwrap_or(usize::MAX).max(1);
@@ -59,14 +59,15 @@ impl PageCache {
         PageCache(Arc::new(Mutex::new(state)))
     }
 
-    /// A number for a disk whose files are mapped.
+    /// Allocates a number for a disk whose files are mapped.
     pub(super) fn take_disk(&self) -> u32 {
         let mut state = self.state();
         state.disks += 1;
         state.disks
     }
 
-    /// Since when a page is there, or when it will be; none if it is not, but has room now.
+    /// Returns the time at which a cached page is or will be in memory. Returns none for a missing
+    /// page, after making room for it.
     pub(super) fn touch(&self, name: PageName) -> Option<Picos> {
         let state = &mut *self.state();
         if let Some(&place) = state.places.get(&name) {
@@ -90,14 +91,14 @@ impl PageCache {
         self.note(name, |slot| slot.is_new = true);
     }
 
-    /// Notes that pages of a file are as they are on its drive.
+    /// Notes that pages of a file are clean.
     pub(super) fn written_back(&self, disk: u32, node: NodeId, pages: Range<u64>) {
         for page in pages {
             self.note(PageName { disk, node, page }, |slot| slot.is_new = false);
         }
     }
 
-    /// Says when the drive will have read a page.
+    /// Sets the time at which the drive will have read a page.
     pub(super) fn expect(&self, name: PageName, ready: Picos) {
         self.note(name, |slot| slot.ready = ready);
     }
@@ -109,7 +110,7 @@ impl PageCache {
         }
     }
 
-    /// Gives back what a file has.
+    /// Evicts all pages of a file.
     pub(super) fn forget(&self, disk: u32, node: NodeId) {
         let mut state = self.state();
         let State { slots, places, free, .. } = &mut *state;
@@ -148,8 +149,8 @@ impl State {
             self.slots.push(None);
             return self.slots.len() - 1;
         }
-        // After two rounds nothing is left that is neither touched nor new: the oldest goes, which
-        // the hand has come back to.
+        // After two rounds every page left is dirty: the oldest is evicted, to which the hand has
+        // returned.
         let mut steps = 2 * self.slots.len() + 1;
         loop {
             let place = self.hand;

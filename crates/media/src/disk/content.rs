@@ -1,18 +1,18 @@
-//! The durable bytes of a file, by sector: what was never written takes no space, and an image
-//! shares everything with the disk that it was taken of.
+//! The durable bytes of a file, by sector: unwritten sectors take no memory, and an image shares
+//! all sectors with its disk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The bytes of one sector; all of a disk's sectors have as many.
+/// Bytes of one sector; all sectors of a disk have the same size.
 pub(super) type Sector = Arc<[u8]>;
 
-/// Sectors by their number. What is not there reads zero.
+/// Sectors by number. Missing ones read as zero.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Content {
     /// Shared with images; changed in place while there are none.
     base: Arc<BTreeMap<u64, Sector>>,
-    /// What is different since it was shared; none is zero.
+    /// Changes since it was shared; none stands for zeroes.
     over: BTreeMap<u64, Option<Sector>>,
 }
 
@@ -35,7 +35,7 @@ impl Content {
         put(base, number, sector);
     }
 
-    /// The numbers of the sectors from `first` on, before `end`, that hold anything.
+    /// Returns the numbers of the non-zero sectors from `first` up to, but without, `end`.
     pub(super) fn numbers(&self, first: u64, end: u64) -> Vec<u64> {
         if first >= end {
             return Vec::new();
@@ -52,7 +52,7 @@ impl Content {
         numbers
     }
 
-    /// Forgets the sectors from `first` on.
+    /// Drops the sectors from `first` on.
     pub(super) fn truncate(&mut self, first: u64) {
         for number in self.numbers(first, u64::MAX) {
             self.set(number, None);
@@ -64,7 +64,7 @@ impl Content {
         Arc::ptr_eq(&self.base, &other.base) && self.over.len() + other.over.len() <= 1
     }
 
-    /// How many sectors hold anything; counting them takes as long as looking at each.
+    /// Returns the number of non-zero sectors, in time proportional to it.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.numbers(0, u64::MAX).len()

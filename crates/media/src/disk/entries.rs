@@ -1,24 +1,24 @@
-//! The names in a directory of a simulated disk, and which of them a crash leaves.
+//! Names in a directory of a simulated disk, and their states after a crash.
 //!
-//! A directory has its durable entries and the list of what changed since: a name that was made,
-//! removed, or moved. Each change is one unit: a crash keeps any of them, in their order. So a file
-//! may be found under a new name whose old one is still there only if both were changed apart; a
-//! rename is there or it is not. What a sync that failed was to make durable stays a unit until
-//! later changes of the same names are durable.
+//! A directory has its durable entries and a list of later changes: names made, removed, or moved.
+//! Each change is one unit: a crash keeps any of them, in order. So a file may be found under both
+//! its old and its new name only if these were changed separately; a rename happened as a whole or
+//! not at all. The changes under a failed sync stay units until later changes of these names are
+//! durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::tree::NodeId;
 
-/// What was done to the names in a directory.
+/// A change of the names in a directory.
 #[derive(Debug, Clone)]
 pub(super) enum Change {
-    /// A name was given.
+    /// A name was added.
     Put(String, NodeId),
     /// A name was removed.
     Remove(String),
-    /// A name was moved, in place of what had the new one.
+    /// A name was moved, replacing the file that had the new one.
     Rename { from: String, to: String, node: NodeId },
 }
 
@@ -45,7 +45,7 @@ impl Change {
         }
     }
 
-    /// The names that it decides.
+    /// Returns the names that it affects.
     fn names(&self) -> impl Iterator<Item = &str> {
         let (one, other) = match self {
             Change::Put(name, _) | Change::Remove(name) => (name, None),
@@ -59,11 +59,11 @@ impl Change {
     }
 }
 
-/// A change, and what is known of it.
+/// A change, and its fate so far.
 #[derive(Debug, Clone)]
 struct Pending {
     change: Change,
-    /// When it was made, by [`Power::tick`](crate::crash::Power::tick).
+    /// Time at which it was made, by [`Power::tick`](crate::crash::Power::tick).
     order: u64,
     fate: Fate,
 }
@@ -72,26 +72,26 @@ struct Pending {
 enum Fate {
     /// A sync makes it durable.
     Open,
-    /// A sync that covered it failed: it is there or it is not, and no later sync decides that.
+    /// A sync that covered it failed: it may be durable or not, and no later sync decides that.
     Unsure,
-    /// It is durable, but what it was done after is not sure.
+    /// Durable, but dependent on an earlier change whose fate is unknown.
     Durable,
 }
 
-/// What names in a directory stand for; shared until it changes.
+/// Names with their nodes; shared until changed.
 pub(super) type Entries = Arc<BTreeMap<String, NodeId>>;
 
-/// A directory's state.
+/// State of a directory.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Names {
     durable: Entries,
     changes: Vec<Pending>,
-    /// What programs see.
+    /// Names as programs see them.
     live: Entries,
 }
 
 impl Names {
-    /// A directory whose entries are durable.
+    /// Makes a directory whose entries are durable.
     pub(super) fn of(entries: Entries) -> Names {
         let (durable, live) = (Arc::clone(&entries), entries);
         Names { durable, live, ..Names::default() }
@@ -110,7 +110,7 @@ impl Names {
         self.changes.push(Pending { change, order, fate: Fate::Open });
     }
 
-    /// How many changes a crash keeps or not.
+    /// Returns the number of changes that a crash may keep or lose.
     pub(super) fn units(&self) -> usize {
         self.unsettled().count()
     }
@@ -119,12 +119,12 @@ impl Names {
         self.changes.iter().filter(|pending| pending.fate != Fate::Durable)
     }
 
-    /// When they were made.
+    /// Returns the moments of these changes.
     pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
         self.unsettled().map(|pending| pending.order)
     }
 
-    /// Which of them were made before.
+    /// Returns for each of these changes 1 if it was made before the moment, else 0.
     pub(super) fn states_before(&self, moment: u64) -> impl Iterator<Item = u16> {
         self.moments().map(move |order| u16::from(order < moment))
     }
@@ -134,12 +134,12 @@ impl Names {
         self.changes.iter_mut().filter(move |pending| pending.order < cut).filter(open)
     }
 
-    /// Makes durable what was changed before the sync began.
+    /// Makes the changes made before the sync began durable.
     pub(super) fn settle(&mut self, cut: u64) {
         self.covered(cut).for_each(|pending| pending.fate = Fate::Durable);
         self.forget_decided();
         for pending in std::mem::take(&mut self.changes) {
-            // It goes to the durable entries unless it was done after something that is not sure.
+            // It becomes a durable entry unless it depends on a change whose fate is unknown.
             let waits = |before: &Pending| pending.change.shares_with(&before.change);
             if pending.fate == Fate::Durable && !self.changes.iter().any(waits) {
                 pending.change.apply(Arc::make_mut(&mut self.durable));
@@ -152,7 +152,7 @@ impl Names {
         }
     }
 
-    /// Forgets the changes of which later durable ones leave nothing.
+    /// Drops changes that later durable ones override.
     fn forget_decided(&mut self) {
         let mut decided: BTreeSet<String> = BTreeSet::new();
         let mut kept = Vec::new();
@@ -169,13 +169,13 @@ impl Names {
         self.changes = kept;
     }
 
-    /// What a failed sync does: the changes are taken for durable, and whether they are, nobody
-    /// knows.
+    /// Handles a failed sync: the kernel takes the changes for durable, and it is unknown if they
+    /// are.
     pub(super) fn lose(&mut self, cut: u64) {
         self.covered(cut).for_each(|pending| pending.fate = Fate::Unsure);
     }
 
-    /// The entries after a crash that keeps the changes whose choice is not zero.
+    /// Returns the entries after a crash that keeps the changes whose choice is not zero.
     pub(super) fn after(&self, choices: &[u16]) -> Entries {
         let mut entries = Arc::clone(&self.durable);
         let mut choices = choices.iter();
@@ -187,7 +187,7 @@ impl Names {
         entries
     }
 
-    /// Whether a crash leaves it as programs see it.
+    /// Returns true if a crash leaves the directory as programs see it.
     pub(super) fn is_settled(&self) -> bool {
         self.changes.is_empty() && self.durable == self.live
     }
@@ -198,8 +198,8 @@ impl Names {
             || self.changes.iter().any(|pending| pending.change.node() == Some(node))
     }
 
-    /// Drops changes from a choice that make no difference to what is found. (Of names that go to
-    /// and fro some choices are left that look the same: to find them all would take too long.)
+    /// Drops changes that make no difference from a choice. (Names that move back and forth leave
+    /// some equal choices, since finding all of them would take too long.)
     pub(super) fn settle_choices(&self, choices: &mut [u16]) {
         let found = self.after(choices);
         for at in (0..choices.len()).rev() {

@@ -1,8 +1,8 @@
-//! What goes wrong on a simulated disk: faults at a call that is counted, and faults by chance.
+//! Faults of a simulated disk: at a counted call, and by chance.
 //!
-//! Every call to the disk has a kind and is counted from the moment its plan was put in, so that a
-//! loop over "the first call fails, the second, the third ..." ([`fail_every_call`]) ends when the
-//! operation gets through unharmed.
+//! Every call to the disk has a kind and is counted from the start of its plan, so that a loop over
+//! "the first call fails, the second, the third ..." ([`fail_every_call`]) ends when the operation
+//! completes without a fault.
 
 use std::fmt;
 use std::io;
@@ -10,39 +10,39 @@ use std::io;
 use entresol_base::clock::Picos;
 use entresol_base::rng::Rng;
 
-/// The kinds of calls to a disk.
+/// Kind of call to a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Call {
-    /// Bytes of a file are read.
+    /// Reads bytes of a file.
     Read,
-    /// Bytes of a file are written.
+    /// Writes bytes of a file.
     Write,
-    /// A file's bytes are made durable.
+    /// Makes a file's bytes durable.
     Sync,
-    /// A directory's entries are made durable.
+    /// Makes a directory's entries durable.
     DirectorySync,
-    /// A file gets another name.
+    /// Renames a file.
     Rename,
-    /// A file or directory is made.
+    /// Makes a file or directory.
     Create,
-    /// A file or directory is removed.
+    /// Removes a file or directory.
     Remove,
-    /// A file's length or space changes: lengthen, shorten, allocate, discard.
+    /// Changes a file's length or space: lengthens, shortens, allocates, discards.
     Allocate,
-    /// A name is looked up, a directory listed, a file opened.
+    /// Looks up a name, lists a directory, opens a file.
     Look,
 }
 
-/// Kinds of calls.
+/// A set of kinds of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Calls(u16);
 
 impl Calls {
-    /// All of them.
+    /// All kinds.
     pub const ALL: Calls = Calls(u16::MAX);
 
-    /// These.
+    /// Makes a set of these kinds.
     #[must_use]
     pub const fn of(calls: &[Call]) -> Calls {
         let mut bits = 0;
@@ -54,22 +54,22 @@ impl Calls {
         Calls(bits)
     }
 
-    /// Whether this kind is among them.
+    /// Returns true if the set has this kind.
     #[must_use]
     pub const fn contain(self, call: Call) -> bool {
         self.0 & (1 << call as u16) != 0
     }
 }
 
-/// What a call that fails says.
+/// Error of a call that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// The device failed (EIO). If a sync says so, the system takes what it was to write for
-    /// written; whether any of it was, nobody knows, and a later sync does not change that.
+    /// The device failed (EIO). After such a sync the kernel takes its dirty data for written; it
+    /// is unknown if any of it was, and a later sync does not change that.
     Io,
-    /// There is no room (ENOSPC).
+    /// No room (ENOSPC).
     NoSpace,
-    /// A passing condition (EINTR, EAGAIN): the same call may succeed a moment later.
+    /// A passing condition (EINTR, EAGAIN): the call may succeed when repeated.
     Transient,
 }
 
@@ -83,52 +83,53 @@ impl Failure {
     }
 }
 
-/// What goes wrong with a call. What makes no sense for it (a misdirected rename) does nothing.
+/// Effect of a fault on a call. An effect that makes no sense for the call (a misdirected rename)
+/// is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// It does nothing and says so.
+    /// The call does nothing and returns this error.
     Fail(Failure),
-    /// It stops half-way at a sector: a read answers fewer bytes, a write has written the first
-    /// of them and fails.
+    /// The call stops half-way at a sector: a read returns fewer bytes, a write stores the first
+    /// ones and fails.
     Short,
-    /// It takes so much longer, in virtual time.
+    /// The call takes this much longer, in virtual time.
     Slow(Picos),
-    /// One bit of what is stored in the range turns over, and stays so: what a read finds, or what
-    /// a write leaves.
+    /// One bit of the stored range flips, for good: before a read, or after a write.
     Flip,
-    /// A write leaves one of its sectors as it was (a stale sector), and says that all is well.
+    /// A write leaves one of its sectors unchanged (a stale sector), and reports success.
     LoseSector,
-    /// A read brings bytes from elsewhere in the file, a write puts them elsewhere; all is well.
+    /// A read returns bytes from elsewhere in the file, a write stores them elsewhere, and reports
+    /// success.
     Misdirect,
 }
 
-/// Whether a fault happens again.
+/// Repetition of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Repeat {
     /// At one call.
     Once,
-    /// At that call and every later one that it fits.
+    /// At that call and every later matching one.
     EverAfter,
 }
 
 /// A fault at a certain call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fault {
-    /// The calls that count for it.
+    /// Calls that count for it.
     pub calls: Calls,
-    /// The first of those that it strikes, counted from 1.
+    /// Number of the first such call that it strikes, from 1.
     pub nth: u64,
-    /// Whether it strikes the later ones as well.
+    /// Repetition at later calls.
     pub repeat: Repeat,
-    /// What it does.
+    /// Its effect.
     pub effect: Effect,
 }
 
-/// How likely a fault is: one call in so many, never if zero.
+/// Probability of a fault: one call in this many, never if zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct OneIn(pub u32);
 
-/// Faults by chance, of the calls that each can strike.
+/// Probabilities of faults, each for the calls that it can strike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Odds {
     /// Any call fails with [`Failure::Io`].
@@ -145,45 +146,45 @@ pub struct Odds {
     pub misdirect: OneIn,
     /// Any call takes up to this much longer.
     pub slow: OneIn,
-    /// How much longer a slow call takes at most.
+    /// Maximum delay of a slow call.
     pub slow_at_most: Picos,
 }
 
-/// Everything that is to go wrong on a disk.
+/// All faults planned for a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct FaultPlan {
-    /// What chance depends on: the same seed and the same calls give the same faults.
+    /// Seed of the random faults: equal calls get equal faults.
     pub seed: u64,
-    /// Faults at certain calls; the first that fits a call strikes.
+    /// Faults at certain calls; the first that matches a call strikes.
     pub faults: Vec<Fault>,
-    /// Faults by chance, for calls that nothing else strikes.
+    /// Random faults, for calls that no other fault strikes.
     pub odds: Odds,
-    /// How many bytes all files together may take.
+    /// Maximum bytes of all files together.
     pub capacity: Option<u64>,
-    /// After a failed sync programs read the old content at once, which is what the disk has.
-    /// Usually the disk may have either, and they go on reading the new until the machine fails, so
-    /// that reading back proves nothing.
+    /// True if programs read the old content, which the disk has, right after a failed sync.
+    /// Otherwise the disk may have either, and programs go on reading the new content until the
+    /// machine fails, so that reading back proves nothing.
     pub forget_on_failed_sync: bool,
 }
 
 impl FaultPlan {
-    /// A plan of one fault.
+    /// Makes a plan of one fault.
     #[must_use]
     pub fn one(fault: Fault) -> FaultPlan {
         FaultPlan { faults: vec![fault], ..FaultPlan::default() }
     }
 }
 
-/// A fault that struck.
+/// A fault that was injected.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Struck {
-    /// The call's number among all since the plan was put in, from 1.
+    /// Number of the call under its plan, from 1.
     pub number: u64,
-    /// Its kind.
+    /// Kind of the call.
     pub call: Call,
-    /// The file or directory.
+    /// File or directory of the call.
     pub path: String,
-    /// What happened.
+    /// Effect of the fault.
     pub effect: Effect,
 }
 
@@ -194,15 +195,15 @@ impl fmt::Display for Struck {
     }
 }
 
-/// The most faults that are remembered one by one.
+/// Maximum number of faults that are recorded.
 const STRUCK_MAX: usize = 1000;
 
-/// A plan that is being carried out.
+/// A plan being carried out.
 #[derive(Debug)]
 pub(super) struct Faults {
     pub(super) plan: FaultPlan,
     calls: u64,
-    /// How many calls have counted for each of the plan's faults.
+    /// Number of calls that have counted for each of the plan's faults.
     counted: Vec<u64>,
     struck: Vec<Struck>,
     struck_count: u64,
@@ -227,7 +228,7 @@ impl Faults {
         self.struck_count
     }
 
-    /// Counts a call and says what goes wrong with it.
+    /// Counts a call, and returns the fault to inject.
     pub(super) fn strike(&mut self, call: Call, path: impl FnOnce() -> String) -> Option<Effect> {
         self.calls += 1;
         let mut effect = None;
@@ -268,7 +269,7 @@ impl Faults {
             (odds.misdirect, moves, Effect::Misdirect),
             (odds.slow, true, Effect::Slow(slow)),
         ];
-        // Every chance is drawn for every call: one that is turned off does not move the others.
+        // Every chance is drawn for every call, so that turning one off does not change the others.
         let mut struck = None;
         for (OneIn(calls), fits, effect) in chances {
             let drawn = calls > 0 && self.rng.one_in(calls);
@@ -279,35 +280,35 @@ impl Faults {
         struck
     }
 
-    /// Something below `end`, by chance.
+    /// Draws a number below `end`.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.rng.below(end)
     }
 }
 
-/// The most calls of one operation that [`fail_every_call`] strikes.
+/// Maximum number of calls of one operation that [`fail_every_call`] strikes.
 const CALLS_MAX: u64 = 1_000_000;
 
-/// Why a countdown over an operation's calls ended early.
+/// Reason why a countdown over an operation's calls ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum CountdownError<E> {
-    /// The attempt itself found something wrong.
+    /// The attempt itself failed its check.
     #[error("with {fault:?}: {error}")]
     Found {
-        /// The fault that was planned.
+        /// Planned fault.
         fault: Fault,
-        /// What was found.
+        /// Error of the attempt.
         error: E,
     },
-    /// The operation makes more calls each time, or never comes through.
-    #[error("the operation did not come through unharmed in a million attempts")]
+    /// The operation makes more calls each time, or never completes.
+    #[error("the operation did not complete without a fault in a million attempts")]
     Endless,
 }
 
 /// Tries an operation with its first call of these kinds struck, then the second, and so on until
-/// it comes through unharmed; once with that one call struck and once with all later ones as well.
-/// An attempt makes everything anew, puts the plan in when the operation begins, checks what it
-/// left, and answers how many faults struck. Returns how many attempts were struck.
+/// it completes without a fault; first with that one call struck, then with all later ones as well.
+/// An attempt sets everything up anew, installs the plan when the operation begins, checks the
+/// result, and returns how many faults were injected. Returns the number of attempts with faults.
 ///
 /// # Errors
 /// The first error of an attempt, with the fault that led to it.

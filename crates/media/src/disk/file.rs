@@ -1,12 +1,12 @@
-//! One file of a simulated disk: what of it is durable, what was written since, and which states a
-//! crash may leave it in.
+//! One file of a simulated disk: its durable bytes, later writes, and the states in which a crash
+//! may leave it.
 //!
-//! Every sector has the list of what was written to it since it was last durable, and the file has
-//! the list of its lengths since then. A crash picks from each list on its own. A length that
-//! shrinks takes what was written behind it before along, as the file system's journal does: what
-//! is written there later is never seen with the old bytes around it.
+//! Every sector has a list of the writes since it was last durable, and the file has a list of its
+//! lengths since then. A crash picks from each list independently. Shortening the file also removes
+//! earlier writes behind the new end, as the file system's journal does: later writes there are
+//! never seen with the old bytes around them.
 //!
-//! A write is in flight until its completion was handed to the program. A sync covers none that was
+//! A write is in flight until the program learns of its completion. A sync covers no write that was
 //! in flight when it was called, and of two writes of a sector that were in flight together either
 //! may come last, whatever a read has shown.
 
@@ -19,24 +19,25 @@ mod lines;
 
 use lines::Flushed;
 
-/// What a sector holds after one of the writes to it.
+/// Content of a sector after one of its writes.
 #[derive(Debug, Clone)]
 struct Version {
     bytes: Option<Sector>,
-    /// When it was done, by [`Power::tick`](crate::crash::Power::tick): its place among everything.
+    /// Time of the write, by [`Power::tick`](crate::crash::Power::tick): its place in the order of
+    /// all changes.
     order: u64,
-    /// Earlier writes of the sector that were in flight when this one began: the drive may do
-    /// them after it.
+    /// Earlier writes of the sector that were in flight when this one began: the drive may do them
+    /// after it.
     beside: Vec<u64>,
-    /// A sync was through with it and did not decide whether the sector holds it: it failed, or
-    /// another write was in flight together with this one. No later sync decides that either, only
-    /// one of a later write.
+    /// Set once a sync could not decide if the sector has this content: it failed, or another write
+    /// was in flight together with this one. No later sync decides it either, only one of a later
+    /// write.
     unsure: bool,
 }
 
 impl Version {
-    /// Whether the other was done when this one began, so that it is certainly gone once this one
-    /// is durable.
+    /// Returns true if the other write was complete when this one began, so that it is certainly
+    /// overwritten once this one is durable.
     fn follows(&self, other: &Version) -> bool {
         other.order < self.order && !self.beside.contains(&other.order)
     }
@@ -53,7 +54,7 @@ struct Length {
     order: u64,
 }
 
-/// A file's state.
+/// State of a file.
 #[derive(Debug, Clone)]
 pub(super) struct File {
     sector: u64,
@@ -61,22 +62,22 @@ pub(super) struct File {
     durable_len: u64,
     unsettled: BTreeMap<u64, Vec<Version>>,
     lengths: Vec<Length>,
-    /// The writes that are in flight.
+    /// Writes in flight.
     flights: BTreeSet<u64>,
-    /// Lines of persistent memory that were flushed, until who did so drains.
+    /// Flushed lines of persistent memory that their threads have not drained.
     flushed: Vec<Flushed>,
-    /// Ranges without space, by their first byte, with their end.
+    /// Ranges without space, by first byte, with their ends.
     holes: BTreeMap<u64, u64>,
-    /// Where the file lies on the device, for its model.
+    /// Position of the file on the device, for its model.
     pub(super) device_offset: u64,
 }
 
-/// What a sync is to make durable: it is decided when the sync begins and done when it ends.
+/// Extent of a sync, which is fixed when it begins and takes effect when it ends.
 #[derive(Debug, Clone)]
 pub(super) struct SyncCut {
     order: u64,
     flights: BTreeSet<u64>,
-    /// Of which sectors.
+    /// Sectors that it covers.
     sectors: Range<u64>,
 }
 
@@ -91,7 +92,7 @@ impl SyncCut {
 pub(super) struct Flight(u64);
 
 impl File {
-    /// A file without bytes.
+    /// Makes a file without bytes.
     pub(super) fn new(sector: u64, device_offset: u64) -> File {
         File {
             sector,
@@ -106,18 +107,18 @@ impl File {
         }
     }
 
-    /// The length that programs see.
+    /// Returns the length that programs see.
     pub(super) fn len(&self) -> u64 {
         self.lengths.last().map_or(self.durable_len, |length| length.bytes)
     }
 
-    /// The bytes that the file takes on the disk.
+    /// Returns the bytes that the file takes on the disk.
     pub(super) fn allocated(&self) -> u64 {
         let holes: u64 = self.holes.iter().map(|(start, end)| end - start).sum();
         self.len().next_multiple_of(self.sector).saturating_sub(holes)
     }
 
-    /// Gives the file another length; what is added has space and reads zero.
+    /// Changes the file's length; added bytes have space and read as zero.
     pub(super) fn set_len(&mut self, bytes: u64, order: u64) {
         self.lengths.push(Length { bytes, order });
         let end = bytes.next_multiple_of(self.sector);
@@ -129,7 +130,7 @@ impl File {
         }
     }
 
-    /// How many bytes of the range have no space.
+    /// Returns how many bytes of the range have no space.
     pub(super) fn missing(&self, offset: u64, bytes: u64) -> u64 {
         let end = offset + bytes;
         let overlap = |(&from, &to): (&u64, &u64)| to.min(end).saturating_sub(from.max(offset));
@@ -156,7 +157,7 @@ impl File {
         }
     }
 
-    /// Takes the range's space and bytes away.
+    /// Removes the range's space and bytes.
     pub(super) fn discard(&mut self, offset: u64, bytes: u64, order: u64) {
         self.allocate(offset, bytes);
         self.holes.insert(offset, offset + bytes);
@@ -178,12 +179,12 @@ impl File {
         Flight(order)
     }
 
-    /// The program knows that the write is complete.
+    /// Notes that the program knows of the write's completion.
     pub(super) fn finish(&mut self, Flight(order): Flight) {
         self.flights.remove(&order);
     }
 
-    /// Writes whole sectors. A last one that is cut short is filled with zeroes.
+    /// Writes whole sectors. A partial last one is filled with zeroes.
     pub(super) fn write(&mut self, Flight(order): Flight, offset: u64, bytes: &[u8]) {
         let first = offset / self.sector;
         for (number, chunk) in (first..).zip(bytes.chunks(self.sector as usize)) {
@@ -193,7 +194,7 @@ impl File {
         }
     }
 
-    /// Writes bytes wherever they are to lie; what is beside them in their sectors stays.
+    /// Writes bytes at any offset; the rest of their sectors stays.
     pub(super) fn write_within(&mut self, order: u64, offset: u64, bytes: &[u8]) {
         let size = self.sector as usize;
         let mut at = 0;
@@ -215,14 +216,14 @@ impl File {
         versions.push(Version { bytes, order, beside, unsure: false });
     }
 
-    /// What programs read there.
+    /// Returns a sector as programs read it.
     fn live(&self, number: u64) -> Option<&Sector> {
         let all = self.unsettled.get(&number).map_or(0, Vec::len);
         self.visible(number, all, self.lengths.len())
     }
 
-    /// What is in a sector, if `versions` of what was written to it and `lengths` of the file's
-    /// changes of length count.
+    /// Returns a sector's content if `versions` of its writes and `lengths` of the file's changes
+    /// of length have happened.
     fn visible(&self, number: u64, versions: usize, lengths: usize) -> Option<&Sector> {
         let pending = self.unsettled.get(&number).map_or(&[][..], Vec::as_slice);
         let (order, bytes) = match pending[..versions].last() {
@@ -233,12 +234,12 @@ impl File {
         if cut.is_some_and(|cut| cut.order > order) { None } else { bytes }
     }
 
-    /// Whether a change of length took the sector away.
+    /// Returns true if a change of length removed the sector.
     fn cuts(&self, length: &Length, number: u64) -> bool {
         length.bytes <= number * self.sector
     }
 
-    /// Copies what programs read at `offset` into `to`; answers how many bytes there are.
+    /// Copies bytes as programs read them at `offset` into `to`, and returns how many there are.
     pub(super) fn read(&self, offset: u64, to: &mut [u8]) -> usize {
         let bytes = self.len().saturating_sub(offset).min(to.len() as u64) as usize;
         let size = self.sector as usize;
@@ -258,12 +259,12 @@ impl File {
         bytes
     }
 
-    /// What a sync of these sectors that begins now is to make durable; lengths always are.
+    /// Returns the extent of a sync of these sectors that begins now; lengths are always covered.
     pub(super) fn cut(&self, order: u64, sectors: Range<u64>) -> SyncCut {
         SyncCut { order, flights: self.flights.clone(), sectors }
     }
 
-    /// Which of these sectors have something that no sync was through with, side by side as runs.
+    /// Returns the runs of adjacent sectors, among these, with writes not yet covered by any sync.
     pub(super) fn new_runs(&self, sectors: &Range<u64>) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for (&number, versions) in self.unsettled.range(sectors.clone()) {
@@ -278,13 +279,13 @@ impl File {
         runs
     }
 
-    /// When what is not settled was done.
+    /// Returns the moments of the changes that are not settled.
     pub(super) fn moments(&self) -> impl Iterator<Item = u64> {
         let writes = self.unsettled.values().flatten().map(|version| version.order);
         self.lengths.iter().map(|length| length.order).chain(writes)
     }
 
-    /// The states of [`File::units`] with everything that was done before.
+    /// Returns the states of [`File::units`] with all changes before a moment.
     pub(super) fn states_before(&self, moment: u64) -> impl Iterator<Item = u16> {
         let lengths = self.lengths.partition_point(|length| length.order < moment);
         let before = move |versions: &Vec<Version>| {
@@ -294,7 +295,7 @@ impl File {
         length.into_iter().chain(self.unsettled.values().map(before))
     }
 
-    /// Makes durable what was complete when the sync began.
+    /// Makes the writes that were complete when the sync began durable.
     pub(super) fn settle(&mut self, cut: &SyncCut) {
         let lengths: Vec<Length> = self.lengths.clone();
         for length in lengths.iter().filter(|length| length.order <= cut.order) {
@@ -325,9 +326,9 @@ impl File {
         self.durable_len = length.bytes;
     }
 
-    /// What a failed sync does: the system takes what was to be written for written, and whether
-    /// any of it was, nobody knows. If `readable`, programs go on reading it; else they read what
-    /// the disk has, which is the old content.
+    /// Handles a failed sync: the kernel takes dirty data for written, and it is unknown if any of
+    /// it was. If `readable`, programs go on reading it; otherwise they read the disk's content,
+    /// which is the old one.
     pub(super) fn lose(&mut self, cut: &SyncCut, readable: bool) {
         for (_, versions) in self.unsettled.range_mut(cut.sectors.clone()) {
             if readable {
@@ -340,24 +341,24 @@ impl File {
         self.unsettled.retain(|_, versions| !versions.is_empty());
     }
 
-    /// Whether a crash leaves it as programs see it.
+    /// Returns true if a crash leaves the file as programs see it.
     pub(super) fn is_quiet(&self) -> bool {
         self.lengths.is_empty() && self.unsettled.is_empty()
     }
 
-    /// The states that each of its parts may be in beside the durable one: the length, if it is not
-    /// settled, then the sectors in their order.
+    /// Returns the number of states that each unsettled part has besides the durable one: the
+    /// length, then the sectors in order.
     pub(super) fn units(&self) -> impl Iterator<Item = u16> {
         let length = (!self.lengths.is_empty()).then(|| count(self.lengths.len()));
         length.into_iter().chain(self.open_sectors().map(|(_, states)| states))
     }
 
-    /// The sectors that are not settled, and how many states each has beside the durable one.
+    /// Returns the unsettled sectors, each with its number of states besides the durable one.
     fn open_sectors(&self) -> impl Iterator<Item = (u64, u16)> {
         self.unsettled.iter().map(|(&number, versions)| (number, count(versions.len())))
     }
 
-    /// Moves choices to those that can be had together, and to the first that look the same.
+    /// Moves choices to states that are possible together, and of equal ones to the first.
     pub(super) fn settle_choices(&self, choices: &mut [u16]) {
         let given = self.lengths.len().min(1);
         if choices.len() < given {
@@ -375,7 +376,7 @@ impl File {
                 self.state(number, choice, lengths).filter(|_| shown)
             })
             .collect();
-        // A length that was left and taken again may look like the one before.
+        // A length that was left and set again may look like the earlier one.
         let same = (0..lengths).filter(|&earlier| {
             self.len_after(earlier) == self.len_after(lengths)
                 && self.same_elsewhere(earlier, lengths)
@@ -388,7 +389,7 @@ impl File {
         }
     }
 
-    /// The first choices with which the open sectors look so, if there are any.
+    /// Returns the first choices that give the open sectors this content, if there are any.
     fn shown_as(&self, target: &[Option<&Sector>], lengths: usize) -> Option<Vec<u16>> {
         let len = self.len_after(lengths);
         let choice = |((number, _), target): ((u64, u16), &Option<&Sector>)| {
@@ -401,7 +402,7 @@ impl File {
         self.open_sectors().zip(target).map(choice).collect()
     }
 
-    /// Whether sectors that were not written look the same with these lengths.
+    /// Returns true if unwritten sectors look alike with both numbers of lengths.
     fn same_elsewhere(&self, earlier: usize, lengths: usize) -> bool {
         let shortest = |lengths: &[Length]| lengths.iter().map(|length| length.bytes).min();
         let lowest = shortest(&self.lengths[earlier..lengths]).unwrap_or(self.durable_len);
@@ -414,7 +415,7 @@ impl File {
             .all(|number| self.visible(number, 0, earlier) == self.visible(number, 0, lengths))
     }
 
-    /// The file as a crash with these choices leaves it.
+    /// Returns the file as a crash with these choices leaves it.
     pub(super) fn image(&self, choices: &[u16]) -> File {
         let (length, sectors) = choices.split_at(self.lengths.len().min(1).min(choices.len()));
         let lengths = length.first().map_or(0, |&choice| usize::from(choice));
@@ -444,8 +445,8 @@ impl File {
         self.lengths[..lengths].last().map_or(self.durable_len, |length| length.bytes)
     }
 
-    /// How far a sector's writes count: one that was made after the file was shortened there does
-    /// not, if the shortening does not.
+    /// Returns how many of a sector's writes count: one made after the file was shortened there
+    /// counts only if the shortening does.
     fn reachable(&self, number: u64, lengths: usize) -> u16 {
         let versions = self.unsettled.get(&number).map_or(&[][..], Vec::as_slice);
         let behind = self.lengths[lengths..].iter().find(|length| self.cuts(length, number));
@@ -453,12 +454,12 @@ impl File {
         count(versions.iter().filter(counts).count())
     }
 
-    /// What is in a sector in one of its states.
+    /// Returns a sector's content in one of its states.
     fn state(&self, number: u64, choice: u16, lengths: usize) -> Option<&Sector> {
         self.visible(number, choice.into(), lengths)
     }
 
-    /// Turns one bit of what is stored over, wherever it is, durable or on its way.
+    /// Flips one bit of the stored bytes, both durable and pending.
     pub(super) fn flip(&mut self, byte: u64, bit: u8) {
         let (number, within) = (byte / self.sector, (byte % self.sector) as usize);
         let turned = |sector: Option<&Sector>| {
@@ -479,27 +480,27 @@ impl File {
         }
     }
 
-    /// Whether images of it take no memory but for what is not settled.
+    /// Returns true if the other file shares its memory, except for unsettled sectors.
     #[cfg(test)]
     pub(super) fn shares_with(&self, other: &File) -> bool {
         self.durable.shares_with(&other.durable)
     }
 
-    /// How many durable sectors take memory.
+    /// Returns how many durable sectors take memory.
     #[cfg(test)]
     pub(super) fn sectors(&self) -> usize {
         self.durable.len()
     }
 }
 
-/// Takes out of a sector's versions those that a sync has decided; answers what is durable if that
-/// has changed.
+/// Removes the versions that a sync has decided from a sector's list, and returns the durable
+/// content if that has changed.
 fn settle_sector(versions: &mut Vec<Version>, cut: &SyncCut) -> Option<Option<Sector>> {
     let fresh = |version: &&Version| cut.covers(version) && !version.unsure;
     let synced: Vec<Version> = versions.iter().filter(fresh).cloned().collect();
     let bytes = synced.last()?.bytes.clone();
     versions.retain(|version| !synced.iter().any(|synced| synced.follows(version)));
-    // What was in flight together stays, since either may have come last.
+    // Writes that were in flight together stay, since either may have come last.
     let stays = |version: &Version| {
         !cut.covers(version) || versions.iter().any(|other| other.overlaps(version))
     };
@@ -510,7 +511,7 @@ fn settle_sector(versions: &mut Vec<Version>, cut: &SyncCut) -> Option<Option<Se
     Some(bytes)
 }
 
-/// A sector of zeroes is as good as none, and takes no space here.
+/// Drops a sector of zeroes, which equals a missing one and so takes no memory.
 fn stored(sector: Vec<u8>) -> Option<Sector> {
     sector.iter().any(|&byte| byte != 0).then(|| Sector::from(sector))
 }

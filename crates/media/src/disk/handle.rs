@@ -139,7 +139,7 @@ impl Directory for DiskDirectory {
     }
 }
 
-/// Gives a directory's lock up.
+/// Releases a directory's lock.
 struct Unlock {
     machine: Arc<Machine>,
     node: NodeId,
@@ -159,7 +159,7 @@ pub(super) struct DiskFile {
     pub(super) node: NodeId,
     path: PathBuf,
     remarks: Vec<String>,
-    /// Whether what is begun to be read stays in memory until it is read.
+    /// True if reads that are begun ahead stay in memory until they are read.
     is_cached: bool,
     begun: Mutex<Begun<Picos>>,
 }
@@ -181,7 +181,7 @@ impl DiskFile {
         block::check_request(self.alignment(), self.len(), access, offset, len)
     }
 
-    /// Reads that are under way and not waited for.
+    /// Locks the reads that are under way and not waited for.
     fn begun(&self) -> MutexGuard<'_, Begun<Picos>> {
         // Never held while a simulated thread waits.
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
@@ -201,8 +201,7 @@ impl BlockFile for DiskFile {
         moved.result
     }
 
-    /// What is begun takes the drive's time now; what it yields, and whether a fault strikes it, is
-    /// settled when it is read.
+    /// Takes the drive's time now; the bytes, and any fault, are determined when they are read.
     fn try_read_out(&self, offset: u64, len: usize, _out: &mut Vec<u8>) -> bool {
         let world = self.machine.core.world();
         world.step();
@@ -263,7 +262,7 @@ impl BlockFile for DiskFile {
     }
 
     fn alignment(&self) -> Alignment {
-        // Also on persistent memory a file system's blocks are no smaller.
+        // A file system's blocks are no smaller on persistent memory either.
         let offset = self.machine.core.state().tree.sector.max(SectorSize::Small.bytes());
         Alignment { memory: BUFFER_ALIGNMENT, offset }
     }

@@ -1,5 +1,5 @@
-//! A simulated disk after a crash: the state that each of its parts is found in, and the disk that
-//! recovery opens then.
+//! A simulated disk after a crash: the state of each of its parts, and the disk that recovery
+//! opens.
 
 use std::any::Any;
 
@@ -26,11 +26,10 @@ impl Unsettled for Core {
         choices.iter_mut().zip(states).for_each(|(choice, state)| *choice = state);
     }
 
-    /// The image is a [`Disk`] of the world that opens it, on which nothing takes time and nothing
-    /// fails.
+    /// Returns a [`Disk`] of the world that opens it, without times or faults.
     fn image(&self, choices: &[u16], power: &Power) -> Box<dyn Any> {
         let tree = self.state().tree.image(choices);
-        // Recovery is watched only where crashes in it are to be tried.
+        // Recovery is watched only if crashes in it are to be tried.
         let own = Power::new();
         let power = if power.is_watched() { power } else { &own };
         Box::new(Disk::of_tree(&self.world(), power, tree))
@@ -38,13 +37,14 @@ impl Unsettled for Core {
 }
 
 impl Disk {
-    /// For each part that is not settled, how many states it may be in beside the durable one.
+    /// Returns for each unsettled part the number of states that it may have besides the durable
+    /// one.
     #[must_use]
     pub fn units(&self) -> Vec<u16> {
         self.0.core.units()
     }
 
-    /// The disk as a crash with these choices leaves it, one for each of [`Disk::units`].
+    /// Returns the disk as a crash with these choices leaves it, one for each of [`Disk::units`].
     #[must_use]
     pub fn image(&self, choices: &[u16]) -> Disk {
         let state = self.0.core.state();
@@ -53,7 +53,7 @@ impl Disk {
         Disk::of_tree(&self.0.core.world(), &Power::new(), state.tree.image(&choices))
     }
 
-    /// The disk as some crash leaves it.
+    /// Returns the disk as a random crash leaves it.
     #[must_use]
     pub fn random_image(&self, rng: &mut Rng) -> Disk {
         let units = self.units();
@@ -62,8 +62,8 @@ impl Disk {
         self.image(&choices)
     }
 
-    /// The same bytes and names on a machine that was started anew, in another world as it may be:
-    /// nothing is open or locked, all is durable.
+    /// Returns a disk with these bytes and names on a newly started machine, perhaps in another
+    /// world: nothing is open or locked, and everything is durable.
     ///
     /// # Errors
     /// If the model is one of memory, or sectors have another size.

@@ -1,21 +1,21 @@
 //! Mapped files of a simulated disk.
 //!
-//! A write is done in two parts, the first or the last of its words before the others; where it is
-//! cut is drawn from its place in time, and a word of eight bytes is never torn. Until it is
-//! persisted a crash leaves of each sector any of the states through which that went: without the
-//! write, with one part, or with both, and with all that was written there before. A persist covers
-//! the sectors of its range and no others, takes the time that the drive takes for those that are
-//! new, and is a crash point; writes are none. Other simulated threads run before an access and in
-//! the middle of a write, so that they see its first part.
+//! A write has two parts, the first or the last of its words before the others, cut at a place
+//! drawn from its time; a word of eight bytes is never torn. Until it is persisted, a crash leaves
+//! each sector in any of the states through which it went: without the write, with one part, or
+//! with both, always including earlier writes to it. A persist covers the sectors of its range and
+//! no others, takes the drive's time for the dirty ones, and is a crash point; writes are none.
+//! Other simulated threads run before an access and in the middle of a write, so that they see its
+//! first part.
 //!
-//! Each write that is not durable takes up to two sectors of memory for a sector that it touches.
+//! A write that is not durable takes up to two sectors of memory for each sector that it touches.
 //!
-//! **On persistent memory** a sector is a line, and the first part of a write is any words of each
-//! line, drawn as well. A line is written back as a whole, so that a crash leaves it in one of the
-//! states through which it went, whoever wrote them. A write is flushed by whoever writes; a
-//! persist makes durable what *the calling thread* has flushed before, in the state in which it
-//! flushed it, wherever in the file that is. Streaming stores and fences of others may make more
-//! durable; nobody is to rely on that.
+//! **On persistent memory** a sector is a line, and the first part of a write is a random subset of
+//! each line's words. A line is written back as a whole, so that a crash leaves it in one of the
+//! states through which it went, by all writers. Each write is flushed by its writer; a persist
+//! makes durable the lines that *the calling thread* flushed before, in the state in which it
+//! flushed them, anywhere in the file. On real memory other threads' streaming stores and fences
+//! may make more durable; programs must not rely on that.
 
 use std::cmp;
 use std::collections::VecDeque;
@@ -49,7 +49,7 @@ pub(super) struct DiskMapped {
     path: PathBuf,
     bytes: u64,
     is_pmem: bool,
-    /// The first failure of a sync, after which none succeeds.
+    /// First failure of a sync, after which none succeeds.
     failure: OnceLock<io::ErrorKind>,
 }
 
@@ -64,7 +64,7 @@ impl DiskMapped {
         let path = directory::path_of(inside.path, name)?;
         let is_pmem = options.pmem.is_some();
         if is_pmem && machine.core.state().tree.sector != SectorSize::Line.bytes() {
-            let text = "a simulated disk is persistent memory if its sectors are lines only";
+            let text = "a simulated disk is persistent memory only if its sectors are lines";
             let cause = io::Error::new(io::ErrorKind::Unsupported, text);
             return Err(FileError::Io { doing: "map", path, cause });
         }
@@ -86,7 +86,7 @@ impl DiskMapped {
         Ok(file)
     }
 
-    /// Lets others run, and says whether the machine still does.
+    /// Lets other threads run, and returns false if the machine has crashed.
     #[track_caller]
     fn step(&self) -> bool {
         let world = self.machine.core.world();
@@ -94,14 +94,14 @@ impl DiskMapped {
         !world.crashed()
     }
 
-    /// Reads the pages of a range from the drive that are not in memory, and waits for them.
+    /// Reads the missing pages of a range from the drive, and waits for them.
     #[track_caller]
     fn fetch(&self, offset: u64, len: u64) {
         let done = self.begin(offset, len);
         self.machine.wait(done);
     }
 
-    /// Begins to read those pages; answers when all of them are in memory.
+    /// Starts reading the missing pages, and returns the time at which all of them are in memory.
     fn begin(&self, offset: u64, len: u64) -> Picos {
         let world = self.machine.core.world();
         let (now, mut done) = (world.now(), Picos(0));
@@ -126,7 +126,7 @@ impl DiskMapped {
         done
     }
 
-    /// Notes that what was written is in memory.
+    /// Notes that written pages are in memory.
     fn keep(&self, offset: u64, len: u64) {
         let Some((cache, disk)) = &self.machine.core.cache else { return };
         for page in offset / cached::PAGE_BYTES..(offset + len).div_ceil(cached::PAGE_BYTES) {
@@ -141,7 +141,7 @@ impl DiskMapped {
         }
     }
 
-    /// Writes to persistent memory, and flushes that.
+    /// Writes to persistent memory, and flushes the lines.
     fn write_lines(&self, offset: u64, bytes: &[u8]) {
         if self.step() {
             let order = self.machine.power.tick();
@@ -188,15 +188,15 @@ impl DiskMapped {
         }
     }
 
-    /// The sectors of a range.
+    /// Returns the sectors of a range.
     fn sectors(&self, offset: u64, len: u64) -> Range<u64> {
         let sector = self.machine.core.state().tree.sector;
         offset / sector..(offset + len).div_ceil(sector)
     }
 }
 
-/// A write's two parts in the order in which they are seen, cut where a word of the file begins;
-/// the second is empty if there is but one word.
+/// Returns a write's two parts in the order in which they become visible, cut at the beginning of a
+/// word of the file; the second is empty if there is only one word.
 fn parts(order: u64, offset: u64, bytes: &[u8]) -> [(u64, &[u8]); 2] {
     let end = offset + bytes.len() as u64;
     let (first, last) = (offset / WORD_BYTES + 1, end.div_ceil(WORD_BYTES));
@@ -302,7 +302,7 @@ impl MappedFile for DiskMapped {
             cache.written_back(*disk, self.node, offset / cached::PAGE_BYTES..end);
         }
         synced.inspect_err(|error| {
-            // Only the first failure is kept: it is the cause of the others.
+            // Only the first failure is kept, which caused the others.
             let _ = self.failure.set(error.kind());
         })
     }
@@ -313,7 +313,7 @@ impl MappedFile for DiskMapped {
 }
 
 impl Machine {
-    /// Gives space to what of a range has none.
+    /// Allocates the space that a range lacks.
     pub(super) fn allocate(
         &self,
         node: NodeId,
@@ -330,7 +330,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Gives the drive what is new in these sectors, so many requests at a time.
+    /// Writes the dirty sectors among these to the drive, with a limited number of requests in
+    /// flight.
     pub(super) fn write_back(&self, node: NodeId, sectors: &Range<u64>) {
         let world = self.core.world();
         if world.crashed() || self.core.state().model.is_none() {

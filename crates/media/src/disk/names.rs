@@ -1,4 +1,4 @@
-//! What is done to the names of a simulated disk.
+//! Operations on the names of a simulated disk.
 
 use std::io;
 use std::panic::Location;
@@ -13,7 +13,7 @@ use crate::crash::{Place, PointKind};
 use crate::directory::{self, Entry, EntryKind};
 use crate::placement::{self, FileError, PAGE_BYTES};
 
-/// A directory of a simulated disk, and what it is called.
+/// A directory of a simulated disk, with its path.
 #[derive(Clone, Copy)]
 pub(super) struct Inside<'a> {
     pub(super) node: NodeId,
@@ -57,7 +57,7 @@ impl Machine {
         Ok(self.named(inside, name).map(|(_, kind)| kind))
     }
 
-    /// Gives, moves or removes a name.
+    /// Adds, moves or removes a name.
     fn change(&self, inside: Inside<'_>, change: Change, place: Place) {
         self.point(PointKind::Entry, place);
         self.core.state().tree.change(inside.node, change, self.power.tick());
@@ -155,21 +155,21 @@ impl Machine {
         Ok(content)
     }
 
-    /// Reads a file's first bytes. Fewer than there are is an error: half of a small file is no
-    /// file, and half of its magic no other program's.
+    /// Reads a file's first bytes. A short read is an error, since half of a small file is no file,
+    /// and half of its magic must not count as another program's.
     fn read_all(&self, node: NodeId, to: &mut [u8], effect: Option<Effect>) -> io::Result<()> {
         let moved = self.start_read(node, 0, to, effect);
         self.wait(moved.done);
         let read = moved.result?;
         if read < to.len() {
-            let text = format!("{read} of {} bytes came; read it again", to.len());
+            let text = format!("{read} of {} bytes were read; read it again", to.len());
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
         }
         Ok(())
     }
 
-    /// As on this machine: a file beside it is written and synced, takes the name, and the
-    /// directory is synced.
+    /// Replaces a file as a real directory does: a file beside it is written and synced, takes the
+    /// name, and the directory is synced.
     pub(super) fn replace(
         &self,
         inside: Inside<'_>,
@@ -216,7 +216,7 @@ impl Machine {
         Ok(node)
     }
 
-    /// Finds or makes the file that is to be opened as one of blocks, and opens it.
+    /// Finds or makes a block file, and opens it.
     pub(super) fn open_node(
         &self,
         inside: Inside<'_>,
@@ -244,7 +244,7 @@ impl Machine {
         }
     }
 
-    /// Makes a file. It has its length and its first bytes, durably, before it gets its name.
+    /// Makes a file. Its length and its first bytes are durable before it gets its name.
     fn make_file(
         &self,
         inside: Inside<'_>,
@@ -286,7 +286,7 @@ impl Machine {
         self.sync_file(node, path, Location::caller()).map_err(failed("sync", path))
     }
 
-    /// Looks whether a file that was there before is ours and long enough.
+    /// Checks that an existing file is ours and long enough.
     fn adopt(&self, node: NodeId, path: &Path, options: &BlockOptions) -> Result<(), FileError> {
         let len = self.core.state().tree.file(node).map_or(0, super::file::File::len);
         if let Some(magic) = options.magic.filter(|_| len > 0) {
@@ -316,7 +316,7 @@ impl Machine {
         }
     }
 
-    /// Locks a directory, and removes what replacements have left unfinished.
+    /// Locks a directory, and removes unfinished replacements.
     pub(super) fn lock_names(&self, inside: Inside<'_>) -> Result<(), FileError> {
         self.call(Call::Look, inside.path).map_err(failed("lock", inside.path))?;
         let unfinished: Vec<String> = {

@@ -1,5 +1,5 @@
-//! Requests in flight to a simulated disk: they complete when the drive's model says, in whatever
-//! order that is.
+//! Requests in flight to a simulated disk, which complete at the times of the drive's model, in any
+//! order.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,12 +20,12 @@ use crate::event::Event;
 /// One simulated thread's requests to a file.
 pub(super) struct DiskQueue {
     file: Arc<DiskFile>,
-    /// Submitted and not kicked.
+    /// Requests submitted and not kicked.
     waiting: Vec<IoRequest>,
     flights: Vec<Pending>,
     depth: usize,
-    /// Signalled when something was started that is complete at once; nobody waits for a
-    /// descriptor in virtual time.
+    /// Signalled when a request was started, since all complete at once in real time; no thread can
+    /// wait for a descriptor in virtual time.
     event: Event,
 }
 
@@ -78,7 +78,7 @@ impl DiskQueue {
         }
     }
 
-    /// The program knows that a request is complete.
+    /// Notes that the program knows of a request's completion.
     fn finish(&self, pending: &Pending) {
         if let Some(write) = pending.write {
             self.file.machine.finish(self.file.node, write);
@@ -109,7 +109,7 @@ impl IoQueue for DiskQueue {
         let now = self.file.machine.core.world().now();
         let mut done: Vec<Pending> =
             self.flights.extract_if(.., |flight| flight.done <= now).collect();
-        // Stable: what is complete at the same time stays in the order in which it was started.
+        // Stable: requests that complete at one time keep the order in which they were started.
         done.sort_by_key(|flight| flight.done);
         done.iter().for_each(|pending| self.finish(pending));
         out.extend(done.into_iter().map(|flight| flight.completion));
@@ -124,7 +124,7 @@ impl IoQueue for DiskQueue {
             None => done,
         };
         if world.crashed() {
-            // Nothing completes any more; whoever unwinds must not wait for it.
+            // Nothing completes any more, and an unwinding thread must not wait for it.
             self.flights.iter_mut().for_each(|flight| flight.done = Picos(0));
             return Ok(());
         }
@@ -146,8 +146,8 @@ impl IoQueue for DiskQueue {
 }
 
 impl Drop for DiskQueue {
-    /// What was submitted is carried out and complete, as everywhere; only its time is not waited
-    /// for, since nobody would see it.
+    /// Carries out and completes all requests, as every queue does, but without waiting for their
+    /// time, which no thread would see.
     fn drop(&mut self) {
         self.start();
         self.flights.iter().for_each(|pending| self.finish(pending));

@@ -1,5 +1,4 @@
-//! What is particular to simulated disks; that they behave like others is the business of the
-//! suites of `block` and `directory`.
+//! Behaviour particular to simulated disks; the suites of `block` and `directory` check the rest.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -38,7 +37,7 @@ fn options(bytes: u64) -> BlockOptions {
     BlockOptions { create: Some(bytes), grow: true, ..BlockOptions::default() }
 }
 
-/// A file of so many blocks of ones that is durable, name and all.
+/// Makes a file of this many blocks of ones that is durable, name and all.
 fn settled_file(disk: &Disk, name: &str, blocks: usize) -> Arc<dyn BlockFile> {
     let root = disk.root();
     let file = root.open_block_file(name, &options((blocks * BLOCK) as u64)).expect("makes");
@@ -59,14 +58,14 @@ fn write(file: &Arc<dyn BlockFile>, block: usize, blocks: usize, with: u8) {
     file.write_at((block * BLOCK) as u64, &buffer(blocks * BLOCK, with)).expect("writes");
 }
 
-/// The first byte of each block.
+/// Returns the first byte of each block.
 fn read(file: &Arc<dyn BlockFile>) -> Vec<u8> {
     let mut buffer = IoBuffer::new(file.len() as usize);
     assert_eq!(file.read_at(0, &mut buffer).expect("reads"), buffer.len());
     buffer.chunks(BLOCK).map(|block| block[0]).collect()
 }
 
-/// Every choice of states, each settled.
+/// Returns every choice of states, each settled.
 fn choices(disk: &Disk) -> BTreeSet<Vec<u16>> {
     let units = disk.units();
     let count: u64 = units.iter().map(|&states| u64::from(states) + 1).product();
@@ -85,12 +84,12 @@ fn choices(disk: &Disk) -> BTreeSet<Vec<u16>> {
 
 type Contents = BTreeMap<String, Vec<u8>>;
 
-/// Every disk that a crash may leave, without doubles.
+/// Returns every disk that a crash may leave, without duplicates.
 fn crashed(disk: &Disk) -> BTreeSet<Contents> {
     choices(disk).iter().map(|choice| disk.image(choice).contents()).collect()
 }
 
-/// The same, of each file its blocks' first bytes.
+/// Returns for every disk that a crash may leave the first bytes of each file's blocks.
 fn crashed_blocks(disk: &Disk) -> BTreeSet<Vec<(String, Vec<u8>)>> {
     let blocks = |bytes: Vec<u8>| bytes.chunks(BLOCK).map(|block| block[0]).collect();
     let shorten = |contents: Contents| {
@@ -99,7 +98,7 @@ fn crashed_blocks(disk: &Disk) -> BTreeSet<Vec<(String, Vec<u8>)>> {
     crashed(disk).into_iter().map(shorten).collect()
 }
 
-/// What `crashed_blocks` must be for one file `a`.
+/// Returns the expected `crashed_blocks` for one file `a`.
 fn states<const N: usize>(states: [&[u8]; N]) -> BTreeSet<Vec<(String, Vec<u8>)>> {
     states.into_iter().map(|bytes| vec![("a".to_owned(), bytes.to_vec())]).collect()
 }

@@ -1,4 +1,4 @@
-//! The files and directories of a simulated disk, and what of them a crash leaves.
+//! Files and directories of a simulated disk, and their states after a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::entries::{Change, Entries, Names};
 use super::file::File;
 
-/// The number of a file or directory, which has no name of its own.
+/// Number of a file or directory.
 pub(super) type NodeId = u64;
 
-/// The directory that holds everything.
+/// Node of the root directory.
 pub(super) const ROOT: NodeId = 0;
 
 /// A file or a directory.
@@ -25,24 +25,24 @@ pub(super) struct Tree {
     /// Shared with images until one of the two changes them.
     nodes: BTreeMap<NodeId, Arc<Node>>,
     next: NodeId,
-    /// Files that somebody has open, which nobody else can have then.
+    /// Open files, which are locked against other users.
     open: BTreeSet<NodeId>,
-    /// Directories that somebody has locked.
+    /// Locked directories.
     locked: BTreeSet<NodeId>,
     /// Files without a name that are still open, or that a crash might bring back.
     nameless: BTreeSet<NodeId>,
-    /// Where the next file lies on the device.
+    /// Position on the device for the next file.
     device_end: u64,
     pub(super) sector: u64,
     /// Bytes that files take.
     pub(super) used: u64,
 }
 
-/// How far apart files begin on the device.
+/// Granularity of the positions of files on the device.
 const DEVICE_STEP: u64 = 1 << 20;
 
 impl Tree {
-    /// A disk with an empty directory.
+    /// Makes a disk with an empty directory.
     pub(super) fn new(sector: u64) -> Tree {
         Tree {
             nodes: BTreeMap::from([(ROOT, Arc::new(Node::Directory(Names::default())))]),
@@ -84,7 +84,7 @@ impl Tree {
         }
     }
 
-    /// A new file of so many bytes, without a name.
+    /// Makes a file of this many bytes, without a name.
     pub(super) fn add_file(&mut self, bytes: u64, order: u64) -> NodeId {
         let mut file = File::new(self.sector, self.device_end);
         file.set_len(bytes, order);
@@ -103,7 +103,7 @@ impl Tree {
         self.next
     }
 
-    /// Changes a file, and what it takes of the disk.
+    /// Changes a file, and the disk's used bytes with it.
     pub(super) fn resize(&mut self, node: NodeId, change: impl FnOnce(&mut File)) {
         if let Some(file) = self.file_mut(node) {
             let before = file.allocated();
@@ -113,7 +113,8 @@ impl Tree {
         }
     }
 
-    /// Changes the names in a directory. What loses its name there goes when nobody needs it.
+    /// Changes the names in a directory. A node that loses its name is dropped once it is not
+    /// needed.
     pub(super) fn change(&mut self, directory: NodeId, change: Change, order: u64) {
         let Some(names) = self.names_mut(directory) else { return };
         let replaced = match &change {
@@ -139,7 +140,7 @@ impl Tree {
         })
     }
 
-    /// The space of a file without a name is free once nobody has it open.
+    /// Frees the space of a file without a name, unless it is open.
     fn give_up_space(&mut self, node: NodeId) {
         if let Some(file) = self.file(node)
             && !self.open.contains(&node)
@@ -148,12 +149,12 @@ impl Tree {
         }
     }
 
-    /// Opens a file, unless somebody has it open.
+    /// Opens a file; false if it is open already.
     pub(super) fn open(&mut self, node: NodeId) -> bool {
         self.open.insert(node)
     }
 
-    /// Locks a directory, unless somebody has.
+    /// Locks a directory; false if it is locked already.
     pub(super) fn lock(&mut self, node: NodeId) -> bool {
         self.locked.insert(node)
     }
@@ -162,7 +163,7 @@ impl Tree {
         self.locked.remove(&node);
     }
 
-    /// Somebody closes a file.
+    /// Closes a file.
     pub(super) fn close(&mut self, node: NodeId) {
         self.open.remove(&node);
         if self.nameless.contains(&node) {
@@ -171,7 +172,7 @@ impl Tree {
         self.forget_nameless();
     }
 
-    /// Forgets what has no name, is not open, and cannot come back.
+    /// Drops nodes that have no name, are not open, and cannot come back.
     pub(super) fn forget_nameless(&mut self) {
         let gone: Vec<NodeId> = self
             .nameless
@@ -186,7 +187,7 @@ impl Tree {
         }
     }
 
-    /// What may be found after a crash, in the order of numbers.
+    /// Returns the nodes that may be found after a crash, in the order of numbers.
     fn may_be_found(&self) -> impl Iterator<Item = (NodeId, &Node)> {
         let may_return = |node: NodeId| self.directories().any(|names| names.mentions(node));
         self.nodes
@@ -195,7 +196,7 @@ impl Tree {
             .map(|(&id, node)| (id, node.as_ref()))
     }
 
-    /// The states of every part that is not settled, beside the durable one.
+    /// Returns the number of states of every unsettled part, besides the durable one.
     pub(super) fn units(&self) -> Vec<u16> {
         let mut units = Vec::new();
         for (_, node) in self.may_be_found() {
@@ -207,7 +208,7 @@ impl Tree {
         units
     }
 
-    /// When what is not settled was done.
+    /// Returns the moments of the changes that are not settled.
     pub(super) fn moments(&self) -> Vec<u64> {
         let mut moments = Vec::new();
         for (_, node) in self.may_be_found() {
@@ -219,7 +220,7 @@ impl Tree {
         moments
     }
 
-    /// The states of [`Tree::units`] with everything that was done before.
+    /// Returns the states of [`Tree::units`] with all changes before a moment.
     pub(super) fn states_before(&self, moment: u64) -> Vec<u16> {
         let mut states = Vec::new();
         for (_, node) in self.may_be_found() {
@@ -231,7 +232,7 @@ impl Tree {
         states
     }
 
-    /// Moves choices to those that can be had together, and to the first that look the same.
+    /// Moves choices to states that are possible together, and of equal ones to the first.
     pub(super) fn settle_choices(&self, choices: &mut [u16]) {
         let mut rest = choices;
         let mut parts: Vec<(NodeId, &Node, &mut [u16])> = Vec::new();
@@ -256,7 +257,7 @@ impl Tree {
         }
     }
 
-    /// What names lead to with these choices; none if it is everything.
+    /// Returns the nodes reachable by names with these choices; none if all are.
     fn found(&self, parts: &[(NodeId, &Node, &mut [u16])]) -> Option<BTreeSet<NodeId>> {
         if self.all_is_found() {
             return None;
@@ -273,12 +274,13 @@ impl Tree {
         Some(all_below(ROOT, inside))
     }
 
-    /// Whether every crash leaves the names that programs see.
+    /// Returns true if every crash leaves the names that programs see.
     fn all_is_found(&self) -> bool {
         self.nameless.is_empty() && self.directories().all(Names::is_settled)
     }
 
-    /// The disk as a crash with these choices leaves it, with nothing open and nothing locked.
+    /// Returns the disk as a crash with these choices leaves it, with nothing open and nothing
+    /// locked.
     pub(super) fn image(&self, choices: &[u16]) -> Tree {
         let mut image = Tree {
             nodes: self.nodes.clone(),
@@ -311,20 +313,20 @@ impl Tree {
         image
     }
 
-    /// The disk after a clean stop: all that programs see is durable.
+    /// Returns the disk after a clean stop: everything that programs see is durable.
     pub(super) fn settled(&self) -> Tree {
         let mut choices = self.units();
         self.settle_choices(&mut choices);
         self.image(&choices)
     }
 
-    /// The node that a path leads to, its components parted by slashes.
+    /// Returns the node at a path, whose components are separated by slashes.
     pub(super) fn walk(&self, path: &str) -> Option<NodeId> {
         let mut names = path.split('/').filter(|name| !name.is_empty());
         names.try_fold(ROOT, |node, name| self.names(node)?.get(name))
     }
 
-    /// The names and bytes of everything as programs see it.
+    /// Returns the names and bytes of everything as programs see it.
     pub(super) fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         let mut contents = BTreeMap::new();
         let mut ahead = vec![(String::new(), ROOT)];
@@ -358,7 +360,7 @@ impl Tree {
         }
     }
 
-    /// What no name leads to any more is not on the disk.
+    /// Drops nodes that no name leads to.
     fn forget_unreachable(&mut self) {
         let inside =
             |node| self.names(node).into_iter().flat_map(|names| names.live().values().copied());
@@ -372,7 +374,7 @@ impl Tree {
     }
 }
 
-/// A node and everything that is in it.
+/// Returns a node and everything inside it.
 fn all_below<I: Iterator<Item = NodeId>>(
     root: NodeId,
     inside: impl Fn(NodeId) -> I,

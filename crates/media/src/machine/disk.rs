@@ -1,5 +1,5 @@
-//! What the kernel knows of the disk beneath a file: whether it can be polled, and how long its
-//! reads took. For measuring; nothing else depends on it.
+//! The kernel's information on the disk beneath a file: if it can be polled, and how long its reads
+//! took. For measuring; nothing else depends on it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use rustix::fs::{major, minor};
 
 use crate::files;
 
-/// The disk, or part of one, that a file system lies on.
+/// The disk, or part of one, that holds a file system.
 #[derive(Debug, Clone)]
 pub struct FileDisk {
     folder: PathBuf,
@@ -18,15 +18,14 @@ pub struct FileDisk {
 /// Reads that a disk has served since the machine started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskReads {
-    /// How many.
+    /// Number of reads.
     pub count: u64,
-    /// How long they took together, in milliseconds, from when the block layer made a request of
-    /// each until it was told of its completion.
+    /// Sum of their times in milliseconds, each from the block layer's request to its completion.
     pub time_ms: u64,
 }
 
 impl FileDisk {
-    /// The disk beneath this file; none if the kernel names none, as for files in memory.
+    /// Returns the disk beneath this file; none if the kernel names none, as for files in memory.
     #[must_use]
     pub fn of(path: &Path) -> Option<FileDisk> {
         let device = fs::metadata(path).ok()?.dev();
@@ -34,22 +33,22 @@ impl FileDisk {
         Some(FileDisk { folder: fs::canonicalize(link).ok()? })
     }
 
-    /// Its name, as `vda`.
+    /// Returns its name, such as `vda`.
     #[must_use]
     pub fn name(&self) -> String {
         self.folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
 
-    /// Whether completions can be polled for: only where the driver has queues for that.
+    /// Returns true if completions can be polled for, which needs a driver with queues for that.
     #[must_use]
     pub fn can_be_polled(&self) -> bool {
-        // A part of a disk has no queue of its own.
+        // A partition has no queue of its own.
         let of = |folder: &Path| files::read_to_string(&folder.join("queue/io_poll")).ok();
         let text = of(&self.folder).or_else(|| of(self.folder.parent()?));
         text.is_some_and(|text| text.trim() == "1")
     }
 
-    /// What it has read so far.
+    /// Returns the reads served so far.
     #[must_use]
     pub fn reads(&self) -> Option<DiskReads> {
         parse(&files::read_to_string(&self.folder.join("stat")).ok()?)

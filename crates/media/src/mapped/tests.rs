@@ -126,7 +126,7 @@ fn a_failed_sync_is_told_at_every_persist_from_then_on() {
 
 type Seen = Arc<Mutex<BTreeSet<(PointKind, Vec<u8>)>>>;
 
-/// Every content of these bytes that a crash may leave at the points to come.
+/// Returns every content of these bytes that a crash may leave at the crash points to come.
 fn watch(power: &Power, offset: u64, len: usize) -> Seen {
     let seen = Arc::new(Mutex::new(BTreeSet::new()));
     let saw = Arc::clone(&seen);

@@ -1,18 +1,18 @@
-//! A drive in virtual time: when would this request complete?
+//! Model of a drive: completion times of requests in virtual time.
 //!
 //! ```text
 //!  command --> controller --> link --> write buffer --> channel --> die    (write)
 //!                         `-----------------------> die --> channel --> link  (read)
 //! ```
 //!
-//! A read takes its die, unless the die is just programming or erasing: then it waits, and that is
-//! the tail of a NAND drive. Writes are done when they are in the buffer; they reach the dies when
-//! these have nothing to read, or when the buffer is full. What is written in place (3D XPoint)
-//! goes to the die that its address says; what is not (NAND) goes to the dies in turn, and brings
-//! relocations and erases with it.
+//! A read needs its die. If the die is programming or erasing just then, the read waits, which
+//! makes the tail of a NAND drive. Writes are done once they are in the buffer; they reach the dies
+//! when these have nothing to read, or when the buffer is full. Writes in place (3D XPoint) go to
+//! the die given by their address; others (NAND) go to the dies in turn, and cause relocations and
+//! erases.
 //!
-//! The stages that all requests share (controller, link, channels) are passed in the order of
-//! submission: a read that waits long for its die does not hold up those that come after it.
+//! Requests pass the shared stages (controller, link, channels) in the order of submission: a read
+//! that waits long for its die does not hold up later ones.
 //!
 //! Deliberately not modelled: data of any kind, capacity, wear, temperature, read-ahead, reads from
 //! the write buffer.
@@ -31,11 +31,11 @@ use crate::cost::Access;
 pub use parameters::{BlockParameters, Erase, Placement, Rate};
 pub use striped::{StripedModel, Stripes};
 
-/// As many write streams as a drive is taken to notice; beyond, they count as random.
+/// Number of write streams that a drive notices; writes beyond count as random.
 const STREAMS: usize = 16;
 
-/// A drive. Requests come in the order of time; the same requests complete at the same picosecond
-/// on every machine.
+/// A drive. Requests come in the order of time, and complete at the same picosecond on every
+/// machine.
 #[derive(Debug, Clone)]
 pub struct BlockModel {
     parameters: BlockParameters,
@@ -43,22 +43,22 @@ pub struct BlockModel {
     controller_free_at: Ps,
     link_read_free_at: Ps,
     link_write_free_at: Ps,
-    /// Writes enter the buffer in their order.
+    /// Time at which the last write entered the buffer; writes enter it in order.
     admitted_at: Ps,
     channels: Stage,
     dies: Stage,
-    /// All programming together, where it is power that limits it.
+    /// All programming together, for drives that are limited by power.
     power: Stage,
     log: Log,
-    /// Where each of the newest streams of writes would go on.
+    /// Next offset of each of the newest write streams.
     streams: [u64; STREAMS],
     stream_next: usize,
 }
 
-/// Where a drive that does not write in place is writing.
+/// Write position of a drive that does not write in place.
 #[derive(Debug, Clone)]
 struct Log {
-    /// Bytes of the open unit, in its die's page register so to speak.
+    /// Bytes in the open unit, which lies in its die's page register, so to speak.
     filled: u64,
     die: usize,
     /// Relocation owed, in hundredths of bytes.
@@ -68,7 +68,7 @@ struct Log {
 }
 
 impl BlockModel {
-    /// A drive that has been written to its steady state and is idle.
+    /// Makes an idle drive that has been written to its steady state.
     #[must_use]
     pub fn new(parameters: &BlockParameters) -> BlockModel {
         let p = parameters.clone();
@@ -94,19 +94,19 @@ impl BlockModel {
         }
     }
 
-    /// The drive of this name; none if it is a model of memory.
+    /// Returns the drive of this name; none for models of memory.
     #[must_use]
     pub fn of(name: ModelName) -> Option<BlockModel> {
         BlockParameters::of(name).map(|parameters| BlockModel::new(&parameters))
     }
 
-    /// The drive's numbers.
+    /// Returns the drive's parameters.
     #[must_use]
     pub fn parameters(&self) -> &BlockParameters {
         &self.parameters
     }
 
-    /// Takes a request at `at`, not before the last one's, and says when it completes.
+    /// Submits a request at `at`, not before the previous one, and returns its completion time.
     pub fn submit(&mut self, at: Picos, access: Access, offset: u64, bytes: u32) -> Picos {
         let last = self.last_at;
         debug_assert!(at.0 >= last, "a request comes at {} ps, after one at {last} ps", at.0);
@@ -144,7 +144,8 @@ impl BlockModel {
             media_end = media_end.max(sensed + (moved - now));
             page += 1;
         }
-        // The first piece's way through the link overlaps with nothing; the others' with the dies.
+        // The transfer of the first piece over the link overlaps with nothing, that of the others
+        // with the dies.
         let piece = p.link_read.time(bytes.min(p.codeword_bytes));
         let first = p.read.0 + p.channel.time(p.codeword_bytes);
         (media_end + piece).max(link_end + first) + p.read_back.0
@@ -159,7 +160,7 @@ impl BlockModel {
             self.link_read_free_at = self.link_write_free_at;
         }
         let follows = self.follows(offset, bytes);
-        // The smallest piece that the drive's map can tell from its neighbours is written as one.
+        // The smallest piece that the drive's map can address is written as one.
         let grain = self.parameters.mapping_bytes;
         let first = if follows { offset } else { offset / grain * grain };
         let last = if follows { offset + bytes } else { (offset + bytes).next_multiple_of(grain) };
@@ -174,7 +175,7 @@ impl BlockModel {
         self.admitted_at + self.parameters.write_back.0
     }
 
-    /// Whether a write goes on where one of the newest ended.
+    /// Returns true if a write continues one of the newest streams.
     fn follows(&mut self, offset: u64, bytes: u64) -> bool {
         let end = offset + bytes;
         if let Some(stream) = self.streams.iter_mut().find(|next| **next == offset) {
@@ -186,14 +187,14 @@ impl BlockModel {
         false
     }
 
-    /// The rest of a piece that is written in part is read before it is written again.
+    /// Reads the rest of a partly written piece before it is written again.
     fn read_to_merge(&mut self, now: Ps, offset: u64) {
         let p = &self.parameters;
         let die = die_of(p, offset / p.page_bytes);
         self.dies.queue(die, now, Job { length: p.read.0, bytes: 0 });
     }
 
-    /// Returns how long the first byte has to wait for room.
+    /// Writes in place, and returns the time for which the first byte waits for room.
     fn put_in_place(&mut self, now: Ps, first: u64, last: u64) -> Ps {
         let unit = self.parameters.program_bytes;
         let mut wait = 0;
@@ -218,7 +219,7 @@ impl BlockModel {
             wait = wait.max(self.append(now, unit));
         }
         for _ in 0..units_owed {
-            // What is relocated was read from a block elsewhere, and has no place in the buffer.
+            // Relocated data was read from a block elsewhere, and takes no room in the buffer.
             let from = (self.log.die + dies / 2) % dies;
             let length = self.parameters.relocation_reads() * self.parameters.read.0;
             self.dies.queue(from, now, Job { length, bytes: 0 });
@@ -227,7 +228,7 @@ impl BlockModel {
         wait
     }
 
-    /// Writes a unit to the next die in turn; erases a block there when one has been filled.
+    /// Writes a unit to the next die in turn, and erases a block there once one is full.
     fn append(&mut self, now: Ps, buffered: u64) -> Ps {
         let die = self.log.die;
         self.log.die = (die + 1) % self.parameters.dies as usize;
@@ -242,7 +243,8 @@ impl BlockModel {
         wait
     }
 
-    /// Leaves a unit to its channel and die, and returns how long it waits for room in the buffer.
+    /// Queues a unit at its channel and die, and returns the time for which it waits for room in
+    /// the buffer.
     fn program(&mut self, now: Ps, die: usize, bytes: u64) -> Ps {
         let p = &self.parameters;
         let (unit, limit) = (p.program_bytes, p.buffer_bytes);
@@ -265,8 +267,8 @@ impl BlockModel {
     }
 }
 
-/// The die that holds a page: pages that follow each other lie on different dies, and each round
-/// of the dies begins at another.
+/// Returns the die of a page: successive pages lie on different dies, and each round of the dies
+/// begins at another one.
 #[inline]
 fn die_of(p: &BlockParameters, page: u64) -> usize {
     let dies = u64::from(p.dies);

@@ -1,16 +1,16 @@
-//! Byte-addressable memory: one engine for every module, from DRAM to 3D `XPoint`.
+//! Models of byte-addressable memory: one engine for every module, from DRAM to 3D `XPoint`.
 //!
-//! A model is a device that any number of threads share. It is told what each of them does, in
-//! the order of virtual time, and answers when it is done. What it knows:
+//! A model is a device that any number of threads share. It is told each thread's accesses in the
+//! order of virtual time, and returns their completion times. It knows:
 //!
-//! - Lines of 64 bytes, units of the medium (256 bytes for 3D `XPoint`), a processor's cache, two
-//!   small buffers in the module: one keeps the units that were read last, one combines stored
-//!   lines into units. A part of a unit costs the whole; a part that is written is read first.
+//! - Lines of 64 bytes, units of the medium (256 bytes for 3D `XPoint`), a processor's cache, and
+//!   two small buffers in the module: one keeps the units read last, one combines stored lines into
+//!   units. A part of a unit costs as much as the whole; a partly written unit is read first.
 //! - One thread's successive units overlap, so that they take a pace and not a latency each; large
 //!   copies run further ahead, and those that outgrow the cache read part of it again.
-//! - Reads and writes share the medium's time, see `channel`; a read that finds a unit being
-//!   written waits until that is done; a write waits when the combining buffer is full of work.
-//! - Large copies without fences send a line late now and then, which tears its unit.
+//! - Reads and writes share the medium's time, see `channel`. A read of a unit that is being
+//!   written waits for the write; a write waits while the combining buffer is full.
+//! - Large copies without fences send some lines late, which tears their units.
 //!
 //! All numbers are [`Parameters`]; all arithmetic is on whole numbers.
 
@@ -34,55 +34,55 @@ pub use devices::{AEP, AEP2, DRAM};
 pub use observer::SimulatedMemory;
 pub use parameters::{Further, Interleave, Module, Parameters, Prefetch, Processor};
 
-/// The processor's line.
+/// Bytes of a line of the processor's cache.
 pub const LINE_BYTES: u64 = 64;
 
-/// Accesses are simulated in pieces that end at multiples of this, so that threads which copy
-/// large blocks take turns. An interleave is a multiple of it.
+/// Unit of simulation: accesses are split at multiples of this, so that threads that copy large
+/// blocks take turns. An interleave is a multiple of it.
 const PIECE_BYTES: u64 = 4096;
 
-/// How a thread accesses memory.
+/// Instructions by which a thread accesses memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemoryOp {
     /// Loads through the processor's cache.
     Load,
-    /// Loads past it, one line after the other.
+    /// Loads past the cache, one line after the other.
     NtLoad,
     /// Stores into the processor's cache.
     Store,
-    /// Stores into it and writes the lines back.
+    /// Stores into the cache, and writes the lines back.
     StoreFlush,
-    /// Stores past it.
+    /// Stores past the cache.
     NtStore,
 }
 
-/// Whether the thread waits until what it stored is safe.
+/// Fence behind an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fence {
-    /// It does not.
+    /// None: the thread does not wait.
     None,
-    /// It does, at the end of the access.
+    /// A fence at the end of the access: the thread waits until its stores are durable.
     AtEnd,
 }
 
 /// One access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MemoryAccess {
-    /// How.
+    /// Instructions used.
     pub op: MemoryOp,
-    /// From where on.
+    /// First byte.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Whether it ends with a fence.
+    /// Fence at its end.
     pub fence: Fence,
 }
 
-/// A simulated thread, as the model tells them apart.
+/// Number of a simulated thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Accessor(pub u32);
 
-/// What the medium did so far.
+/// Totals of the medium's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MediumCounts {
     /// Units read for loads.
@@ -96,7 +96,7 @@ pub struct MediumCounts {
 }
 
 impl MediumCounts {
-    /// What was done since `earlier`.
+    /// Returns the work done since `earlier`.
     #[must_use]
     pub fn since(self, earlier: MediumCounts) -> MediumCounts {
         MediumCounts {
@@ -108,7 +108,7 @@ impl MediumCounts {
     }
 }
 
-/// An access under way.
+/// An access in progress.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer {
     accessor: Accessor,
@@ -118,21 +118,21 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// The bytes that have been dealt with.
+    /// Returns the bytes that have been processed.
     #[must_use]
     pub fn done(&self) -> u64 {
         self.done
     }
 }
 
-/// A device of which there is a model, shared by threads in virtual time.
+/// A modelled device, shared by threads in virtual time.
 #[derive(Debug, Clone)]
 pub struct MemoryModel {
     parameters: Parameters,
     modules: Vec<ModuleState>,
     cache: LineCache,
     threads: Vec<ThreadState>,
-    /// What the access under way waits for changed lines that have to leave the cache.
+    /// Time for which the current access waits for changed lines that must leave the cache.
     stalled: Picos,
     counts: MediumCounts,
 }
@@ -144,21 +144,21 @@ struct ModuleState {
     combining: CombiningBuffer,
 }
 
-/// What one thread has under way.
+/// State of one thread.
 #[derive(Debug, Clone, Default)]
 struct ThreadState {
-    /// When everything that it stored past the cache or flushed is safe.
+    /// Time at which all its stores past the cache and flushes are durable.
     safe: Picos,
-    /// Lines that it stored late and the count of its stored units at which they leave.
+    /// Lines that it stores late, each with the count of stored units at which it leaves.
     late: VecDeque<(u64, u64)>,
     units_stored: u64,
-    /// What is left over from dividing, so that shares come out exactly over time.
+    /// Remainders of divisions, so that shares come out exactly over time.
     refetch_rest: u64,
     late_rest: u64,
 }
 
 impl MemoryModel {
-    /// The device that `parameters` describe, idle.
+    /// Makes an idle device with these parameters.
     #[must_use]
     pub fn new(parameters: Parameters) -> MemoryModel {
         let module = &parameters.module;
@@ -181,20 +181,20 @@ impl MemoryModel {
         }
     }
 
-    /// The numbers that it runs on.
+    /// Returns the model's parameters.
     #[must_use]
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
     }
 
-    /// What the medium did so far.
+    /// Returns the medium's work so far.
     #[must_use]
     pub fn counts(&self) -> MediumCounts {
         self.counts
     }
 
-    /// When an access that begins at `at` is done, nobody else coming in between: for accesses of
-    /// at most a page. Accesses come in the order of `at`.
+    /// Returns the completion time of an access that begins at `at`, if no other one comes in
+    /// between: for accesses of at most a page. Accesses come in the order of `at`.
     pub fn access(&mut self, at: Picos, accessor: Accessor, access: MemoryAccess) -> Picos {
         let (mut transfer, mut now) = (self.begin(accessor, access), at);
         while let Some(later) = self.advance(now, &mut transfer) {
@@ -203,14 +203,14 @@ impl MemoryModel {
         now
     }
 
-    /// Begins an access that [`MemoryModel::advance`] carries on piece by piece.
+    /// Begins an access that [`MemoryModel::advance`] continues piece by piece.
     pub fn begin(&mut self, accessor: Accessor, access: MemoryAccess) -> Transfer {
         self.know(accessor);
         Transfer { accessor, access, done: 0, over: false }
     }
 
-    /// Does the next piece at `at`, which is when the last one was done; the answer is when this
-    /// one is, or none if there is no more to do.
+    /// Does the next piece at `at`, the completion time of the previous one. Returns this piece's
+    /// completion time, or none if the access is done.
     pub fn advance(&mut self, at: Picos, transfer: &mut Transfer) -> Option<Picos> {
         let access = transfer.access;
         if transfer.done < access.bytes {
@@ -237,7 +237,7 @@ impl MemoryModel {
         None
     }
 
-    /// The thread waits until everything that it stored past the cache or flushed is safe.
+    /// Makes the thread wait until all its stores past the cache and flushes are durable.
     pub fn fence(&mut self, at: Picos, accessor: Accessor) -> Picos {
         self.counts.fences += 1;
         self.send_late_lines(at, accessor, true);
@@ -267,7 +267,7 @@ impl MemoryModel {
         self.parameters.module.unit_bytes / LINE_BYTES
     }
 
-    /// The unit that holds a line, and its place in it.
+    /// Returns the unit that holds a line, and the line's place in it.
     fn unit_of(&self, line: u64) -> (u64, u64) {
         (line / self.lines_per_unit(), line % self.lines_per_unit())
     }
@@ -286,16 +286,16 @@ struct Piece {
     op: MemoryOp,
     offset: u64,
     bytes: u64,
-    /// Of the whole access.
+    /// Bytes of the whole access.
     whole_bytes: u64,
-    /// Of the access, before this piece.
+    /// Bytes of the access before this piece.
     done: u64,
     first: bool,
     last: bool,
 }
 
 impl Piece {
-    /// First line, and the one behind the last.
+    /// Returns its lines.
     fn lines(&self) -> std::ops::Range<u64> {
         self.offset / LINE_BYTES..(self.offset + self.bytes).div_ceil(LINE_BYTES)
     }
@@ -306,7 +306,7 @@ impl Piece {
     }
 }
 
-/// The share, in millionths, of a block of `bytes` that does not stay in a cache.
+/// Returns the share, in millionths, of a block of `bytes` that does not stay in a cache.
 fn outgrown_millionths(bytes: u64, cache_bytes: u64) -> u64 {
     bytes.saturating_sub(cache_bytes) * 1_000_000 / bytes.max(1)
 }

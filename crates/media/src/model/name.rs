@@ -1,11 +1,11 @@
-//! The models' names, as they stand behind `model:` and in reports.
+//! Names of the models, as used after `model:` and in reports.
 
 use std::fmt;
 use std::str::FromStr;
 
 use entresol_base::suggest;
 
-/// A device of which there is a model.
+/// A device for which there is a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ModelName {
@@ -30,7 +30,7 @@ pub enum ModelName {
 }
 
 impl ModelName {
-    /// Every model, memory first.
+    /// All models, memory first.
     pub const ALL: [ModelName; 9] = [
         ModelName::Dram,
         ModelName::Aep,
@@ -43,7 +43,7 @@ impl ModelName {
         ModelName::Qlc5210,
     ];
 
-    /// The name as it is written.
+    /// Returns the name as it is written.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -59,7 +59,8 @@ impl ModelName {
         }
     }
 
-    /// Whether the device is byte-addressable memory; the others are read and written in blocks.
+    /// Returns true if the device is byte-addressable memory; the others are read and written in
+    /// blocks.
     #[must_use]
     pub const fn is_memory(self) -> bool {
         matches!(self, ModelName::Dram | ModelName::Aep | ModelName::Aep2)
@@ -72,7 +73,7 @@ impl fmt::Display for ModelName {
     }
 }
 
-/// Why a text names no model.
+/// Error for a text that names no model.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{text}' is not a model: {}", hint(.nearest))]
 pub struct ParseModelNameError {

@@ -1,4 +1,4 @@
-//! Counting accesses: what indexes are compared by.
+//! Counters of accesses, by which indexes are compared.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use super::{FenceKind, LINE_BYTES, Observer, StoreKind};
 use crate::crash::Place;
 use crate::region::FlushKind;
 
-/// How often a region was accessed, counted by any number of threads.
+/// Counters of a region's accesses, by any number of threads.
 #[derive(Debug, Default)]
 pub struct Counters {
     loads: AtomicU64,
@@ -20,13 +20,13 @@ pub struct Counters {
     locked: AtomicU64,
 }
 
-/// The state of [`Counters`] at one time.
+/// Values of [`Counters`] at one time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Loads, of whatever length.
+    /// Loads of any length.
     pub loads: u64,
-    /// The bytes that they fetched.
+    /// Bytes loaded.
     pub bytes_loaded: u64,
     /// Aligned words of eight bytes that ordinary stores touched.
     pub words_stored: u64,
@@ -34,19 +34,19 @@ pub struct Counts {
     pub bytes_streamed: u64,
     /// Calls of flush.
     pub flushes: u64,
-    /// The lines that they wrote back.
+    /// Lines written back by these calls.
     pub lines_flushed: u64,
     /// Drains.
     pub drains: u64,
     /// Fences within copies past the caches.
     pub copy_fences: u64,
-    /// Reads and writes in one step, also those that found another value and wrote none, and
-    /// sequentially consistent stores.
+    /// Atomic read-modify-writes, including those that wrote nothing since they found another
+    /// value, and sequentially consistent stores.
     pub locked: u64,
 }
 
 impl Counters {
-    /// What was counted so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Counters {
 }
 
 impl Counts {
-    /// What was counted since `earlier`.
+    /// Returns the counts since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Counts) -> Counts {
         Counts {
@@ -82,7 +82,8 @@ impl Counts {
     }
 }
 
-/// How many aligned units of `unit` bytes hold the `len` bytes at `offset`, at least one.
+/// Returns the number of aligned units of `unit` bytes that hold the `len` bytes at `offset`, at
+/// least one.
 fn units(offset: u64, len: usize, unit: u64) -> u64 {
     (offset + len as u64 - 1) / unit - offset / unit + 1
 }

@@ -1,4 +1,4 @@
-//! Observed regions behave as mapped ones, and tell everything once, in order.
+//! Observed regions behave as mapped ones, and report everything once, in order.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -41,7 +41,7 @@ impl Observer for Diary {
     }
 }
 
-/// Some of everything; answers what it saw.
+/// Makes some accesses of every kind, and returns their results.
 fn exercise(region: &impl Region) -> Vec<u64> {
     region.store_u8(3, 7, Relaxed);
     region.store_u32(4, 70, Relaxed);

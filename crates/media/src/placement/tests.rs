@@ -11,7 +11,7 @@ fn wanted(create: u64) -> Placement {
     Placement { create: Some(create), magic: Some(MAGIC), ..Placement::default() }
 }
 
-/// The file afterwards is what it was before.
+/// Checks that the file is unchanged afterwards.
 fn check_refused(path: &Path, wanted: &Placement, reason: &str) {
     let before = fs::read(path).ok();
     let error = wanted.prepare(path).expect_err(reason).to_string();
@@ -54,7 +54,7 @@ fn what_is_not_kept_leaves_no_trace() {
     assert_eq!(fs::metadata(&path).expect("there").len(), 1 << 20);
 }
 
-/// A file of ours of so many pages, with data in some of them.
+/// Makes a file of ours with this many pages, some of which hold data.
 fn sparse(path: &Path, pages: u64, has_data: impl Fn(u64) -> bool) -> File {
     let file = File::create(path).expect("new");
     file.set_len(pages * PAGE_BYTES).expect("has a length");
@@ -65,7 +65,7 @@ fn sparse(path: &Path, pages: u64, has_data: impl Fn(u64) -> bool) -> File {
     file
 }
 
-/// What is mapped must have its space, or an access on a full disk ends the process.
+/// A mapped file must own its space: an access on a full disk ends the process.
 #[test]
 fn a_file_that_was_there_has_all_its_space_afterwards_and_a_whole_one_is_not_touched() {
     const PAGES: u64 = 64;
@@ -85,7 +85,7 @@ fn a_file_that_was_there_has_all_its_space_afterwards_and_a_whole_one_is_not_tou
         adopt();
         assert!(blocks(&file) >= PAGES * PAGE_BYTES, "{} bytes have space", blocks(&file));
     }
-    // Blocks behind its end make up for a hole only if nobody looks where they are.
+    // Blocks behind the end hide a hole unless their positions are checked.
     let file = sparse(&path, PAGES, |page| page != 7);
     let behind = (PAGES * PAGE_BYTES, 4 * PAGE_BYTES);
     rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, behind.0, behind.1).expect("room");
@@ -96,7 +96,7 @@ fn a_file_that_was_there_has_all_its_space_afterwards_and_a_whole_one_is_not_tou
 
     let file = sparse(&path, PAGES, |_| true);
     let before = changed(&file);
-    // The clock by which files are dated goes in steps.
+    // The clock that dates files advances in steps.
     std::thread::sleep(Duration::from_millis(20));
     adopt();
     assert_eq!(changed(&file), before, "a file that lacks nothing was changed");

@@ -1,27 +1,27 @@
-//! Where blocks lie: in order, at random, or by a permutation that visits each once.
+//! Positions of blocks: in order, at random, or by a permutation that visits each once.
 
 use std::ops::Range;
 
 use super::{LINE_BYTES, Order, UNIT_BYTES};
 
-/// The positions of successive blocks, the same for a measured medium and for a model of one.
+/// Positions of successive blocks, for a measured medium and for a model of one.
 ///
-/// Random blocks lie on a grid: blocks of a power of two on multiples of themselves, other
-/// multiples of 256 bytes on those, all others anywhere on the grid of cache lines. It is what a
-/// cost table assumes (NyxCache, figure 3).
+/// Random blocks lie on a grid: blocks of a power of two on multiples of their size, other
+/// multiples of 256 bytes on multiples of 256, all others anywhere on the grid of cache lines. A
+/// cost table assumes this (NyxCache, figure 3).
 #[derive(Debug, Clone)]
 pub struct Positions {
     start: u64,
     grid: u64,
-    /// Places on the grid at which a whole block fits.
+    /// Number of grid positions at which a whole block fits.
     places: u64,
     order: Order,
-    /// The state of the generator, or the number of the next block.
+    /// State of the generator, or number of the next block.
     state: u64,
 }
 
 impl Positions {
-    /// Positions within `range`, beginning with block `first` in order, or as it seeds the
+    /// Makes positions within `range`. `first` is the number of the first block, or seeds the
     /// generator.
     ///
     /// # Panics
@@ -41,13 +41,13 @@ impl Positions {
         let places = (bytes - block) / grid + 1;
         let state = match order {
             Order::Sequential => first % places,
-            // Neighbouring numbers must not give neighbouring sequences.
+            // Adjacent numbers must not give similar sequences.
             Order::Random => (first + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
         };
         Positions { start: range.start, grid, places, order, state }
     }
 
-    /// Where the next block begins.
+    /// Returns the next block's offset.
     #[inline(always)]
     pub fn next_offset(&mut self) -> u64 {
         match self.order {
@@ -57,7 +57,8 @@ impl Positions {
                 self.start + place * self.grid
             }
             Order::Random => {
-                // A linear generator whose upper bits are used; two cycles a step matter here.
+                // A linear congruential generator whose upper bits are used; two cycles a step
+                // matter here.
                 self.state = self
                     .state
                     .wrapping_mul(6_364_136_223_846_793_005)
@@ -69,7 +70,7 @@ impl Positions {
     }
 }
 
-/// The place of a number below `count`, a power of two, in a fixed random order: each has one.
+/// Maps a number below `count`, a power of two, to its place in a fixed random permutation.
 #[must_use]
 pub fn permuted(number: u64, count: u64) -> u64 {
     debug_assert!(count.is_power_of_two() && number < count);
@@ -77,7 +78,7 @@ pub fn permuted(number: u64, count: u64) -> u64 {
     if bits < 2 {
         return number;
     }
-    // Odd factors and shifts towards the right are undone by other such: nothing is lost.
+    // Odd factors and right shifts can be undone, so that the map is one to one.
     let mut x = number;
     for factor in [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb_u64] {
         x = x.wrapping_mul(factor) & mask;

@@ -1,4 +1,4 @@
-//! That loops touch what they say, once.
+//! Probe loops touch the bytes they claim, once.
 #![expect(clippy::disallowed_methods, reason = "tests put foreign files in the way")]
 
 use std::collections::BTreeSet;

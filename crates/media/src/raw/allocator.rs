@@ -1,12 +1,12 @@
-//! How the C library's allocator gives memory back.
+//! Tuning of the C library's allocator.
 
-/// From this size on an allocation is mapped by itself, and unmapped when it is freed.
+/// Minimum size of an allocation that is mapped separately, and unmapped when it is freed.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES_MIN: libc::c_int = 256 * 1024;
 
-/// Sees to it that large buffers go back to the system when they are freed. Left alone, glibc
+/// Makes the allocator return large buffers to the system when they are freed. By default glibc
 /// raises its threshold for mapping with every large buffer that is freed, until all of them come
-/// from its arenas, which keep what was freed below anything that is still in use.
+/// from its arenas, which keep freed memory below any block that is still in use.
 pub(crate) fn give_large_buffers_back() {
     #[cfg(target_env = "gnu")]
     {

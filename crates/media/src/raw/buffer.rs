@@ -1,10 +1,9 @@
-//! Buffers that a disk reads from and writes to directly: aligned, and movable between owners
-//! without being copied.
+//! Buffers for direct disk reads and writes: aligned, and movable between owners without a copy.
 //!
-//! Who may touch what: a buffer's bytes belong to whoever owns the [`IoBuffer`], wherever they
-//! lie. The slots of a pool are disjoint, and a slot is in at most one buffer: it leaves the lists
-//! of free ones when the buffer is made and returns when that is dropped. What is given back to
-//! the system is in no list meanwhile.
+//! Access rule: a buffer's bytes belong to the owner of the [`IoBuffer`], wherever they lie. The
+//! slots of a pool are disjoint, and a slot is in at most one buffer: it leaves the free lists when
+//! the buffer is made and returns when the buffer is dropped. A slot that is being returned to the
+//! system is in no list meanwhile.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;
@@ -16,7 +15,7 @@ use rustix::mm::Advice;
 
 use super::mapping::Mapping;
 
-/// The alignment of every buffer: enough for any disk.
+/// Alignment of every buffer, sufficient for any disk.
 pub(crate) const BUFFER_ALIGNMENT: usize = 4096;
 
 /// Aligned bytes that start as zeroes.
@@ -51,8 +50,8 @@ impl Drop for Memory {
     }
 }
 
-/// Slots of equal size in one piece of memory, which a kernel can be told about once. They take up
-/// memory from when they are used first until they are given back to the system.
+/// Slots of equal size in one piece of memory, which can be registered with the kernel once. A slot
+/// takes up memory from its first use until it is returned to the system.
 #[derive(Debug)]
 pub struct SlotPool {
     memory: Mapping,
@@ -63,18 +62,18 @@ pub struct SlotPool {
 /// Slots that are in no buffer, but for one whose memory is just being given back.
 #[derive(Debug)]
 struct Free {
-    /// With what they held last.
+    /// Slots that take up memory and hold old bytes.
     kept: Vec<u32>,
-    /// That were given back to the system, and none of the following.
+    /// Slots that were returned to the system and take up no memory.
     bare: Vec<u32>,
-    /// From this one on none was ever used.
+    /// First slot that was never used; neither were those after it.
     unused: u32,
-    /// The number of all slots.
+    /// Number of all slots.
     count: u32,
 }
 
 impl SlotPool {
-    /// A pool of `slots` slots of `slot_bytes`, rounded up to the alignment.
+    /// Makes a pool of `slots` slots of `slot_bytes`, rounded up to the alignment.
     ///
     /// # Errors
     /// If the system has no address space for them.
@@ -86,14 +85,15 @@ impl SlotPool {
         Ok(Arc::new(SlotPool { memory, slot_bytes, free: Mutex::new(free) }))
     }
 
-    /// A buffer of `len` bytes in a slot, if that is large enough and one is free. It holds old
-    /// bytes, or zeroes.
+    /// Returns a buffer of `len` bytes in a slot, if a slot is large enough and one is free. It
+    /// holds old bytes, or zeroes.
     #[must_use]
     pub fn buffer(self: &Arc<Self>, len: usize) -> Option<IoBuffer> {
         self.kept_buffer(len).or_else(|| self.bare_buffer(len))
     }
 
-    /// The same in a slot that was in a buffer before and takes up memory.
+    /// Returns a buffer of `len` bytes in a free slot that already takes up memory, if there is
+    /// one.
     #[must_use]
     pub fn kept_buffer(self: &Arc<Self>, len: usize) -> Option<IoBuffer> {
         (len <= self.slot_bytes)
@@ -102,7 +102,7 @@ impl SlotPool {
             .map(|it| self.at(it, len))
     }
 
-    /// The same in a slot that takes up no memory yet.
+    /// Returns a buffer of `len` bytes in a free slot that takes up no memory yet, if there is one.
     #[must_use]
     pub fn bare_buffer(self: &Arc<Self>, len: usize) -> Option<IoBuffer> {
         if len > self.slot_bytes {
@@ -120,17 +120,17 @@ impl SlotPool {
         Some(self.at(slot, len))
     }
 
-    /// How many slots take up memory and are in no buffer.
+    /// Returns the number of slots that take up memory and are in no buffer.
     #[must_use]
     pub fn kept(&self) -> usize {
         self.free().kept.len()
     }
 
-    /// Gives the memory of one such slot back to the system; false if there is none.
+    /// Returns the memory of one such slot to the system; false if there is none.
     pub fn give_back(&self) -> bool {
         let Some(slot) = self.free().kept.pop() else { return false };
         let offset = u64::from(slot) * self.slot_bytes as u64;
-        // A system that does not take it leaves what was there.
+        // If the system refuses, the old bytes stay.
         let _ = self.memory.advise(offset, self.slot_bytes, Advice::LinuxDontNeed);
         let mut free = self.free();
         free.assert_taken(slot);
@@ -138,12 +138,12 @@ impl SlotPool {
         true
     }
 
-    /// The whole memory, for telling the kernel about it.
+    /// Returns the whole memory, for registering it with the kernel.
     pub(crate) fn span(&self) -> (*mut u8, usize) {
         (self.memory.start().as_ptr(), self.memory.len())
     }
 
-    /// A buffer in a slot that its caller has taken out of a list.
+    /// Makes a buffer in a slot that the caller has taken out of a list.
     fn at(self: &Arc<Self>, slot: u32, len: usize) -> IoBuffer {
         // SAFETY: the slot is one of the pool's, all of which lie in the memory.
         let start = unsafe { self.memory.start().add(slot as usize * self.slot_bytes) };
@@ -170,7 +170,7 @@ impl Free {
 
 #[derive(Debug)]
 enum Home {
-    /// Kept to be freed with the buffer.
+    /// Freed with the buffer.
     Own {
         _memory: Memory,
     },
@@ -180,8 +180,8 @@ enum Home {
     },
 }
 
-/// Bytes that a disk reads from and writes to directly; used like a slice. A buffer that came from
-/// a queue may be one of a few that the kernel knows, which is faster: drop it to give it back.
+/// Bytes for direct disk reads and writes, used like a slice. A buffer from a queue may be one of a
+/// few that are registered with the kernel, which are faster; dropping it returns it.
 #[derive(Debug)]
 pub struct IoBuffer {
     start: NonNull<u8>,
@@ -196,7 +196,7 @@ unsafe impl Send for IoBuffer {}
 unsafe impl Sync for IoBuffer {}
 
 impl IoBuffer {
-    /// A buffer of `len` zeroes.
+    /// Makes a buffer of `len` zeroes.
     #[must_use]
     pub fn new(len: usize) -> IoBuffer {
         let memory = Memory::new(len);
@@ -204,13 +204,13 @@ impl IoBuffer {
         IoBuffer { start: memory.start, len, capacity, home: Home::Own { _memory: memory } }
     }
 
-    /// How long the buffer can become.
+    /// Returns the maximum length of the buffer.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Changes how many of the buffer's bytes are used; what comes to light holds old bytes.
+    /// Changes the buffer's length; added bytes hold old content.
     ///
     /// # Panics
     /// If `len` exceeds the capacity.
@@ -219,12 +219,12 @@ impl IoBuffer {
         self.len = len;
     }
 
-    /// Whether the buffer is one of this pool's.
+    /// Returns true if the buffer is one of this pool's.
     pub(crate) fn is_of(&self, of: &Arc<SlotPool>) -> bool {
         matches!(&self.home, Home::Slot { pool, .. } if Arc::ptr_eq(pool, of))
     }
 
-    /// Where the bytes are.
+    /// Returns the address of the bytes.
     pub(crate) fn start(&mut self) -> *mut u8 {
         self.start.as_ptr()
     }

@@ -1,9 +1,10 @@
 //! Mapped memory, shared by threads (and, for files, processes), with every access bounds-checked.
 //!
-//! Who may touch what: anybody, at any time, anywhere inside. Words are accessed by atomics, runs
-//! of bytes by racy copies (see `racy`); no reference into mapped memory ever leaves this file, but
-//! for those to atomics. So a race yields a mixture of bytes and never undefined behaviour. The
-//! slots of `buffer` are apart: nobody but that file can reach the memory that they lie in.
+//! Access rule: any thread may access any byte inside at any time. Words are accessed by atomics,
+//! runs of bytes by racy copies (see `racy`); no reference into mapped memory ever leaves this
+//! file, except references to atomics. So a race yields a mixture of bytes and never undefined
+//! behaviour. The slots of `buffer` are separate: only that file can reach the memory that they lie
+//! in.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -17,10 +18,10 @@ use super::persist::{self, LineFlush};
 use super::probe;
 use super::racy;
 
-/// Anonymous mappings begin at a multiple of this, so that the system can use huge pages.
+/// Alignment of anonymous mappings, so that the kernel can use huge pages.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// A line of the processor's cache.
+/// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
 /// The eight words of a cache line.
@@ -31,15 +32,15 @@ pub struct Line([AtomicU64; 8]);
 const _: () = assert!(size_of::<Line>() == LINE_BYTES);
 
 impl Line {
-    /// The words.
+    /// Returns the words.
     #[inline(always)]
     #[must_use]
     pub fn words(&self) -> &[AtomicU64; 8] {
         &self.0
     }
 
-    /// Which words of two lines have `tag` as their upper 16 bits, each read once, relaxed: bit `w`
-    /// for word `w` of the first, bit `8 + w` for that of the second.
+    /// Returns a mask of the words of two lines whose upper 16 bits equal `tag`, each read once,
+    /// relaxed: bit `w` for word `w` of the first, bit `8 + w` for that of the second.
     #[inline(always)]
     #[must_use]
     pub fn match_tags(first: &Line, second: &Line, tag: u16) -> u32 {
@@ -48,8 +49,8 @@ impl Line {
         unsafe { racy::match_tags(first, second, tag) }
     }
 
-    /// Which of the line's four pairs of words have `first` as their first word, and which have 0
-    /// as their second, each read once, relaxed: bits `4 * pair` and `4 * pair + 2`.
+    /// Compares the line's four pairs of words, each read once, relaxed. Bit `4 * pair` of the
+    /// result is set if the first word equals `first`, bit `4 * pair + 2` if the second is 0.
     #[inline(always)]
     #[must_use]
     pub fn match_pairs(&self, first: u64) -> u32 {
@@ -71,12 +72,12 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Reserves `len` bytes of zeroes that take up memory page by page as they are touched.
+    /// Reserves `len` bytes of zeroes that take up memory page by page when they are touched.
     pub(crate) fn anonymous(len: usize, huge_pages: bool) -> io::Result<Mapping> {
         let spread = len.checked_add(HUGE_PAGE_BYTES).ok_or(io::Errno::NOMEM)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping wherever the system likes disturbs nothing that exists.
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs no other memory.
         let start = unsafe { mm::mmap_anonymous(ptr::null_mut(), spread, protection, flags) }?;
         let start = start.cast::<u8>();
         let before = start.align_offset(HUGE_PAGE_BYTES);
@@ -86,12 +87,12 @@ impl Mapping {
         let base = NonNull::new(base).ok_or(io::Errno::NOMEM)?;
         let mapping = Mapping { base, len };
         let advice = if huge_pages { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-        // A kernel without huge pages refuses the advice, and does without them all the same.
+        // A kernel without huge pages refuses the advice, which does no harm.
         let _ = mapping.advise(0, len, advice);
         Ok(mapping)
     }
 
-    /// Maps `len` bytes of a file, whole pages, for everybody to see. With `synchronous` the
+    /// Maps `len` bytes of a file, whole pages, shared with other processes. With `synchronous` the
     /// mapping is refused unless flushing the processor's caches makes it durable (DAX). A store
     /// that the protection forbids raises a signal, which ends the process but breaks no promise.
     pub(crate) fn file(
@@ -104,27 +105,27 @@ impl Mapping {
             true => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
             false => MapFlags::SHARED,
         };
-        // SAFETY: a new mapping wherever the system likes disturbs nothing that exists. That the
-        // file may change under it, by other processes, is a race like any other; that it may be
-        // shortened raises a signal at an access, which ends the process but breaks no promise.
+        // SAFETY: a new mapping at an address of the kernel's choice disturbs no other memory.
+        // Changes of the file by other processes are races like any other. If it is shortened, an
+        // access raises a signal, which ends the process but breaks no promise.
         let start = unsafe { mm::mmap(ptr::null_mut(), len, protection, flags, file, 0) }?;
         let base = NonNull::new(start.cast()).ok_or(io::Errno::NOMEM)?;
         Ok(Mapping { base, len })
     }
 
-    /// The mapped bytes.
+    /// Returns the number of mapped bytes.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Where the mapped bytes begin. Whoever accesses them there keeps to what the head of this
-    /// file says, or is the only one who can.
+    /// Returns the address of the mapped bytes. A caller that accesses them there must follow the
+    /// rule at the head of this file, or be the only one that can access them.
     pub(super) fn start(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// The address of `offset`, `len` bytes from which are mapped.
+    /// Returns the address of `offset`, after checking that `len` bytes from there are mapped.
     #[inline(always)]
     fn pointer(&self, offset: u64, len: usize) -> *mut u8 {
         if len > self.len || offset > (self.len - len) as u64 {
@@ -134,7 +135,8 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(offset as usize) }
     }
 
-    /// The address of `offset`, a multiple of `len`, from which `len` bytes are mapped.
+    /// Returns the address of `offset`, a multiple of `len`, after checking that `len` bytes from
+    /// there are mapped.
     #[inline(always)]
     fn aligned_pointer(&self, offset: u64, len: usize) -> *mut u8 {
         if !offset.is_multiple_of(len as u64) || offset > (self.len - len) as u64 {
@@ -144,16 +146,16 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(offset as usize) }
     }
 
-    /// The byte at `offset`.
+    /// Returns the byte at `offset`.
     #[inline(always)]
     pub(crate) fn atomic_u8(&self, offset: u64) -> &AtomicU8 {
         let at = self.aligned_pointer(offset, 1);
-        // SAFETY: mapped for as long as `self` lives, and nobody accesses it unless as the head of
-        // this file says.
+        // SAFETY: mapped for as long as `self` lives, and accessed only by the rule at the head of
+        // this file.
         unsafe { AtomicU8::from_ptr(at) }
     }
 
-    /// The four-byte word at `offset`.
+    /// Returns the four-byte word at `offset`.
     #[inline(always)]
     pub(crate) fn atomic_u32(&self, offset: u64) -> &AtomicU32 {
         let at = self.aligned_pointer(offset, 4);
@@ -161,7 +163,7 @@ impl Mapping {
         unsafe { AtomicU32::from_ptr(at.cast()) }
     }
 
-    /// The two four-byte words at `offset`.
+    /// Returns the two four-byte words at `offset`.
     #[inline(always)]
     pub(crate) fn atomic_u32_pair(&self, offset: u64) -> &[AtomicU32; 2] {
         if !offset.is_multiple_of(4) || offset > (self.len - 8) as u64 {
@@ -173,7 +175,7 @@ impl Mapping {
         unsafe { &*at.cast::<[AtomicU32; 2]>() }
     }
 
-    /// The eight-byte word at `offset`.
+    /// Returns the eight-byte word at `offset`.
     #[inline(always)]
     pub(crate) fn atomic_u64(&self, offset: u64) -> &AtomicU64 {
         let at = self.aligned_pointer(offset, 8);
@@ -181,7 +183,7 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(at.cast()) }
     }
 
-    /// The cache line at `offset`, a multiple of 64.
+    /// Returns the cache line at `offset`, a multiple of 64.
     #[inline(always)]
     pub(crate) fn line(&self, offset: u64) -> &Line {
         let at = self.aligned_pointer(offset, LINE_BYTES).cast::<Line>();
@@ -189,7 +191,7 @@ impl Mapping {
         unsafe { &*at }
     }
 
-    /// The cache lines at `offset`, a multiple of 64.
+    /// Returns `N` cache lines at `offset`, a multiple of 64.
     #[inline(always)]
     pub(crate) fn lines<const N: usize>(&self, offset: u64) -> &[Line; N] {
         let len = N * LINE_BYTES;
@@ -201,7 +203,7 @@ impl Mapping {
         unsafe { &*at }
     }
 
-    /// So many eight-byte words at `offset`.
+    /// Returns `N` eight-byte words at `offset`.
     #[inline(always)]
     pub(crate) fn words<const N: usize>(&self, offset: u64) -> &[AtomicU64; N] {
         if !offset.is_multiple_of(8) {
@@ -233,7 +235,7 @@ impl Mapping {
         unsafe { out.set_len(grown) };
     }
 
-    /// Whether the bytes at `offset` are `bytes`.
+    /// Returns true if the bytes at `offset` equal `bytes`.
     #[inline]
     pub(crate) fn equals(&self, offset: u64, bytes: &[u8]) -> bool {
         let at = self.pointer(offset, bytes.len());
@@ -278,7 +280,7 @@ impl Mapping {
         unsafe { probe::load(at, len) }
     }
 
-    /// Stores ones to `len` bytes for a measurement, past the caches if so wanted.
+    /// Stores ones to `len` bytes for a measurement, past the caches if `streaming` is set.
     #[inline(always)]
     pub(crate) fn probe_store(&self, offset: u64, len: usize, streaming: bool) {
         let at = self.probe_pointer(offset, len);
@@ -310,19 +312,19 @@ impl Mapping {
     /// Copies bytes in past the processor's caches; fenced when it returns.
     pub(crate) fn stream(&self, how: LineFlush, offset: u64, bytes: &[u8]) {
         let to = self.pointer(offset, bytes.len());
-        // SAFETY: `pointer` checked the target, and the source is a slice of this length; nobody
-        // has a slice of mapped memory, so that they do not overlap.
+        // SAFETY: `pointer` checked the target, and the source is a slice of this length; slices of
+        // mapped memory do not exist, so the two do not overlap.
         unsafe { persist::stream(how, bytes.as_ptr(), to, bytes.len()) };
     }
 
-    /// Writes whole pages of a mapped file to its disk and waits until they are there.
+    /// Writes whole pages of a mapped file to its disk and waits until they are durable.
     pub(crate) fn sync(&self, offset: u64, len: usize) -> io::Result<()> {
         let at = self.pointer(offset, len).cast::<c_void>();
         // SAFETY: `pointer` checked the range; no byte is changed.
         unsafe { mm::msync(at, len, MsyncFlags::SYNC) }
     }
 
-    /// Advises the system about whole pages.
+    /// Advises the kernel about whole pages.
     pub(crate) fn advise(&self, offset: u64, len: usize, advice: Advice) -> io::Result<()> {
         let at = self.pointer(offset, len).cast::<c_void>();
         // SAFETY: `pointer` checked the range, and advice changes at most the contents to zeroes,
@@ -337,12 +339,12 @@ impl Drop for Mapping {
     }
 }
 
-/// Unmaps whole pages of a mapping that is this file's own and that nobody refers to.
+/// Unmaps whole pages of a mapping that this file made and to which no reference exists.
 fn unmap(start: *mut u8, len: usize) {
     if len == 0 {
         return;
     }
-    // SAFETY: callers pass parts of mappings which they made and have given to nobody.
+    // SAFETY: callers pass parts of mappings that they made and have shared with no other code.
     let result = unsafe { mm::munmap(start.cast(), len) };
     debug_assert_eq!(result, Ok(()), "unmapping {len} bytes");
 }

@@ -1,7 +1,8 @@
-//! The only folder of the project that holds `unsafe` code. Each file wraps one thing the compiler
-//! cannot check behind functions that are safe to call, or says what their caller must keep.
+//! The only folder with `unsafe` code, apart from `peers/`. Each file wraps one thing that the
+//! compiler cannot check behind functions that are safe to call, or states what their caller must
+//! guarantee.
 //!
-//! - `allocator`: how the C library gives memory back.
+//! - `allocator`: tuning of the C library's allocator.
 //! - `buffer`: aligned buffers for disks.
 //! - `mapping`: mapped memory, bounds-checked; every access to a region ends here.
 //! - `persist`: writing cache lines back, and stores past the caches.

@@ -1,8 +1,9 @@
 //! Writing cache lines back to memory, and stores that go past the caches.
 //!
-//! Which instructions exist is asked of the processor once, at the first use; nothing is assumed at
-//! compile time, so that the program runs under emulators that know fewer. Elsewhere than on x86-64
-//! there is no persistent memory: flushing does nothing there and streaming is copying.
+//! The processor is asked once, at the first use, for the instructions that it has. Nothing is
+//! assumed at compile time, so that the program runs under emulators that know fewer. On other
+//! architectures than x86-64 there is no persistent memory: there flushing does nothing and
+//! streaming is copying.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) use x86::{LineFlush, Width, fence, flush_lines, stream};
@@ -21,7 +22,7 @@ mod x86 {
 
     const LINE_BYTES: usize = 64;
 
-    /// How a line is written back.
+    /// Instruction that writes a line back.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum LineFlush {
         Clwb,
@@ -30,7 +31,7 @@ mod x86 {
     }
 
     impl LineFlush {
-        /// All that this processor has, the best first.
+        /// Lists all instructions that this processor has, the best first.
         pub(crate) fn all_of_this_processor() -> &'static [LineFlush] {
             match LineFlush::of_this_processor() {
                 LineFlush::Clwb => &[LineFlush::Clwb, LineFlush::Clflushopt, LineFlush::Clflush],
@@ -39,7 +40,7 @@ mod x86 {
             }
         }
 
-        /// The best that this processor has.
+        /// Returns the best instruction that this processor has.
         pub(crate) fn of_this_processor() -> LineFlush {
             static FOUND: OnceLock<LineFlush> = OnceLock::new();
             *FOUND.get_or_init(|| {
@@ -56,7 +57,7 @@ mod x86 {
         }
     }
 
-    /// The widest store past the caches.
+    /// Width of stores past the caches.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Width {
         Sse2,
@@ -65,9 +66,9 @@ mod x86 {
     }
 
     impl Width {
-        /// The widest that this processor has and the system lets programs use.
+        /// Returns the widest that this processor has and the kernel lets programs use.
         pub(crate) fn of_this_processor() -> Width {
-            // The macro asks the processor and the system (XCR0), and remembers the answer.
+            // The macro asks the processor and the kernel (XCR0), and caches the answer.
             if is_x86_feature_detected!("avx512f") {
                 Width::Avx512
             } else if is_x86_feature_detected!("avx") {
@@ -122,12 +123,12 @@ mod x86 {
     }
 
     /// Copies `len` bytes past the caches, with a fence after each whole unit and at the end: when
-    /// it returns the bytes are on their way to memory, ahead of any later store. The parts of
-    /// lines at both ends are stored and flushed. Answers the number of fences.
+    /// it returns the bytes are on their way to memory, ahead of any later store. Partial lines at
+    /// both ends are stored and flushed. Returns the number of fences.
     ///
     /// # Safety
-    /// `from` must be valid for reads and `to` for writes of `len` bytes that do not overlap;
-    /// others may access them atomically or by racy copies.
+    /// `from` must be valid for reads and `to` for writes of `len` bytes that do not overlap; other
+    /// threads may access them atomically or by racy copies.
     pub(crate) unsafe fn stream(how: LineFlush, from: *const u8, to: *mut u8, len: usize) -> usize {
         // SAFETY: passed on from the caller; the processor has this width.
         unsafe { stream_as(Width::of_this_processor(), how, from, to, len) }
@@ -190,7 +191,7 @@ mod x86 {
     /// # Safety
     /// As for [`stream_lines`].
     unsafe fn stream_lines_sse2(from: *const u8, to: *mut u8, lines: usize) {
-        // SAFETY: so many lines are valid at `from` and, aligned, at `to`.
+        // SAFETY: `lines` lines are valid at `from` and, aligned, at `to`.
         unsafe {
             asm!(
                 "2:",
@@ -209,7 +210,7 @@ mod x86 {
     /// As for [`stream_lines`]; the processor must have AVX.
     #[target_feature(enable = "avx")]
     unsafe fn stream_lines_avx(from: *const u8, to: *mut u8, lines: usize) {
-        // SAFETY: so many lines are valid at `from` and, aligned, at `to`.
+        // SAFETY: `lines` lines are valid at `from` and, aligned, at `to`.
         unsafe {
             asm!(
                 "2:",
@@ -227,7 +228,7 @@ mod x86 {
     /// As for [`stream_lines`]; the processor must have AVX-512.
     #[target_feature(enable = "avx512f")]
     unsafe fn stream_lines_avx512(from: *const u8, to: *mut u8, lines: usize) {
-        // SAFETY: so many lines are valid at `from` and, aligned, at `to`.
+        // SAFETY: `lines` lines are valid at `from` and, aligned, at `to`.
         unsafe {
             asm!(
                 "2:",
@@ -258,7 +259,7 @@ mod x86 {
             let start = target.as_ptr().align_offset(UNIT_BYTES) + shift;
             let how = LineFlush::of_this_processor();
             let to = target[start..].as_mut_ptr();
-            // SAFETY: both vectors hold `len` bytes from there, and nobody else knows them.
+            // SAFETY: both vectors hold `len` bytes from there, and no other code knows them.
             let fences = unsafe { stream_as(width, how, source.as_ptr(), to, len) };
             assert_eq!(target[start..start + len], source, "{width:?} {shift} {len}");
             assert!(target[..start].iter().chain(&target[start + len..]).all(|&b| b == 0xEE));
@@ -308,7 +309,7 @@ mod x86 {
 mod elsewhere {
     use super::super::racy;
 
-    /// How a line is written back: not at all.
+    /// Instruction that writes a line back: none.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum LineFlush {
         None,
@@ -329,7 +330,7 @@ mod elsewhere {
     }
 
     /// # Safety
-    /// None is needed; the other implementation's is.
+    /// None; the x86-64 implementation has requirements.
     pub(crate) unsafe fn flush_lines(_how: LineFlush, _at: *const u8, _len: usize) {}
 
     /// # Safety

@@ -1,8 +1,8 @@
-//! Loads and stores with given instructions, for measuring a medium: what is timed must be what the
-//! result is labelled with, so that the compiler has no say in it.
+//! Loads and stores with given instructions, for measuring a medium: the timed instructions must be
+//! those named in the report, so the compiler has no choice of them.
 //!
-//! Lengths are 8, 16, 32 or whole cache lines, addresses aligned to the length or to a line. Others
-//! may access the bytes at the same time, atomically or by racy copies.
+//! Lengths are 8, 16, 32 or whole cache lines, addresses are aligned to the length or to a line.
+//! Other threads may access the bytes at once, atomically or by racy copies.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(crate) use x86::{load, store, store_streaming};
@@ -18,15 +18,15 @@ mod x86 {
 
     const LINE_BYTES: usize = 64;
 
-    /// Loads all of `len` bytes; what comes back depends on every one of the loads.
+    /// Loads all of `len` bytes. The result depends on every one of the loads.
     ///
     /// # Safety
-    /// The bytes must be mapped, and `len` and `at` be as the head of this file says.
+    /// The bytes must be mapped, and `len` and `at` be as the head of this file requires.
     #[inline(always)]
     pub(crate) unsafe fn load(at: *const u8, len: usize) -> u64 {
         let folded: u64;
         match len {
-            // SAFETY: loads bytes that the caller vouches for.
+            // SAFETY: loads bytes for which the caller vouches.
             8 => unsafe {
                 asm!("mov {0}, [{1}]", out(reg) folded, in(reg) at,
                     options(nostack, preserves_flags, readonly));
@@ -73,14 +73,14 @@ mod x86 {
         folded
     }
 
-    /// One load a line leaves the processor's window room for more lines under way.
+    /// Loads a whole line at once, which leaves room in the processor's window for more lines.
     ///
     /// # Safety
     /// As for [`load`], for whole lines; the processor must have AVX-512.
     #[target_feature(enable = "avx512f")]
     unsafe fn load_wide(at: *const u8, len: usize) -> u64 {
         let folded: u64;
-        // SAFETY: loads whole lines that the caller vouches for.
+        // SAFETY: loads whole lines for which the caller vouches.
         unsafe {
             asm!(
                 "vpxord {sum:z}, {sum:z}, {sum:z}",
@@ -101,11 +101,11 @@ mod x86 {
     /// Stores ones to all of `len` bytes, by ordinary stores.
     ///
     /// # Safety
-    /// As for [`load`]; nobody may rely on what the bytes were.
+    /// As for [`load`]; no code may rely on the old bytes.
     #[inline(always)]
     pub(crate) unsafe fn store(at: *mut u8, len: usize) {
         match len {
-            // SAFETY: stores to bytes that the caller vouches for.
+            // SAFETY: stores to bytes for which the caller vouches.
             8 => unsafe {
                 asm!("mov [{0}], {1}", in(reg) at, in(reg) u64::MAX,
                     options(nostack, preserves_flags));
@@ -133,7 +133,7 @@ mod x86 {
     #[inline(always)]
     pub(crate) unsafe fn store_streaming(at: *mut u8, len: usize) {
         match len {
-            // SAFETY: stores to bytes that the caller vouches for.
+            // SAFETY: stores to bytes for which the caller vouches.
             8 => unsafe {
                 asm!("movnti [{0}], {1}", in(reg) at, in(reg) u64::MAX,
                     options(nostack, preserves_flags));
@@ -162,7 +162,7 @@ mod x86 {
     /// As for [`store`], for whole lines; the processor must have AVX-512.
     #[target_feature(enable = "avx512f")]
     unsafe fn stream_wide(at: *mut u8, len: usize) {
-        // SAFETY: stores whole lines that the caller vouches for.
+        // SAFETY: stores whole lines for which the caller vouches.
         unsafe {
             asm!(
                 "vpternlogd {ones}, {ones}, {ones}, 255",
@@ -196,7 +196,7 @@ mod elsewhere {
     }
 
     /// # Safety
-    /// As for [`load`]; nobody may rely on what the bytes were.
+    /// As for [`load`]; no code may rely on the old bytes.
     pub(crate) unsafe fn store(at: *mut u8, len: usize) {
         for word in 0..len / 8 {
             let word = at.cast::<u64>().wrapping_add(word);

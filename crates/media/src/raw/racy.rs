@@ -1,17 +1,17 @@
-//! Copies and comparisons of bytes that other threads may be writing at the same time.
+//! Copies and comparisons of bytes that other threads may be writing at once.
 //!
-//! A reader of the cache copies a value without a lock and checks afterwards whether what it read
-//! was still the item; a writer may have been at those bytes meanwhile. In Rust's memory model an
-//! ordinary copy of racing bytes (`ptr::copy`, a slice) is undefined behaviour, whatever is done
-//! with the result, since the compiler may assume that no race exists and read twice, narrow or
-//! reorder. Byte-wise atomic copies would be the word for it, but are not in the language yet, and
-//! a loop of `AtomicU8` costs ten times a `memcpy`. So the copies are written in assembly, into
-//! which the compiler cannot look: for it each block is an opaque function that performs some
-//! relaxed atomic byte loads and stores, in unknown order, once each. What the processor does with
-//! racing plain loads and stores is defined: the result is some mixture of old and new bytes.
-//! Callers order these accesses with the atomics and fences around them.
+//! A reader of the cache copies a value without a lock and checks afterwards that it still was the
+//! item; a writer may have changed those bytes meanwhile. In Rust's memory model an ordinary copy
+//! of racing bytes (`ptr::copy`, a slice) is undefined behaviour, whatever is done with the result,
+//! since the compiler may assume that no race exists and read twice, narrow or reorder. Byte-wise
+//! atomic copies would be the right tool, but are not in the language yet, and a loop of `AtomicU8`
+//! costs ten times a `memcpy`. So the copies are written in assembly, which the compiler cannot
+//! look into: to it each block is an opaque function that performs some relaxed atomic byte loads
+//! and stores, in unknown order, once each. The processor defines the result of racing plain loads
+//! and stores: some mixture of old and new bytes. Callers order these accesses with the atomics and
+//! fences around them.
 //!
-//! Elsewhere than on x86-64 the copies are loops over `AtomicU8`, right but slow.
+//! On other architectures than x86-64 the copies are loops over `AtomicU8`, correct but slow.
 
 #[cfg(any(not(target_arch = "x86_64"), miri, test))]
 mod portable;
@@ -38,7 +38,7 @@ mod tests {
     fn check_copy(copy: Copy, len: usize, shift: usize) {
         let source = pattern(len + shift);
         let mut target = vec![0xEE; len + shift + 64];
-        // SAFETY: both vectors hold `len` bytes behind `shift`, and nobody else knows them.
+        // SAFETY: both vectors hold `len` bytes behind `shift`, and no other code knows them.
         unsafe { copy(source[shift..].as_ptr(), target[shift..].as_mut_ptr(), len) };
         assert_eq!(target[shift..shift + len], source[shift..], "{len} bytes at {shift}");
         assert!(target[..shift].iter().chain(&target[shift + len..]).all(|&b| b == 0xEE));
@@ -53,7 +53,7 @@ mod tests {
         let source = unsafe { base.add(from) };
         // SAFETY: `to + len` is inside of the vector.
         let target = unsafe { base.add(to) };
-        // SAFETY: both ranges are inside of the vector, and nobody else knows it.
+        // SAFETY: both ranges are inside of the vector, and no other code knows it.
         unsafe { copy(source, target, len) };
         assert!(bytes == expected, "{len} bytes from {from} to {to}");
     }
@@ -115,7 +115,7 @@ mod tests {
                 let (first, second) = lines.0.split_at(8);
                 let (first, second) = (first.as_ptr().cast::<u8>(), second.as_ptr().cast::<u8>());
                 for match_tags in [x86::match_tags as MatchTags, portable::match_tags] {
-                    // SAFETY: both are aligned lines that nobody else knows.
+                    // SAFETY: both are aligned lines that no other code knows.
                     let mask = unsafe { match_tags(first, second, tag) };
                     assert_eq!(mask, 1 << at | 1 << (15 - at), "tag {tag:#x}, word {at}");
                 }
@@ -135,7 +135,7 @@ mod tests {
                     (line.0[2 * pair], line.0[2 * pair + 1]) = (near, near);
                     let expected = u32::from(near == first) | u32::from(near == 0) << 2;
                     for match_pairs in [x86::match_pairs as MatchPairs, portable::match_pairs] {
-                        // SAFETY: an aligned line that nobody else knows.
+                        // SAFETY: an aligned line that no other code knows.
                         let mask = unsafe { match_pairs(line.0.as_ptr().cast(), first) };
                         assert_eq!(mask, expected << (4 * pair), "{near:#x} for {first:#x}");
                     }

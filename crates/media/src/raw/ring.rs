@@ -1,9 +1,9 @@
 //! A queue of reads and writes of one file through the kernel's io_uring.
 //!
-//! Who may touch what: a buffer whose request was pushed belongs to the kernel until its completion
-//! has been seen. It lies in `flights` until then, where nobody looks at its bytes. A ring that is
+//! Access rule: the buffer of a request that was pushed belongs to the kernel until the completion
+//! has been seen. Until then it lies in `flights`, and its bytes are not accessed. A ring that is
 //! dropped first waits for the kernel to finish; should waiting fail, the buffers are leaked, since
-//! memory lost is better than memory overwritten.
+//! lost memory is better than overwritten memory.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -17,26 +17,25 @@ use crate::block::{IoCompletion, IoQueue, IoRequest, OpenFile};
 use crate::cost::Access;
 use crate::event::Event;
 
-/// The size of the buffers that the kernel is told about beforehand: most values with their
-/// neighbourhood fit.
+/// Bytes of a registered buffer: most values fit, with the blocks around them.
 const SLOT_BYTES: usize = 32 << 10;
-/// How many there are at most.
+/// Maximum number of registered buffers.
 const SLOTS_MAX: usize = 64;
-/// The entry of the file in the ring's table of files.
+/// Entry of the file in the ring's table of files.
 const FILE: types::Fixed = types::Fixed(0);
 
-/// A request that the kernel has, and how much of it is done.
+/// A request that the kernel has, and its progress.
 struct Flight {
     request: IoRequest,
     done: usize,
 }
 
-/// How completions are learned of.
+/// Means by which completions are learned of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Completion {
     /// The disk interrupts.
     Interrupt,
-    /// The kernel asks the disk whenever it is entered for completions.
+    /// The kernel polls the disk whenever it is entered for completions.
     Polling,
 }
 
@@ -45,19 +44,19 @@ pub(crate) struct Ring {
     ring: IoUring,
     completion: Completion,
     file: Arc<OpenFile>,
-    /// Requests by the number under which the kernel knows them.
+    /// Requests by their numbers in the kernel.
     flights: Vec<Option<Flight>>,
-    /// Numbers that are free.
+    /// Free numbers.
     free: Vec<usize>,
     /// Requests refused without asking the kernel.
     refused: Vec<IoCompletion>,
-    /// Buffers that the kernel knows, if it let us tell it about them.
+    /// Registered buffers, if the kernel allows them.
     pool: Option<Arc<SlotPool>>,
     event: Event,
 }
 
 impl Ring {
-    /// A queue for `depth` requests at once.
+    /// Makes a queue for `depth` requests at once.
     pub(crate) fn new(
         file: Arc<OpenFile>,
         depth: usize,
@@ -86,7 +85,7 @@ impl Ring {
         })
     }
 
-    /// Asks the disk until there is a completion.
+    /// Polls the disk until there is a completion.
     fn poll(&mut self) -> io::Result<()> {
         if !self.refused.is_empty() || self.in_flight() == 0 {
             return Ok(());
@@ -97,7 +96,7 @@ impl Ring {
         }
     }
 
-    /// Puts what is left of the flight into the submission queue; false if that is full.
+    /// Puts the rest of a request into the submission queue; false if that is full.
     fn push(&mut self, number: usize) -> bool {
         let Some(flight) = self.flights[number].as_mut() else { return false };
         let known = self.pool.as_ref().is_some_and(|pool| flight.request.buffer.is_of(pool));
@@ -108,7 +107,7 @@ impl Ring {
         unsafe { self.ring.submission().push(&entry) }.is_ok()
     }
 
-    /// Moves what the kernel has completed into `out`; writes that it cut short go on.
+    /// Moves the kernel's completions into `out`; writes that it cut short are continued.
     fn collect(&mut self, out: &mut Vec<IoCompletion>) {
         let mut again = Vec::new();
         for completion in self.ring.completion() {
@@ -140,14 +139,14 @@ impl Ring {
             out.push(IoCompletion { token, result, buffer });
         }
         for number in again {
-            // There is room: the kernel took this very entry before.
+            // There is room, since the kernel took this very entry before.
             let pushed = self.push(number);
             debug_assert!(pushed, "no room to go on with a write");
         }
     }
 }
 
-/// The ring's entry for what is left of a flight, whose buffer the kernel may know beforehand.
+/// Returns the ring's entry for the rest of a request; `known` tells if its buffer is registered.
 fn entry(flight: &mut Flight, known: bool) -> squeue::Entry {
     let offset = flight.request.offset + flight.done as u64;
     let rest = flight.request.buffer.len() - flight.done;
@@ -164,14 +163,14 @@ fn entry(flight: &mut Flight, known: bool) -> squeue::Entry {
     }
 }
 
-/// Tells the kernel about a pool of buffers. A system that refuses (a limit on locked memory, say)
-/// is served without.
+/// Registers a pool of buffers with the kernel. If the kernel refuses (for a limit on locked
+/// memory, say), the ring works without.
 fn register_pool(ring: &IoUring, slots: usize) -> Option<Arc<SlotPool>> {
     let pool = SlotPool::new(u32::try_from(slots).ok()?, SLOT_BYTES).ok()?;
     let (start, bytes) = pool.span();
     let span = libc::iovec { iov_base: start.cast(), iov_len: bytes };
     // SAFETY: the ring's owner keeps the pool for as long as the ring, and the kernel touches the
-    // memory only where a request says so.
+    // memory only as requests tell it to.
     unsafe { ring.submitter().register_buffers(&[span]) }.ok()?;
     Some(pool)
 }
@@ -215,8 +214,8 @@ impl IoQueue for Ring {
         self.event.clear();
         out.append(&mut self.refused);
         self.collect(out);
-        // The rest of a write that was cut short goes on; should the kernel be short of memory
-        // just now, it does so with the next kick or wait.
+        // The rest of a write that was cut short is submitted; if the kernel lacks memory just now,
+        // the next kick or wait does it.
         let _ = self.kick();
     }
 
@@ -227,7 +226,7 @@ impl IoQueue for Ring {
         }
         self.event.clear();
         if !self.refused.is_empty() || !self.ring.completion().is_empty() {
-            // Cleared too early: whoever watches the descriptor must see it again.
+            // Cleared too early: a poller of the descriptor must see it again.
             self.event.signal();
             return Ok(());
         }
@@ -262,8 +261,8 @@ impl Drop for Ring {
             }
             self.collect(&mut done);
         }
-        // The kernel takes a closed ring apart in its own time. Until then it would keep the file
-        // open, and with it the file's lock.
+        // The kernel takes a closed ring apart in its own time, and until then keeps the file open,
+        // and with it the file's lock.
         let _ = self.ring.submitter().unregister_files();
     }
 }

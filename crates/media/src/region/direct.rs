@@ -1,4 +1,4 @@
-//! Memory that is mapped as it is: the region of everything that is shipped.
+//! Memory mapped directly: the region that ships.
 
 use std::fs::File;
 use std::io;
@@ -18,12 +18,12 @@ pub use crate::raw::mapping::Line;
 use crate::raw::mapping::Mapping;
 use crate::raw::persist::{LineFlush, fence};
 
-/// Systems read at most so many bytes, and mostly more, for one advice.
+/// Bytes read for one advice; most systems read more at once.
 const READ_AHEAD_BYTES: usize = 128 << 10;
-/// So many lines are looked at for a pair at once: their bits fill a word.
+/// Number of lines that are searched for a pair at once: their match bits fill a word.
 const PART_LINES: usize = 4;
 
-/// The first bit of each pair's four.
+/// First bit of each pair's four.
 const FIRST_BITS: u64 = 0x1111_1111_1111_1111;
 
 /// Byte-addressable memory shared by threads.
@@ -34,14 +34,14 @@ pub struct Direct {
     line_flush: LineFlush,
     /// Kept open, since it holds the lock; none for anonymous memory.
     file: Option<(File, PathBuf)>,
-    /// The error number of the first sync that failed.
+    /// Error number of the first sync that failed.
     sync_failure: AtomicI32,
 }
 
 impl Direct {
     /// Reserves memory of the process's own: `reserve_bytes`, rounded up to whole pages, all zero,
-    /// which take up memory only as they are touched. With `huge_pages` the system is asked to back
-    /// it by pages of 2 MiB where it can, otherwise to refrain.
+    /// which take up memory only when they are touched. With `huge_pages` the kernel is asked to
+    /// use pages of 2 MiB where it can, otherwise not to.
     ///
     /// # Errors
     /// If the system refuses the reservation.
@@ -56,8 +56,8 @@ impl Direct {
         Ok(Direct::new(mapping, RegionKind::Anonymous, None))
     }
 
-    /// Maps a file, the whole of it as far as it fills pages. Other processes are kept out by a
-    /// lock for as long as the region lives. Nothing is changed, made or left behind on failure.
+    /// Maps all whole pages of a file. A lock excludes other processes for as long as the region
+    /// lives. Nothing is changed, made or left behind on failure.
     ///
     /// # Errors
     /// If the file cannot be had as asked for.
@@ -87,7 +87,7 @@ impl Direct {
         Direct { mapping, kind, line_flush, file, sync_failure: AtomicI32::new(0) }
     }
 
-    /// The region's bytes.
+    /// Returns the region's bytes.
     #[inline]
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
@@ -95,13 +95,13 @@ impl Direct {
         self.mapping.len() as u64
     }
 
-    /// What the bytes live on.
+    /// Returns the kind of memory or file that holds the bytes.
     #[must_use]
     pub fn kind(&self) -> RegionKind {
         self.kind
     }
 
-    /// How the bytes are made durable.
+    /// Returns the means by which the bytes are made durable.
     #[must_use]
     pub fn flush_kind(&self) -> FlushKind {
         match self.kind {
@@ -111,8 +111,8 @@ impl Direct {
         }
     }
 
-    /// Why something that was flushed may not be durable: the first failure of a sync. Once there
-    /// is one, nothing that was written since the last sync can be trusted to have survived.
+    /// Returns the first failure of a sync, because of which flushed bytes may not be durable. Once
+    /// there is one, nothing written since the last successful sync can be trusted to survive.
     #[must_use]
     pub fn sync_failure(&self) -> Option<io::Error> {
         match self.sync_failure.load(Ordering::Acquire) {
@@ -121,7 +121,7 @@ impl Direct {
         }
     }
 
-    /// As if a sync had failed.
+    /// Sets a sync failure, for tests.
     #[cfg(test)]
     pub(crate) fn fail_sync(&self, errno: Errno) {
         self.sync_failure.store(errno.raw_os_error(), Ordering::Release);
@@ -153,10 +153,10 @@ impl Direct {
         self.mapping.atomic_u32(offset).store(value, order);
     }
 
-    /// Puts `new` at `offset`, a multiple of 4, if `current` is there; says what was there.
+    /// Stores `new` at `offset`, a multiple of 4, if `current` is there; returns the old word.
     ///
     /// # Errors
-    /// The word that was there instead.
+    /// Returns the word that was there instead.
     #[inline]
     pub fn compare_exchange_u32(
         &self,
@@ -169,20 +169,20 @@ impl Direct {
         self.mapping.atomic_u32(offset).compare_exchange(current, new, success, failure)
     }
 
-    /// Sets bits of the word at `offset`, a multiple of 4; says what was there.
+    /// Sets bits of the word at `offset`, a multiple of 4; returns the old word.
     #[inline]
     pub fn fetch_or_u32(&self, offset: u64, bits: u32, order: Ordering) -> u32 {
         self.mapping.atomic_u32(offset).fetch_or(bits, order)
     }
 
-    /// Clears the bits of the word at `offset`, a multiple of 4, that `bits` lacks; says what was
-    /// there.
+    /// Clears the bits of the word at `offset`, a multiple of 4, that `bits` lacks; returns the old
+    /// word.
     #[inline]
     pub fn fetch_and_u32(&self, offset: u64, bits: u32, order: Ordering) -> u32 {
         self.mapping.atomic_u32(offset).fetch_and(bits, order)
     }
 
-    /// Adds to the word at `offset`, a multiple of 4, wrapping; says what was there.
+    /// Adds to the word at `offset`, a multiple of 4, wrapping; returns the old word.
     #[inline]
     pub fn fetch_add_u32(&self, offset: u64, value: u32, order: Ordering) -> u32 {
         self.mapping.atomic_u32(offset).fetch_add(value, order)
@@ -201,16 +201,16 @@ impl Direct {
         self.mapping.atomic_u64(offset).store(value, order);
     }
 
-    /// Puts `new` at `offset`, a multiple of 8; says what was there.
+    /// Stores `new` at `offset`, a multiple of 8; returns the old word.
     #[inline]
     pub fn swap_u64(&self, offset: u64, new: u64, order: Ordering) -> u64 {
         self.mapping.atomic_u64(offset).swap(new, order)
     }
 
-    /// Puts `new` at `offset`, a multiple of 8, if `current` is there; says what was there.
+    /// Stores `new` at `offset`, a multiple of 8, if `current` is there; returns the old word.
     ///
     /// # Errors
-    /// The word that was there instead.
+    /// Returns the word that was there instead.
     #[inline]
     pub fn compare_exchange_u64(
         &self,
@@ -223,38 +223,38 @@ impl Direct {
         self.mapping.atomic_u64(offset).compare_exchange(current, new, success, failure)
     }
 
-    /// Sets bits of the word at `offset`, a multiple of 8; says what was there.
+    /// Sets bits of the word at `offset`, a multiple of 8; returns the old word.
     #[inline]
     pub fn fetch_or_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
         self.mapping.atomic_u64(offset).fetch_or(bits, order)
     }
 
-    /// Clears the bits of the word at `offset`, a multiple of 8, that `bits` lacks; says what was
-    /// there.
+    /// Clears the bits of the word at `offset`, a multiple of 8, that `bits` lacks; returns the old
+    /// word.
     #[inline]
     pub fn fetch_and_u64(&self, offset: u64, bits: u64, order: Ordering) -> u64 {
         self.mapping.atomic_u64(offset).fetch_and(bits, order)
     }
 
-    /// Adds to the word at `offset`, a multiple of 8, wrapping; says what was there.
+    /// Adds to the word at `offset`, a multiple of 8, wrapping; returns the old word.
     #[inline]
     pub fn fetch_add_u64(&self, offset: u64, value: u64, order: Ordering) -> u64 {
         self.mapping.atomic_u64(offset).fetch_add(value, order)
     }
 
-    /// Turns bits of the word at `offset`, a multiple of 8, round.
+    /// Flips bits of the word at `offset`, a multiple of 8.
     pub(crate) fn fetch_xor_u64(&self, offset: u64, bits: u64) {
         self.mapping.atomic_u64(offset).fetch_xor(bits, Ordering::Relaxed);
     }
 
-    /// The cache line at `offset`, a multiple of 64.
+    /// Returns the cache line at `offset`, a multiple of 64.
     #[inline]
     #[must_use]
     pub fn line(&self, offset: u64) -> &Line {
         self.mapping.line(offset)
     }
 
-    /// So many words at `offset`, a multiple of 8.
+    /// Returns `N` words at `offset`, a multiple of 8.
     #[inline]
     #[must_use]
     pub fn words<const N: usize>(&self, offset: u64) -> &[AtomicU64; N] {
@@ -269,7 +269,7 @@ impl Direct {
         std::array::from_fn(|word| words[word].load(Ordering::Relaxed))
     }
 
-    /// Loads two words of four bytes that lie side by side at `offset`, a multiple of 4.
+    /// Loads two adjacent words of four bytes at `offset`, a multiple of 4.
     #[inline]
     #[must_use]
     pub fn load_u32_pair(&self, offset: u64, order: Ordering) -> [u32; 2] {
@@ -288,7 +288,8 @@ impl Direct {
         self.mapping.append_to(offset, len, out);
     }
 
-    /// The same, of an ordinary mapped file by a call of the system.
+    /// Copies `len` bytes at `offset` to the end of `out`; from an ordinary mapped file by a system
+    /// call.
     ///
     /// # Errors
     /// If the disk fails.
@@ -306,8 +307,8 @@ impl Direct {
         done
     }
 
-    /// The same if the bytes are in memory, and says whether they are; if not, the disk begins to
-    /// read them.
+    /// Copies `len` bytes at `offset` to the end of `out` if they are in memory, and returns true
+    /// then. Otherwise the disk begins to read them.
     pub fn try_read_out(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
         match self.ordinary_file() {
             Some(file) => ahead::try_read(file, offset, len, out),
@@ -318,14 +319,14 @@ impl Direct {
         }
     }
 
-    /// The file, if it is an ordinary one.
+    /// Returns the file if it is an ordinary one.
     fn ordinary_file(&self) -> Option<&File> {
         let file = self.file.as_ref().filter(|_| self.kind == RegionKind::MappedFile);
         file.map(|(file, _)| file)
     }
 
-    /// Copies `len` bytes at `offset` to the end of `out`, if so many are there: for readers whose
-    /// offset and length may stem from a record that was being written.
+    /// Copies `len` bytes at `offset` to the end of `out` if they lie inside of the region: for
+    /// readers whose offset and length may stem from a record that was being written.
     #[inline]
     #[must_use]
     pub fn try_append_to(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
@@ -336,7 +337,7 @@ impl Direct {
         inside
     }
 
-    /// Whether the bytes at `offset` are `bytes`.
+    /// Returns true if the bytes at `offset` equal `bytes`.
     #[inline]
     #[must_use]
     pub fn equals(&self, offset: u64, bytes: &[u8]) -> bool {
@@ -349,9 +350,9 @@ impl Direct {
         self.mapping.write(offset, bytes);
     }
 
-    /// Copies `bytes` to `offset`, on persistent memory by stores that go past the processor's
-    /// caches, in steps of 256 bytes with a fence each. The bytes are visible to other threads
-    /// before anything that the caller stores later; a [`Direct::drain`] makes them durable.
+    /// Copies `bytes` to `offset`, on persistent memory by stores past the processor's caches, in
+    /// steps of 256 bytes with a fence each. The bytes are visible to other threads before anything
+    /// that the caller stores later; a [`Direct::drain`] makes them durable.
     pub fn write_streaming(&self, offset: u64, bytes: &[u8]) {
         match self.kind {
             RegionKind::Dax | RegionKind::Emulated => {
@@ -376,7 +377,7 @@ impl Direct {
     }
 
     /// Begins to make `len` bytes at `offset` durable. On an ordinary mapped file it waits for the
-    /// disk; whether that worked, [`Direct::sync_failure`] says.
+    /// disk, and [`Direct::sync_failure`] tells if that failed.
     #[inline]
     pub fn flush(&self, offset: u64, len: usize) {
         match self.kind {
@@ -403,7 +404,7 @@ impl Direct {
         self.drain();
     }
 
-    /// The mapped bytes themselves, for loops with instructions of their own choice.
+    /// Returns the mapping, for loops with instructions of their own choice.
     pub(crate) fn mapping(&self) -> &Mapping {
         &self.mapping
     }
@@ -413,57 +414,56 @@ impl Direct {
     pub fn expect_writes(&self, offset: u64, len: usize) {
         let (first, end) = self.whole_pages(offset, len);
         if self.kind == RegionKind::MappedFile && end > first {
-            // An older kernel does not know the advice; pages fault as they come then.
+            // An older kernel does not know the advice; pages then fault one by one.
             let advice = Advice::LinuxPopulateWrite;
             let _ = self.mapping.advise(first, (end - first) as usize, advice);
         }
     }
 
-    /// Lets go of the mapping of the whole pages in `len` bytes at `offset` of an ordinary mapped
-    /// file, which stay in the system's cache. The system protects each page that it writes back
-    /// from further writes, and tells every processor of each one that is mapped; here it tells
-    /// them once.
+    /// Unmaps the whole pages in `len` bytes at `offset` of an ordinary mapped file; they stay in
+    /// the page cache. The kernel write-protects each page that it writes back, and interrupts
+    /// every processor for each mapped one; unmapping interrupts them only once.
     pub fn expect_no_writes(&self, offset: u64, len: usize) {
         let (first, end) = self.whole_pages(offset, len);
         if self.kind == RegionKind::MappedFile && end > first {
-            // If it does not, flushing takes longer.
+            // If this fails, flushing takes longer.
             let _ = self.mapping.advise(first, (end - first) as usize, Advice::LinuxDontNeed);
         }
     }
 
-    /// Says that the whole pages in `len` bytes at `offset` of an ordinary mapped file are read in
-    /// no order from now on. Where the system has given a page up it would read far ahead of it
-    /// otherwise, and give up others for that.
+    /// Announces that the whole pages in `len` bytes at `offset` of an ordinary mapped file are
+    /// read in no order from now on. Otherwise the kernel reads far ahead of a page that it has
+    /// reclaimed, and reclaims other pages for that.
     pub fn expect_reads_in_no_order(&self, offset: u64, len: usize) {
         let (first, end) = self.whole_pages(offset, len);
         if self.kind == RegionKind::MappedFile && end > first {
-            // If the advice is not taken, more is read than is needed.
+            // If the kernel ignores the advice, it reads more than is needed.
             let _ = self.mapping.advise(first, (end - first) as usize, Advice::Random);
         }
     }
 
-    /// Says that all of an ordinary mapped file is going to be read soon: what is not in memory is
-    /// read at once.
+    /// Announces that all of an ordinary mapped file will be read soon: the kernel starts reading
+    /// what is not in memory.
     pub fn expect_reads(&self) {
         let Some(file) = self.ordinary_file() else { return };
         for offset in (0..self.len()).step_by(READ_AHEAD_BYTES) {
-            // If the advice is not taken, each page is waited for.
+            // If the kernel ignores the advice, each page is waited for.
             let len = NonZeroU64::new(READ_AHEAD_BYTES as u64);
             let _ = rustix::fs::fadvise(file, offset, len, rustix::fs::Advice::WillNeed);
         }
     }
 
-    /// Lets go of the mapping of an ordinary file, which is only read from now on, by calls of the
-    /// system and in no order.
+    /// Unmaps an ordinary file, which is only read from now on, by system calls and in no order.
     pub fn expect_reads_only(&self) {
         self.expect_no_writes(0, self.len() as usize);
         if let Some(file) = self.ordinary_file() {
-            // If the advice is not taken, more is read than is needed.
+            // If the kernel ignores the advice, it reads more than is needed.
             let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);
         }
     }
 
-    /// The pages that `len` bytes at `offset` fill, or begin before them and fill to their end.
+    /// Returns the bounds of the pages whose ends lie in `len` bytes at `offset`; the first may
+    /// begin before them.
     fn whole_pages(&self, offset: u64, len: usize) -> (u64, u64) {
         let end = (offset + len as u64).min(self.len());
         (offset / PAGE_BYTES * PAGE_BYTES, end / PAGE_BYTES * PAGE_BYTES)
@@ -474,15 +474,15 @@ impl Direct {
         let end = (offset + len as u64).next_multiple_of(PAGE_BYTES);
         if let Err(errno) = self.mapping.sync(first, (end - first) as usize) {
             let number = errno.raw_os_error();
-            // Only the first failure is kept: it is the cause of the others.
+            // Only the first failure is kept, which caused the others.
             let order = Ordering::AcqRel;
             let _ = self.sync_failure.compare_exchange(0, number, order, Ordering::Relaxed);
         }
     }
 
-    /// Returns the space of `len` bytes at `offset` to the system, as far as they fill whole
-    /// pages. All of them read zero afterwards. Before space of a file is used again it must be
-    /// [claimed](Direct::claim).
+    /// Returns the space of the whole pages in `len` bytes at `offset` to the system. All of the
+    /// bytes read as zero afterwards. Space of a file must be [claimed](Direct::claim) before it is
+    /// used again.
     pub fn discard(&self, offset: u64, len: u64) {
         let end = offset + len;
         let first_page = offset.next_multiple_of(PAGE_BYTES).min(end);
@@ -503,8 +503,8 @@ impl Direct {
         }
     }
 
-    /// Allocates the space of `len` bytes at `offset` that were discarded. Without this a store to
-    /// them ends the process if the file system turns out to be full.
+    /// Allocates the space of `len` discarded bytes at `offset`. Without this, a store to them ends
+    /// the process if the file system turns out to be full.
     ///
     /// # Errors
     /// If there is no space.
@@ -569,8 +569,9 @@ impl Region for Direct {
     fn find_pair<const LINES: usize>(&self, offset: u64, from: usize, first: u64) -> FoundPair {
         let lines = self.mapping.lines::<LINES>(offset);
         let mut looked = FoundPair::default();
-        // Of four lines, as many as a node mostly has, it is known where the pair is before any
-        // branch depends on it: the processor does not go astray while they are on their way.
+        // The matches in four lines, the usual size of a node, are combined before any branch
+        // depends on them, so that the processor does not mispredict while the lines are being
+        // loaded.
         for (part, four) in lines.chunks(PART_LINES).enumerate() {
             let matches = four.iter().zip(0..).fold(0, |matches, (line, number): (_, u32)| {
                 matches | u64::from(line.match_pairs(first)) << (16 * number)
@@ -765,7 +766,7 @@ fn map(
     };
     match map(true) {
         Ok(mapping) => Ok((mapping, RegionKind::Dax)),
-        // A kernel that does not know the flag says that it is invalid.
+        // A kernel that does not know the flag reports it as invalid.
         Err(Errno::OPNOTSUPP | Errno::INVAL) if assume_dax => {
             Ok((map(false).map_err(failed)?, RegionKind::Emulated))
         }

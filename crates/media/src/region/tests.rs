@@ -112,7 +112,7 @@ fn regions_are_shared_between_threads() {
     shared::<Direct>();
 }
 
-/// Every kind of region that can be had here.
+/// Returns one region of each kind that is possible here.
 fn regions(directory: &Path) -> Vec<Direct> {
     let options = RegionOptions { create: Some(1 << 20), ..RegionOptions::default() };
     let emulated = RegionOptions { pmem: Some(PmemMode { assume_dax: true }), ..options.clone() };
@@ -123,7 +123,7 @@ fn regions(directory: &Path) -> Vec<Direct> {
     ]
 }
 
-/// Directories on different file systems, as far as this machine has them.
+/// Returns directories on different file systems, as far as this machine has them.
 fn directories() -> Vec<tempfile::TempDir> {
     let mut directories = vec![tempfile::tempdir().expect("directory")];
     directories.extend(tempfile::tempdir_in("/dev/shm"));
@@ -207,7 +207,7 @@ fn without_dax_persistent_memory_is_refused_and_nothing_is_made() {
         Ok(region) => assert_eq!(region.kind(), RegionKind::Dax),
         Err(error) => {
             let text = error.to_string();
-            assert!(text.contains("is not on a DAX filesystem; add ,assume-dax"), "{text}");
+            assert!(text.contains("is not on a DAX file system; add ,assume-dax"), "{text}");
             assert!(!path.exists());
         }
     }
@@ -215,8 +215,8 @@ fn without_dax_persistent_memory_is_refused_and_nothing_is_made() {
 
 #[test]
 fn a_mapped_file_survives_a_process_that_dies_without_a_word() {
-    // The mapping is dropped without any flush: what the file holds then is what other processes
-    // see, and what survives a kill.
+    // The mapping is dropped without any flush: the file then holds the bytes that other processes
+    // see and that survive a kill.
     let directory = tempfile::tempdir().expect("directory");
     let path = directory.path().join("journal");
     let options = RegionOptions { create: Some(4096), ..RegionOptions::default() };
@@ -226,7 +226,7 @@ fn a_mapped_file_survives_a_process_that_dies_without_a_word() {
     assert_eq!(file[512..520], (1_u64 << 40).to_le_bytes());
 }
 
-/// What is found among pairs, by looking at them one by one.
+/// Finds a pair by looking at the pairs one by one.
 fn found_slowly(words: &[u64], from: usize, first: u64) -> FoundPair {
     let pairs = words.as_chunks::<2>().0.iter().enumerate().skip(from);
     let found = pairs.clone().find(|(_, pair)| pair[0] == first && pair[1] != 0);

@@ -1,4 +1,4 @@
-//! Mapped files in real time whose persists are no faster than a drive that is not here.
+//! Mapped files in real time whose persists are no faster than a drive that is not present.
 
 use std::cmp::Ordering;
 use std::io;
@@ -13,13 +13,13 @@ use crate::crash::Place;
 use crate::mapped::{MappedFile, MappedKind};
 
 /// A mapped file of which a persist takes as long as the drive takes to write its range, after all
-/// that the drive was given before. Which of the range's bytes are new is not known: whoever
-/// persists the same ones again pays again.
+/// its earlier requests. It is not known which bytes of the range are new: persisting a range again
+/// costs as much again.
 #[derive(Debug)]
 pub(crate) struct SlowMapped {
     inner: Arc<dyn MappedFile>,
     drive: Arc<Drive>,
-    /// Where on the drive the file begins.
+    /// Position on the drive at which the file begins.
     base: u64,
 }
 
@@ -33,7 +33,7 @@ impl SlowMapped {
         Arc::new(SlowMapped { inner, drive: Arc::clone(drive), base })
     }
 
-    /// When the drive would have written the range and all before it.
+    /// Returns the time at which the drive has written the range and all before it.
     fn due(&self, offset: u64, len: u64) -> Nanos {
         let Ok(bytes) = usize::try_from(len) else { return Nanos(0) };
         if bytes > 0 {

@@ -1,5 +1,4 @@
-//! What is particular to files that are slowed; that they behave like others is the business of the
-//! suite for all.
+//! Behaviour particular to slowed files; the suite for all block files checks the rest.
 
 use super::super::{BackendChoice, BlockOptions, open_block_file};
 use super::*;
@@ -11,7 +10,7 @@ use rustix::io::Errno;
 const FILE_BYTES: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 
-/// A file in memory, so that what takes time is the model.
+/// Makes a file in memory, so that the model alone takes time.
 fn open(model: ModelName) -> (tempfile::TempDir, Arc<dyn BlockFile>) {
     let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let directory = directory.expect("directory");
@@ -21,7 +20,7 @@ fn open(model: ModelName) -> (tempfile::TempDir, Arc<dyn BlockFile>) {
     (directory, file)
 }
 
-/// What the model says of these requests, all at once after an idle time.
+/// Returns the model's times of these requests, submitted at once after an idle time.
 fn model_says(model: ModelName, requests: &[(Access, u64)]) -> Vec<Duration> {
     let mut model = BlockModel::of(model).expect("a drive");
     let at = Picos::from_secs(1);
@@ -94,7 +93,7 @@ fn completions_of_many_requests_are_held_back_until_they_are_due() {
     let mut tokens: Vec<u64> = done.iter().map(|completion| completion.token).collect();
     tokens.sort_unstable();
     assert_eq!(tokens, (0..64).collect::<Vec<_>>());
-    // Whoever completed the last may tell of it after it was reaped: once, not for ever.
+    // The thread that completed the last one may signal after it was reaped: once, not for ever.
     while is_readable(&*queue, Duration::ZERO) {
         assert!(
             clock.now().since(before) < Duration::from_secs(60),
@@ -179,7 +178,7 @@ fn it_is_said_that_the_file_is_slowed() {
     assert!(error.contains("aep is a model of memory"), "{error}");
 }
 
-/// Event loops that are told of edges only, as most are: each wake-up takes what is there.
+/// Event loops with edge-triggered polling, as most have: each wake-up takes all that is there.
 #[test]
 fn a_watcher_of_edges_misses_nothing() {
     for model in [ModelName::OptaneSsd, ModelName::NandP3700] {

@@ -1,4 +1,4 @@
-//! The explorer finds what is wrong, in histories and in recoveries, and passes what is right.
+//! The explorer finds violations in histories and in recoveries, and accepts correct programs.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,7 +7,7 @@ use super::*;
 use crate::crash::{PlaceCounts, Recorder, RecorderOptions};
 use crate::region::Region;
 
-/// Recovery by a function that answers what is wrong, if anything is.
+/// Recovers by a function that returns the violation, if there is one.
 struct Trial<F>(F);
 
 impl<F> Subject for Trial<F>
@@ -51,7 +51,7 @@ fn want(what: bool, otherwise: &str) -> Result<(), String> {
     if what { Ok(()) } else { Err(otherwise.to_owned()) }
 }
 
-/// A payload and a word that says that it is there.
+/// A payload and a word that tells if it is there.
 fn write_both(region: &RecordedRegion, drain_between: bool) {
     region.store_u64(0, 7, Relaxed);
     region.flush(0, 8);
@@ -84,8 +84,8 @@ fn a_missing_drain_is_found_and_the_right_order_passes() {
     }
 }
 
-/// Adds a note's amount to a sum, then forgets the note. `twice_is_fine` writes what the sum will
-/// be into the note instead.
+/// Adds a note's amount to a sum, then forgets the note. With `twice_is_fine` the note holds the
+/// new sum instead.
 fn apply_note(region: &RecordedRegion, twice_is_fine: bool) {
     let note = region.load_u64(0, Relaxed);
     if note != 0 {
@@ -166,8 +166,8 @@ fn of_many_dirty_lines_those_that_recovery_reads_are_varied() {
     assert_eq!(report.images, 64 + 1);
 }
 
-/// A hundred lines stored one after the other, in which a crash must not leave the first so many
-/// and no others: what only a cut in the order of the program shows.
+/// A hundred lines stored one after the other, of which a crash must not leave exactly some first
+/// ones: only a cut in the order of the program shows it.
 #[test]
 fn of_many_stores_cuts_in_their_order_are_looked_at() {
     let history = |power: &Power| {
@@ -321,7 +321,8 @@ mod worlds {
 
     const BLOCK: usize = 4096;
 
-    /// What is left out of a history that fills a new file and then, in a region, says so.
+    /// Returns the steps left out of a history that fills a new file and then reports that in a
+    /// region.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Without {
         Nothing,
@@ -391,8 +392,9 @@ mod worlds {
             Some(failure) => Err(failure.to_string()),
         };
         let trials = entresol_base::mutants::try_all(suite).expect("passes as it is");
-        // Not missed: the persist of the last word, of which nobody is told, and the sync by which
-        // the disk makes a file's first length durable, since the file is synced again.
+        // Not noticed: leaving out the persist of the last word, which is never reported, and the
+        // sync by which the disk makes a file's first length durable, since the file is synced
+        // again.
         let noticed = trials.iter().filter(|trial| trial.noticed.is_some());
         let noticed: Vec<SiteKind> = noticed.map(|trial| trial.site.kind).collect();
         assert_eq!(noticed, [SiteKind::Sync, SiteKind::DirectorySync], "{trials:#?}");

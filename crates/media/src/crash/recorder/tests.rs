@@ -1,4 +1,5 @@
-//! The recorder's images are those of a machine that does, step by step, whatever its caches like.
+//! The recorder's images are exactly those of a machine that behaves, step by step, as its caches
+//! please.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use super::*;
 use crate::region::Region;
 
 thread_local! {
-    /// Whom accesses of this test count for.
+    /// Thread to which accesses of this test are attributed.
     pub(super) static THREAD: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
@@ -20,7 +21,7 @@ const WORDS: usize = LINES * 8;
 
 type Content = [u8; WORDS];
 
-/// Something that a thread does. Words hold small numbers; places are in words.
+/// An action of a thread. Words hold small numbers; places are in words.
 #[derive(Debug, Clone)]
 enum Op {
     Store {
@@ -105,7 +106,7 @@ fn content(region: &impl Region) -> Content {
     std::array::from_fn(|word| region.load_u64(word as u64 * 8, Relaxed) as u8)
 }
 
-/// Every image, by going through all choices; none twice once settled.
+/// Returns every image, by going through all choices; none twice once settled.
 fn images(power: &Power) -> Vec<Content> {
     let medium = power.media().pop().expect("attached");
     let units = medium.units();
@@ -130,15 +131,15 @@ fn images(power: &Power) -> Vec<Content> {
     }
 }
 
-/// The machine, done by brute force: everything that it might be in at a time.
+/// A machine by brute force: every state in which it might be at a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Machine {
     visible: Content,
     durable: Content,
-    /// For each line how many stores it has seen, and how many of them are durable.
+    /// For each line the number of stores so far, and the number of durable ones.
     stores: [u32; LINES],
     arrived: [u32; LINES],
-    /// Who stored what in each line, in order: (thread, time).
+    /// For each line its stores in order: (thread, time).
     authors: [Vec<(u32, u32)>; LINES],
     time: u32,
     /// (thread, line, stores of the line): must be durable at the thread's fence.
@@ -157,7 +158,7 @@ impl Machine {
         self.authors[word / 8].push((thread, self.time));
     }
 
-    /// Whether the cache may write this line back now.
+    /// Returns true if the cache may write this line back now.
     fn may_write_back(&self, line: usize) -> bool {
         self.ordered.iter().all(|&(thread, time, before, stores)| {
             let later = |&(who, when): &(u32, u32)| who == thread && when > time;
@@ -185,7 +186,7 @@ impl Machine {
         (!late).then_some(next)
     }
 
-    /// What it may do by itself, in one step.
+    /// Returns the machines that may result from one step of its own.
     fn whims(&self) -> Vec<Machine> {
         let lines = (0..LINES).filter(|&line| self.may_write_back(line));
         let written = lines.map(|line| {
@@ -210,7 +211,7 @@ impl Machine {
 
 type Machines = BTreeSet<Machine>;
 
-/// All that the machines may have become by themselves.
+/// Returns all machines that may result from steps of their own.
 fn wander(machines: Machines) -> Machines {
     let mut known = machines.clone();
     let mut fresh: Vec<Machine> = machines.into_iter().collect();
@@ -229,7 +230,7 @@ fn each(machines: &Machines, mut change: impl FnMut(&mut Machine)) -> Machines {
     wander(changed.collect())
 }
 
-/// The words of a copy, one after the other, in every order.
+/// Returns the words of a copy, one after the other, in every order.
 fn copied(machines: &Machines, thread: u32, missing: &[(usize, u8)]) -> Machines {
     if missing.is_empty() {
         return machines.clone();
@@ -292,7 +293,7 @@ fn compare(ops: &[Op]) -> usize {
     found.len()
 }
 
-/// A short random program; stores past the caches keep to a line of their own.
+/// Makes a short random program; stores past the caches keep to a line of their own.
 fn program(rng: &mut Rng) -> Vec<Op> {
     let mut value = 0;
     (0..rng.range(1..8)).map(|_| random_op(rng, &mut value)).collect()
@@ -454,7 +455,7 @@ fn poisoned_memory_faults_until_it_is_written() {
     assert!(!faults(&image, 256) && faults(&region, 256));
 }
 
-/// Of every image whether loads of the first 256 bytes fault.
+/// Returns for every image if loads of the first 256 bytes fault.
 fn poisoned_images(power: &Power) -> Vec<bool> {
     let medium = power.media().pop().expect("attached");
     let states = medium.units();

@@ -1,5 +1,5 @@
-//! Files of persistent memory, whose sectors are lines: what is written to them becomes durable
-//! when it was flushed and the thread that did so drains.
+//! Files on persistent memory, whose sectors are lines: a write becomes durable when it was flushed
+//! and the flushing thread drains.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ const WORD_BYTES: u64 = 8;
 pub(super) struct Flushed {
     thread: ThreadId,
     line: u64,
-    /// The last write that is flushed, by whomever.
+    /// Last write that is flushed, by any thread.
     order: u64,
 }
 
 impl File {
-    /// Writes some words of `bytes`, of each line any: in the midst of a copy.
+    /// Writes a random subset of the words in `bytes`, as in the middle of a copy.
     pub(in crate::disk) fn write_drawn(&mut self, order: u64, offset: u64, bytes: &[u8]) {
         let mut mixed = vec![0; bytes.len()];
         self.read(offset, &mut mixed);
@@ -32,7 +32,7 @@ impl File {
         self.write_within(order, offset, &mixed);
     }
 
-    /// Flushes these lines, as far as anything in them is not durable.
+    /// Flushes these lines, as far as they are not durable.
     pub(in crate::disk) fn flush(&mut self, lines: Range<u64>, thread: ThreadId) {
         for (&line, versions) in self.unsettled.range(lines) {
             let order = versions.last().map_or(0, |version| version.order);
@@ -40,12 +40,12 @@ impl File {
         }
     }
 
-    /// Whether a drain of this thread makes anything durable.
+    /// Returns true if a drain of this thread makes anything durable.
     pub(in crate::disk) fn has_flushed(&self, thread: ThreadId) -> bool {
         self.flushed.iter().any(|flushed| flushed.thread == thread)
     }
 
-    /// Makes durable what this thread has flushed.
+    /// Makes this thread's flushed lines durable.
     pub(in crate::disk) fn drain(&mut self, thread: ThreadId) {
         for Flushed { line, order, .. } in
             self.flushed.extract_if(.., |flushed| flushed.thread == thread)

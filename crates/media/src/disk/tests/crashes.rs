@@ -1,4 +1,4 @@
-//! Which disks a crash may leave: all of them, and no others.
+//! A crash may leave exactly these disks.
 
 use std::sync::Mutex;
 
@@ -307,7 +307,7 @@ fn submit(queue: &mut Box<dyn IoQueue>, with: u8) {
 
 #[test]
 fn a_write_is_complete_when_the_program_was_told() {
-    // No model: it takes no time, but nobody knows that yet.
+    // No model: the write takes no time, but its completion has not been reaped yet.
     let disk = disk();
     let file = settled_file(&disk, "a", 2);
     let mut queue = file.clone().queue(2).expect("queue");
@@ -397,7 +397,7 @@ fn what_is_not_found_makes_no_difference() {
     assert_eq!(disk.units().len(), 2, "the old one cannot come back");
 }
 
-/// Random histories: the extremes are what they must be, and no two settled choices look the same.
+/// Random histories: both extremes are right, and no two settled choices look alike.
 #[test]
 fn random_histories_have_their_extremes_and_no_doubles() {
     for seed in 0..300 {

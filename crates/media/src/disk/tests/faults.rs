@@ -1,8 +1,9 @@
-//! Everything that can go wrong with a call does, where it should, and is counted.
+//! Every planned fault strikes where it should, and is counted.
 
 use super::*;
 
-/// A disk of one file of eight blocks, on which one fault strikes the first call of this kind.
+/// Makes a disk with one file of eight blocks, on which one fault strikes the first call of this
+/// kind.
 fn struck(call: Call, effect: Effect) -> (Disk, Arc<dyn BlockFile>) {
     let disk = disk();
     let file = settled_file(&disk, "a", 8);

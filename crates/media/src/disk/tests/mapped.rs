@@ -1,4 +1,4 @@
-//! What a crash leaves of mapped files, and what goes wrong with their syncs.
+//! Mapped files after crashes and failed syncs.
 
 use std::sync::mpsc;
 
@@ -12,7 +12,7 @@ fn map_options(blocks: usize) -> MapOptions {
     MapOptions { create: Some((blocks * BLOCK) as u64), ..MapOptions::default() }
 }
 
-/// A mapped file `a` of so many blocks of ones, durable.
+/// Makes a durable mapped file `a` of this many blocks of ones.
 fn settled(disk: &Disk, blocks: usize) -> Arc<dyn MappedFile> {
     let root = disk.root();
     let file = root.map_file("a", &map_options(blocks)).expect("makes");
@@ -177,7 +177,7 @@ fn the_death_of_the_process_loses_nothing() {
     let disk = disk();
     let file = settled(&disk, 2);
     file.write(10, &[5; 5000]);
-    // The process goes, the machine stays: nobody has the file any more.
+    // The process dies, the machine goes on: no process has the file open any more.
     let after = disk.reopen(&world(), DiskOptions::default()).expect("no model");
     let found = after.root().map_file("a", &MapOptions::default()).expect("maps");
     assert!(found.equals(10, &[5; 5000]) && found.equals(5010, &[1; 100]));

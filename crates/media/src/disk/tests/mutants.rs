@@ -1,12 +1,12 @@
-//! Each sync of a small program that is left out is noticed when the machine crashes: those that it
-//! asks for itself, and those within the disk's own replacing and making of files.
+//! Leaving out any sync of a small program is noticed when the machine crashes: its own syncs, and
+//! those within the disk's replacing and making of files.
 
 use entresol_base::mutants::try_all;
 
 use super::*;
 use crate::mapped::MapOptions;
 
-/// Two blocks, then a small file that says that they count, then another name for them.
+/// Writes two blocks, then a small file that makes them valid, then renames it.
 fn suite() -> Result<(), String> {
     let magic = Some(*b"entresol");
     let disk = disk();
@@ -45,14 +45,14 @@ fn every_sync_is_needed() {
         .filter(|trial| trial.noticed.is_none())
         .map(|trial| trial.site.to_string())
         .collect();
-    // Two of a replacement, one of a new file, and three of the program's own; of which the first
-    // of the directory is made good by that of the replacement.
+    // Two of a replacement, one of a new file, and three of the program's own. The first of the
+    // latter is a directory's, which the replacement's sync makes good.
     assert_eq!(trials.len(), 6);
     assert_eq!(missed.len(), 1, "{missed:?}");
     assert!(missed[0].starts_with("DirectorySync at"), "{missed:?}");
 }
 
-/// Two records, and a third that says that they count, in another sector.
+/// Writes two records, and in another sector a third that makes them valid.
 fn mapped_suite() -> Result<(), String> {
     let disk = disk();
     let root = disk.root();

@@ -1,4 +1,4 @@
-//! What a crash leaves of files on persistent memory, and whose drains make what durable.
+//! Files on persistent memory after crashes, and the threads whose drains make lines durable.
 
 use super::*;
 use crate::mapped::{MapOptions, MappedFile, MappedKind};
@@ -11,7 +11,7 @@ fn pmem_options() -> MapOptions {
     MapOptions { create: Some(BLOCK as u64), pmem, ..MapOptions::default() }
 }
 
-/// A file `a` of a page of ones, durable.
+/// Makes a durable file `a` of a page of ones.
 fn settled(disk: &Disk) -> Arc<dyn MappedFile> {
     let root = disk.root();
     let file = root.map_file("a", &pmem_options()).expect("makes");
@@ -23,7 +23,7 @@ fn settled(disk: &Disk) -> Arc<dyn MappedFile> {
     file
 }
 
-/// Runs a test with a settled file, in a world, so that it may begin threads.
+/// Runs a test with a settled file, in a world, so that it may start threads.
 fn with_threads(test: impl FnOnce(&Disk, &Arc<dyn MappedFile>) + 'static) {
     let world = world();
     let options = DiskOptions { sector: SectorSize::Line, ..DiskOptions::default() };
@@ -31,7 +31,7 @@ fn with_threads(test: impl FnOnce(&Disk, &Arc<dyn MappedFile>) + 'static) {
     world.run(move || test(&disk, &settled(&disk))).expect("runs");
 }
 
-/// The first words of the first lines, in all states that a crash may leave.
+/// Returns the first words of the first lines, in all states that a crash may leave.
 fn first_words(disk: &Disk, lines: usize) -> BTreeSet<Vec<u8>> {
     let word = |contents: &BTreeMap<String, Vec<u8>>, line| contents["a"][line * LINE];
     let left = crashed(disk);

@@ -4,8 +4,8 @@ use super::*;
 use crate::mapped::MapOptions;
 use crate::model::block::BlockModel;
 
-/// Threads that read and write with queues and without on one drive; every completion's time and
-/// token, in the order in which they were seen, as one number.
+/// Runs threads that read and write with queues and without on one drive. Returns a hash of every
+/// completion's time and token, in the order in which they were seen.
 fn history(model: ModelName, seed: u64) -> u32 {
     let world = World::new(WorldOptions::seeded(seed));
     let options = DiskOptions { model: Some(model), ..DiskOptions::default() };
@@ -75,7 +75,7 @@ fn the_same_input_takes_the_same_picoseconds_on_every_machine() {
     assert_eq!(history(ModelName::NandP3700, 1), found);
     assert_ne!(history(ModelName::NandP3700, 2), found);
     let qlc = history(ModelName::Qlc5210, 1);
-    // If a model was changed on purpose, so may these be.
+    // These numbers change only if a model is changed on purpose.
     assert_eq!((found, qlc), (0x1068_ec0a, 0xf081_b47d), "{found:#x}, {qlc:#x}");
 }
 

@@ -1,20 +1,20 @@
-//! A stage of a drive: equal servers (dies, channels), each with reads that go first and background
-//! work that fills the time between them, but is not interrupted once it has begun.
+//! A stage of a drive: equal servers (dies, channels). Reads go first; background work fills the
+//! time between them, but is not interrupted once begun.
 //!
-//! Background work is done lazily: nothing happens until somebody looks at a server, then it has
-//! done what it had time for. So an operation costs the work it adds, and never an event queue.
+//! Background work is done lazily: a server catches up when it is looked at. So an operation costs
+//! only the work it adds, and no event queue.
 
 use std::collections::VecDeque;
 
-/// Picoseconds as they are counted inside a model.
+/// Picoseconds inside a model.
 pub(super) type Ps = u64;
 
-/// One piece of background work.
+/// A piece of background work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Job {
-    /// How long it holds its server.
+    /// Time for which it holds its server.
     pub(super) length: Ps,
-    /// The bytes of the write buffer that it frees when it begins: the server has them then.
+    /// Bytes of the write buffer that it frees when it begins, since the server has them then.
     pub(super) bytes: u64,
 }
 
@@ -27,8 +27,8 @@ struct Server {
 #[derive(Debug, Clone)]
 pub(super) struct Stage {
     servers: Vec<Server>,
-    /// Bytes of the write buffer that wait for this stage; too many where a server has not been
-    /// looked at for a while, never too few.
+    /// Bytes of the write buffer that wait for this stage; an upper bound, exact once all servers
+    /// have caught up.
     buffered: u64,
 }
 
@@ -52,8 +52,8 @@ impl Stage {
         Stage { servers: vec![Server::default(); servers.max(1)], buffered: 0 }
     }
 
-    /// Serves a read that comes at `now`: it waits for reads before it and for the piece of
-    /// background work that has begun. Returns its end.
+    /// Serves a read that comes at `now`, and returns its end. It waits for earlier reads and for
+    /// the piece of background work that has begun.
     #[inline]
     pub(super) fn serve(&mut self, server: usize, now: Ps, length: Ps) -> Ps {
         let server = &mut self.servers[server];
@@ -62,21 +62,21 @@ impl Stage {
         server.free_at
     }
 
-    /// Leaves background work with a server.
+    /// Queues background work at a server.
     #[inline]
     pub(super) fn queue(&mut self, server: usize, now: Ps, job: Job) {
         let server = &mut self.servers[server];
         self.buffered = less(self.buffered, server.catch_up(now));
         if server.jobs.is_empty() {
-            // It was idle until now: that time is gone.
+            // The time until now was idle and is lost.
             server.free_at = server.free_at.max(now);
         }
         server.jobs.push_back(job);
         self.buffered += job.bytes;
     }
 
-    /// When what is buffered fits into `limit` bytes, `now` at the earliest. Once that has to be
-    /// waited for, writing goes before reading: the work that can begin first is done.
+    /// Returns the time, `now` at the earliest, at which the buffered bytes fit into `limit`. If
+    /// that requires a wait, writes go before reads: the work that can begin first is done.
     pub(super) fn room(&mut self, now: Ps, limit: u64) -> Ps {
         if self.buffered <= limit {
             return now;

@@ -1,28 +1,28 @@
-//! Several drives of a kind as one: what is written goes to them in stripes, in turn.
+//! Several equal drives used as one: data lies on them in stripes, in turn.
 
 use entresol_base::Picos;
 
 use super::{BlockModel, BlockParameters};
 use crate::cost::Access;
 
-/// How several drives are one.
+/// Arrangement of striped drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stripes {
-    /// So many drives; 0 is one.
+    /// Number of drives; 0 means one.
     pub drives: u32,
-    /// So many bytes lie on one drive before the next has its turn; 0 is 1.
+    /// Bytes on one drive before the next has its turn; 0 means 1.
     pub bytes: u32,
 }
 
 impl Default for Stripes {
-    /// One drive; and what Linux' volume manager takes for a stripe if nothing is said.
+    /// One drive, and the default stripe of Linux' volume manager.
     fn default() -> Stripes {
         Stripes { drives: 1, bytes: 64 << 10 }
     }
 }
 
-/// Drives of which each has its own controller, interface and media. What reaches one of them of a
-/// request lies side by side there and is one request.
+/// Striped drives, each with its own controller, interface and media. The part of a request on one
+/// of them is contiguous there, and is one request.
 #[derive(Debug, Clone)]
 pub struct StripedModel {
     drives: Vec<BlockModel>,
@@ -30,7 +30,7 @@ pub struct StripedModel {
 }
 
 impl StripedModel {
-    /// Drives that have been written to their steady state and are idle.
+    /// Makes idle drives that have been written to their steady state.
     #[must_use]
     pub fn new(parameters: &BlockParameters, stripes: Stripes) -> StripedModel {
         let drive = BlockModel::new(parameters);
@@ -38,8 +38,8 @@ impl StripedModel {
         StripedModel { drives, stripe: u64::from(stripes.bytes.max(1)) }
     }
 
-    /// Takes a request at `at`, not before the last one's, and says when it completes: when the
-    /// last of the drives has done its part.
+    /// Submits a request at `at`, not before the previous one, and returns its completion time:
+    /// that of the last drive's part.
     pub fn submit(&mut self, at: Picos, access: Access, offset: u64, bytes: u32) -> Picos {
         if let [drive] = self.drives.as_mut_slice() {
             return drive.submit(at, access, offset, bytes);
@@ -48,7 +48,7 @@ impl StripedModel {
         let end = offset + u64::from(bytes.max(1));
         let mut done = at;
         for (number, drive) in (0..count).zip(&mut self.drives) {
-            // How many of the bytes before a position are this drive's.
+            // Number of this drive's bytes before a position.
             let before = |position: u64| {
                 let round = position % (stripe * count);
                 position / (stripe * count) * stripe
@@ -76,7 +76,7 @@ mod tests {
         StripedModel::new(&parameters, Stripes { drives, ..Stripes::default() })
     }
 
-    /// Bytes in a second that 128 MiB of such accesses reach, one behind the other in the address.
+    /// Returns the bytes in a second that 128 MiB of such accesses reach, in ascending order.
     fn rate(drives: u32, access: Access) -> f64 {
         let (mut model, piece) = (qlc(drives), 256 << 10);
         let count = (128 << 20) / piece;

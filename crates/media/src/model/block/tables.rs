@@ -1,8 +1,8 @@
-//! The drives that have a name: each number with its source beside it.
+//! Parameters of the named drives: each number with its source beside it.
 //!
-//! "Sheet" is the vendor's public product specification. "Fitted" is a number that nobody
-//! publishes, chosen within what is physically sensible so that the sheet's figures come out. 004
-//! is "Platform Storage Performance With 3D XPoint Technology", Proc. IEEE 105(9), 2017.
+//! "Sheet" is the vendor's public product specification. "Fitted" is a number that no vendor
+//! publishes, chosen within physically sensible bounds so that the sheet's figures come out. 004 is
+//! "Platform Storage Performance With 3D XPoint Technology", Proc. IEEE 105(9), 2017.
 
 use entresol_base::Picos;
 

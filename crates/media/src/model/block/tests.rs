@@ -1,4 +1,4 @@
-//! The drives' models give their data sheets' figures back, and the same ones every time.
+//! The drives' models reproduce the figures of their data sheets, and always the same ones.
 
 use super::*;
 
@@ -11,7 +11,7 @@ const DRIVES: [ModelName; 6] = [
     ModelName::Qlc5210,
 ];
 
-/// A small generator of its own: these tests must not change when another one's does.
+/// A small random generator of its own: these tests must not change when another one's does.
 struct Numbers(u64);
 
 impl Numbers {
@@ -29,7 +29,7 @@ struct Load {
     sequential: bool,
 }
 
-/// Operations in a second with so many requests always under way.
+/// Returns the operations in a second with this many requests always in flight.
 fn operations_s(name: ModelName, load: &Load, count: u64) -> f64 {
     let mut drive = BlockModel::of(name).expect("a drive");
     let mut numbers = Numbers(1);
@@ -53,7 +53,7 @@ fn operations_s(name: ModelName, load: &Load, count: u64) -> f64 {
     (count - count / 2) as f64 / ((last - half) as f64 / 1e12)
 }
 
-/// What the vendors' sheets promise comes out of the physical numbers.
+/// The figures promised by the vendors' sheets come out of the physical numbers.
 #[test]
 fn the_sheets_figures_come_out() {
     let check = |name: ModelName, what: &str, load: Load, expected: f64| {

@@ -1,11 +1,11 @@
-//! The module's two buffers: the units that were read last, and the units that are being written.
+//! The module's two buffers: the units read last, and the units being written.
 
 use std::collections::VecDeque;
 
-/// No unit.
+/// Marks an empty place.
 const NONE: u64 = u64::MAX;
 
-/// Which units may be in a buffer: most of those that are not are told apart at once.
+/// A filter of the units in a buffer, which rules out most others at once.
 #[derive(Debug, Clone)]
 struct Presence(Vec<u8>);
 
@@ -27,7 +27,7 @@ impl Presence {
     }
 }
 
-/// The units that were read last; the oldest goes.
+/// The units read last; the oldest is evicted.
 #[derive(Debug, Clone)]
 pub(super) struct ReadBuffer {
     units: Vec<u64>,
@@ -45,7 +45,7 @@ impl ReadBuffer {
         self.presence.may_have(unit) && self.units.contains(&unit)
     }
 
-    /// Puts a unit there that is not, in the place of the oldest.
+    /// Inserts a unit that is not in the buffer, in the place of the oldest.
     pub(super) fn insert(&mut self, unit: u64) {
         let gone = std::mem::replace(&mut self.units[self.next], unit);
         if gone != NONE {
@@ -69,14 +69,14 @@ impl ReadBuffer {
 /// Units that go to the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Written {
-    /// Whole ones.
+    /// Number of whole units.
     pub whole: u64,
-    /// Those of which lines are missing: the medium has to be read first.
+    /// Number of units with lines missing: the medium must be read first.
     pub partial: u64,
 }
 
-/// Combines lines into units: a unit is written once it is complete, or when it has not been added
-/// to while as many others came as the buffer holds.
+/// Combines lines into units. A unit is written once it is complete, or when as many others as the
+/// buffer holds have come since it was last added to.
 #[derive(Debug, Clone)]
 pub(super) struct CombiningBuffer {
     /// Units in the order in which they were last added to.
@@ -138,8 +138,8 @@ impl CombiningBuffer {
 mod tests {
     use super::*;
 
-    /// Amplification of writing the first half of each of `units` units, then the second halves,
-    /// over and over.
+    /// Returns the amplification of writing the first half of each of `units` units, then the
+    /// second halves, over and over.
     fn halves(units: u64) -> f64 {
         let mut buffer = CombiningBuffer::new(64, 4);
         let (mut written, rounds) = (0, 50);

@@ -1,7 +1,7 @@
-//! The processor's cache: which lines it has, and which of them it has changed.
+//! The processor's cache: the lines in it, and those that are dirty.
 //!
-//! One cache for all threads, 16 ways, the least recently used line of a set goes. It holds no
-//! bytes.
+//! There is one cache for all threads, with 16 ways; the least recently used line of a set is
+//! evicted. It holds no bytes.
 
 /// Ways of a set.
 const WAYS: usize = 16;
@@ -12,10 +12,10 @@ const DIRTY: u64 = 1 << 63;
 #[derive(Debug, Clone)]
 pub(super) struct LineCache {
     sets: Vec<Set>,
-    /// A byte of each line's hash, in the same order: most lines that are not there are told apart
-    /// without looking at those that are.
+    /// One byte of each line's hash, in the same order: rules out most missing lines without
+    /// looking at those present.
     tags: Vec<[u8; WAYS]>,
-    /// Whether there was ever a line: threads that only stream need not look.
+    /// Set once a line was inserted: threads that only stream need not look.
     used: bool,
 }
 
@@ -27,14 +27,14 @@ impl LineCache {
         LineCache { sets: vec![[EMPTY; WAYS]; sets], tags: vec![[0; WAYS]; sets], used: false }
     }
 
-    /// A line's set and tag.
+    /// Returns a line's set and tag.
     fn place(&self, line: u64) -> (usize, u8) {
         // Multiplied by the golden ratio, so that strides of powers of two use all sets.
         let hash = line.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         ((hash >> 20) as usize & (self.sets.len() - 1), (hash >> 56) as u8)
     }
 
-    /// The line's set, and its way if it is there.
+    /// Returns the line's set, and its way if it is present.
     fn find(&self, line: u64) -> (usize, Option<usize>) {
         let (set, tag) = self.place(line);
         // All ways at once, so that it compiles to one comparison.
@@ -45,7 +45,7 @@ impl LineCache {
         (set, self.sets[set].iter().position(is_it))
     }
 
-    /// Whether the line is there; if so it is the most recently used.
+    /// Returns true if the line is present, and makes it the most recently used.
     pub(super) fn touch(&mut self, line: u64) -> bool {
         let (set, Some(way)) = self.find(line) else { return false };
         self.sets[set][..=way].rotate_right(1);
@@ -53,7 +53,7 @@ impl LineCache {
         true
     }
 
-    /// Puts a line there that is not; the answer is a changed line that had to go.
+    /// Inserts a line that is missing, and returns the dirty line that it evicts, if any.
     pub(super) fn insert(&mut self, line: u64) -> Option<u64> {
         self.used = true;
         let (set, tag) = self.place(line);
@@ -65,7 +65,7 @@ impl LineCache {
         (gone != EMPTY && gone & DIRTY != 0).then_some(gone & !DIRTY)
     }
 
-    /// Marks a line, which must be there, as changed.
+    /// Marks a line, which must be present, as dirty.
     pub(super) fn dirty(&mut self, line: u64) {
         if let (set, Some(way)) = self.find(line) {
             self.sets[set][..=way].rotate_right(1);
@@ -74,7 +74,7 @@ impl LineCache {
         }
     }
 
-    /// Forgets that a line was changed; whether it was.
+    /// Marks a line as clean, and returns true if it was dirty.
     pub(super) fn clean(&mut self, line: u64) -> bool {
         match self.find(line) {
             (set, Some(way)) if self.sets[set][way] & DIRTY != 0 => {

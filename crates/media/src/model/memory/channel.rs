@@ -1,19 +1,19 @@
 //! The medium's time, shared by reads and writes.
 //!
-//! Within a kind, accesses are served in the order in which they come. Between the kinds the time
-//! is divided: whoever is alone has all of it; when both press, each has its share, so neither can
-//! push the other under its floor. This is the fluid limit of weighted round robin.
+//! Accesses of one kind are served in the order in which they come. The time is divided between the
+//! kinds: one that is alone has all of it; when both press, each has its share, so neither can push
+//! the other below its floor. This is the fluid limit of weighted round robin.
 
 use entresol_base::clock::Picos;
 
-/// The two kinds of access.
+/// Kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Read,
     Write,
 }
 
-/// When the medium will be done with what it was given so far.
+/// Time at which the medium will have served all accesses so far, by kind.
 #[derive(Debug, Clone)]
 pub(super) struct Channel {
     free: [u64; 2],
@@ -26,14 +26,14 @@ impl Channel {
         Channel { free: [0; 2], share_milli: [read_share_milli, 1_000 - read_share_milli] }
     }
 
-    /// When `demand` of the medium's time, asked for at `at`, has been given.
+    /// Returns the time at which `demand` of the medium's time, asked for at `at`, has been given.
     pub(super) fn serve(&mut self, kind: Kind, at: Picos, demand: Picos) -> Picos {
         let (mine, other) = (kind as usize, 1 - kind as usize);
         let start = self.free[mine].max(at.0);
         let left = self.free[other].saturating_sub(start);
         let (share, others) = (self.share_milli[mine], self.share_milli[other]);
-        // The other kind planned its time from `start` on as if it were alone: it is pushed back
-        // by what this access takes of it.
+        // The other kind planned its time from `start` on as if it were alone; it is pushed back by
+        // this access's use of it.
         if left == 0 {
             self.free[mine] = start + demand.0;
         } else if demand.0 * others <= left * share {
@@ -48,7 +48,7 @@ impl Channel {
         Picos(done)
     }
 
-    /// How long the medium is still busy with a kind.
+    /// Returns the time for which the medium is still busy with a kind.
     pub(super) fn backlog(&self, kind: Kind, at: Picos) -> Picos {
         Picos(self.free[kind as usize]).since(at)
     }

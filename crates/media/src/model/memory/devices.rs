@@ -1,7 +1,7 @@
-//! The devices: each number with where it comes from.
+//! Parameters of the memory devices: each number with its source beside it.
 //!
-//! «Line» is the line of the paper's text, «table» one of its tables; «fitted» numbers are those
-//! that `000-holdout` of the reproductions finds again from every other row of tables 3 to 8.
+//! «Line» is a line of the paper's text, «table» one of its tables; «fitted» numbers are those that
+//! `000-holdout` of the reproductions finds again from every other row of tables 3 to 8.
 
 use entresol_base::clock::Picos;
 

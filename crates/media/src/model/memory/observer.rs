@@ -1,5 +1,5 @@
-//! A model as observer of a region: every access takes the virtual time that it would take on the
-//! device.
+//! A model as the observer of a region: every access takes the virtual time that it would take on
+//! the device.
 
 use std::sync::Arc;
 
@@ -12,8 +12,7 @@ use crate::observe::{Observer, Step, StoreKind};
 
 /// A device in a world: the observer of one region on it.
 ///
-/// Accesses take time when a thread of the world makes them; what is done to the region from
-/// outside of any world takes none.
+/// Accesses by threads of the world take time; those from outside of any world take none.
 #[derive(Clone)]
 pub struct SimulatedMemory {
     world: World,
@@ -21,14 +20,14 @@ pub struct SimulatedMemory {
 }
 
 impl SimulatedMemory {
-    /// An idle device.
+    /// Makes an idle device.
     #[must_use]
     pub fn new(world: &World, parameters: Parameters) -> SimulatedMemory {
         let model = Arc::new(Mutex::new(MemoryModel::new(parameters)));
         SimulatedMemory { world: world.clone(), model }
     }
 
-    /// What the medium did so far.
+    /// Returns the medium's work so far.
     #[must_use]
     pub fn counts(&self) -> MediumCounts {
         self.model.lock().counts()
@@ -95,8 +94,8 @@ mod tests {
     use crate::observe::Observed;
     use crate::region::Region;
 
-    /// Threads that read, write and persist pieces of one region; when the last is done, and a
-    /// hash of whose turn it was when.
+    /// Runs threads that read, write and persist pieces of one region. Returns the time at which
+    /// the last one is done, and a hash of the order of their turns.
     fn history(seed: u64) -> (Picos, u64) {
         let world = World::new(WorldOptions::seeded(seed));
         let memory = SimulatedMemory::new(&world, AEP);

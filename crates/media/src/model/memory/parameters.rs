@@ -1,46 +1,46 @@
-//! What a memory model is made of: physical numbers, a table of them for each device.
+//! Parameters of a memory model: physical numbers.
 
 use entresol_base::clock::Picos;
 
 use super::devices::{AEP, AEP2, DRAM};
 use crate::model::ModelName;
 
-/// A device and the processor that drives it.
+/// Parameters of a device and the processor that drives it.
 ///
 /// A line is 64 bytes everywhere. Times are those of one thread on an idle device unless said
 /// otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parameters {
-    /// What the processor adds.
+    /// The processor's part.
     pub processor: Processor,
     /// One module.
     pub module: Module,
-    /// How addresses are spread over several modules; none: there is one.
+    /// Interleaving of addresses over several modules; none if there is one.
     pub interleave: Option<Interleave>,
-    /// The processor's prefetcher; none: it is off.
+    /// The processor's prefetcher; none if it is off.
     pub prefetch: Option<Prefetch>,
-    /// What only seed 002 tells of such a machine; none: not known.
+    /// Numbers that only seed 002 tells of such a machine; none if unknown.
     pub further: Option<Further>,
 }
 
-/// The processor's part: caches and how far it runs ahead.
+/// The processor's part: its caches and how far it runs ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processor {
-    /// Loading one word (8 bytes or less) of a line that it has. Calling for a copy of more than a
-    /// word takes twice this, of however little.
+    /// Time to load one word (8 bytes or less) of a cached line. Calling a copy of more than a word
+    /// takes twice this, however small it is.
     pub cached_word: Picos,
-    /// Copying each further line that it has.
+    /// Time to copy each further cached line.
     pub cached_line: Picos,
-    /// What its cache holds. A copy of a block that does not fit together with its source loses
-    /// lines before they are used, see [`Processor::refetch_milli`].
+    /// Bytes of its cache. A copy of a block that does not fit together with its source loses lines
+    /// before they are used, see [`Processor::refetch_milli`].
     pub cache_bytes: u64,
     /// Units read again for each unit read when nothing stays in the cache, in thousandths.
     pub refetch_milli: u64,
-    /// After so many bytes a copy runs further ahead: see [`Module::unit_read_ahead`].
+    /// Bytes after which a copy runs further ahead, see [`Module::unit_read_ahead`].
     pub read_ahead_from: u64,
-    /// Storing one further line past the caches.
+    /// Time to store one further line past the caches.
     pub store_line: Picos,
-    /// The same at best in a long row of stores: its fill buffers are all taken.
+    /// Minimum time per line in a long row of such stores, when all fill buffers are taken.
     pub store_pace: Picos,
     /// Units of which a line is stored late, out of order, when nothing of the source stays in the
     /// cache and no fence keeps the order, in thousandths.
@@ -50,67 +50,67 @@ pub struct Processor {
 /// One module of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Module {
-    /// The unit in which the medium is read and written.
+    /// Bytes of the unit in which the medium is read and written.
     pub unit_bytes: u64,
-    /// Reading a unit behind one that was just read; also the pace of one thread's successive
-    /// units.
+    /// Time to read a unit behind one that was just read, which is also the pace of one thread's
+    /// successive units.
     pub unit_read: Picos,
-    /// What it takes longer if the unit before it was not just read.
+    /// Additional time if the previous unit was not just read.
     pub jump: Picos,
-    /// The pace of successive units once a copy runs ahead.
+    /// Pace of successive units once a copy runs ahead.
     pub unit_read_ahead: Picos,
-    /// Each further line that comes out of the module for one access.
+    /// Time for each further line that one access gets from the module.
     pub line_read: Picos,
-    /// Reading a line of a unit that is in the module's buffer.
+    /// Time to read a line of a unit that is in the module's buffer.
     pub buffered_line: Picos,
-    /// From a store past the caches, or a flush, until the module has it safely.
+    /// Time from a store past the caches, or a flush, until it is durable in the module.
     pub store_latency: Picos,
-    /// What a store past the caches of a part of a line takes longer.
+    /// Additional time for a store past the caches of a part of a line.
     pub partial_line: Picos,
-    /// All threads together.
+    /// Read bandwidth of all threads together.
     pub read_bytes_s: u64,
-    /// All threads together.
+    /// Write bandwidth of all threads together.
     pub write_bytes_s: u64,
-    /// Units of the buffers: one keeps what was read last, one combines what is written.
+    /// Units in each of the two buffers, for reads and for combining writes.
     pub buffer_units: usize,
-    /// The share of the medium's time that reads keep however many writes there are, in
-    /// thousandths; the rest is what writes keep.
+    /// Share of the medium's time that reads keep however many writes there are, in thousandths;
+    /// writes keep the rest.
     pub read_share_milli: u64,
 }
 
-/// Addresses spread over several modules.
+/// Interleaving of addresses over several modules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interleave {
-    /// How many modules.
+    /// Number of modules.
     pub modules: usize,
-    /// How many bytes in a row lie on one.
+    /// Contiguous bytes on one module.
     pub bytes: u64,
 }
 
-/// The processor fetches more than it is asked for: each unit after a load's first makes it fetch
-/// one more behind the load, up to so many, and never beyond the page.
+/// Prefetching by the processor: each unit of a load after its first makes it fetch one more unit
+/// behind the load, up to a maximum, and never beyond the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefetch {
-    /// The most that it runs ahead.
+    /// Maximum number of units that it runs ahead.
     pub units_max: u64,
-    /// The pace of successive units of a load while it is awake.
+    /// Pace of successive units of a load while it is active.
     pub unit_pace: Picos,
 }
 
-/// Numbers that show in accesses of kinds that seed 000 did not measure.
+/// Numbers that show in kinds of access that seed 000 did not measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Further {
-    /// What a load past the caches takes longer. No other access of its thread overlaps with it.
+    /// Additional time of a load past the caches. No other access of its thread overlaps with it.
     pub past_caches: Picos,
-    /// Lines that one thread can have under way.
+    /// Lines that one thread can have in flight.
     pub fill_buffers: u64,
-    /// Of a read's demand on the medium, the share that completing a partly written unit takes, in
-    /// thousandths: it stays within the module. Not known: all of it.
+    /// Share of a read's demand on the medium that completing a partly written unit takes, in
+    /// thousandths: it stays within the module. If unknown, all of it.
     pub completing_milli: u64,
 }
 
 impl Parameters {
-    /// Those of a model; none if it is no memory.
+    /// Returns the parameters of a model; none if it is no memory.
     #[must_use]
     pub const fn of(name: ModelName) -> Option<Parameters> {
         match name {
@@ -123,25 +123,25 @@ impl Parameters {
 }
 
 impl Module {
-    /// The medium's time for reading one unit: what the shared bandwidth is made of.
+    /// Returns the medium's time for reading one unit, which determines the shared bandwidth.
     #[must_use]
     pub const fn read_demand(&self) -> Picos {
         Picos(self.unit_bytes * 1_000_000_000_000 / self.read_bytes_s)
     }
 
-    /// The medium's time for writing one unit.
+    /// Returns the medium's time for writing one unit.
     #[must_use]
     pub const fn write_demand(&self) -> Picos {
         Picos(self.unit_bytes * 1_000_000_000_000 / self.write_bytes_s)
     }
 
-    /// The read bandwidth that no number of writers takes away.
+    /// Returns the read bandwidth that remains under any number of writers.
     #[must_use]
     pub const fn read_floor_bytes_s(&self) -> u64 {
         self.read_bytes_s / 1_000 * self.read_share_milli
     }
 
-    /// The write bandwidth that no number of readers takes away.
+    /// Returns the write bandwidth that remains under any number of readers.
     #[must_use]
     pub const fn write_floor_bytes_s(&self) -> u64 {
         self.write_bytes_s / 1_000 * (1_000 - self.read_share_milli)

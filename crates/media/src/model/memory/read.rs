@@ -3,18 +3,18 @@
 use super::outgrown_millionths;
 use super::{Accessor, Kind, MemoryModel, PIECE_BYTES, Picos, Piece};
 
-/// What a load finds where.
+/// Locations of a load's lines.
 #[derive(Debug, Clone, Copy, Default)]
 struct Found {
-    /// Lines that the processor has.
+    /// Lines in the processor's cache.
     cached: u64,
-    /// Lines that come out of the module.
+    /// Lines from the module.
     lines: u64,
-    /// Units that the medium has to be read for.
+    /// Units that must be read from the medium.
     missing: u64,
-    /// Whether the first line's unit is one of them.
+    /// True if the first line's unit is one of them.
     first_missing: bool,
-    /// Whether that unit follows one that was just read.
+    /// True if that unit follows one that was just read.
     first_adjacent: bool,
 }
 
@@ -41,7 +41,7 @@ impl MemoryModel {
         at.after(own).after(waited).after(stalled)
     }
 
-    /// What copying lines costs that the processor has.
+    /// Returns the time to copy cached lines.
     fn cached_copy(&self, piece: &Piece, lines: u64) -> Picos {
         let processor = &self.parameters.processor;
         let further = Picos(processor.cached_line.0 * lines.saturating_sub(1));
@@ -56,7 +56,8 @@ impl MemoryModel {
         }
     }
 
-    /// What a piece's units take at one thread's pace, which is faster once a copy runs ahead.
+    /// Returns the time of a piece's units at one thread's pace, which is faster once a copy runs
+    /// ahead.
     fn paced(&self, piece: &Piece, missing: u64, again: u64) -> Picos {
         let module = &self.parameters.module;
         let slow = self.parameters.processor.read_ahead_from.saturating_sub(piece.done);
@@ -65,7 +66,7 @@ impl MemoryModel {
         Picos(module.unit_read.0 * slow + module.unit_read_ahead.0 * fast)
     }
 
-    /// A load past the cache neither finds nor keeps anything there.
+    /// Loads past the cache, which neither finds nor keeps anything there.
     pub(super) fn nt_load(&mut self, at: Picos, piece: &Piece) -> Picos {
         let found = self.find(at, piece, false);
         let paced = Picos(self.parameters.module.unit_read.0 * found.missing);
@@ -76,7 +77,7 @@ impl MemoryModel {
         at.after(own).after(extra).after(waited)
     }
 
-    /// The time until a piece's last line is there, if nobody else is.
+    /// Returns the time until a piece's last line arrives, if there is no other thread.
     fn latency(&self, found: &Found, first: bool) -> Picos {
         let module = &self.parameters.module;
         let begun = match (found.first_missing, found.first_adjacent) {
@@ -89,7 +90,7 @@ impl MemoryModel {
         begun.after(Picos(module.line_read.0 * further))
     }
 
-    /// Looks where a piece's lines are, and puts them into the buffers on the way.
+    /// Locates a piece's lines, and puts them into the buffers on the way.
     fn find(&mut self, at: Picos, piece: &Piece, cached: bool) -> Found {
         let mut found = Found::default();
         let (index, mut last) = (self.module_of(piece.offset), None);
@@ -118,7 +119,7 @@ impl MemoryModel {
         found
     }
 
-    /// Whether the processor has a line; if not, it has from now on.
+    /// Returns true if the processor has a line; from now on it has.
     pub(super) fn cached(&mut self, at: Picos, line: u64) -> bool {
         if self.cache.touch(line) {
             return true;
@@ -129,7 +130,7 @@ impl MemoryModel {
         false
     }
 
-    /// Units of a block of which lines were lost from the cache before they were used.
+    /// Returns the units of a block whose lines were lost from the cache before they were used.
     fn refetched(&mut self, accessor: Accessor, block_bytes: u64, missing: u64) -> u64 {
         let processor = &self.parameters.processor;
         // A copy needs room for its source and its target.
@@ -140,7 +141,7 @@ impl MemoryModel {
         billionths / 1_000_000_000
     }
 
-    /// Units behind a load's end that the processor fetches unasked; how many were not there yet.
+    /// Prefetches units behind a load's end, and returns how many of them were missing.
     fn prefetch(&mut self, at: Picos, piece: &Piece, units: u64) -> u64 {
         if !piece.last {
             return 0;
@@ -156,7 +157,8 @@ impl MemoryModel {
         self.find(at, &behind, true).missing
     }
 
-    /// Takes the medium's time for reading units; what a thread waits because others do as well.
+    /// Takes the medium's time for reading units, and returns the time that a thread waits for
+    /// others.
     pub(super) fn read_medium(&mut self, at: Picos, offset: u64, units: u64) -> Picos {
         if units == 0 {
             return Picos::ZERO;

@@ -1,4 +1,4 @@
-//! The memory models give the measured tables back, and the same answers every time.
+//! The memory models reproduce the measured tables, and always give the same answers.
 
 use entresol_base::checksum::crc32c;
 
@@ -10,8 +10,8 @@ fn one(op: MemoryOp, offset: u64, bytes: u64) -> MemoryAccess {
     MemoryAccess { op, offset, bytes, fence }
 }
 
-/// Threads that make one access after the other, each far from the others; `threads` of each
-/// list, whose ops may differ. The mean time of an access of each, once the buffers are full.
+/// Returns the mean time of an access of each list, whose ops may differ. `threads` threads of each
+/// make one access after the other, each far from the others, once the buffers are full.
 fn closed_loop(parameters: Parameters, threads: &[(MemoryOp, u64, u64)]) -> Vec<f64> {
     const ROUNDS: u64 = 600;
     let mut model = MemoryModel::new(parameters);
@@ -48,8 +48,8 @@ fn the_unit_of_access_is_256_bytes() {
     assert!(alone(AEP, MemoryOp::Load, 8, 8) < 0.2 * random(8));
 }
 
-/// Sizes from a line to 16 MiB: every line up to three pages, then ever wider steps that are no
-/// round numbers, and both sides of every power of two.
+/// Sizes from a line to 16 MiB: every line up to three pages, then ever wider steps of odd sizes,
+/// and both sides of every power of two.
 fn growing_sizes() -> Vec<u64> {
     let mut sizes: Vec<u64> = (64..=12 << 10).step_by(64).collect();
     let wider = |&bytes: &u64| Some(bytes + bytes / 11 / 64 * 64 + 64);

@@ -1,4 +1,4 @@
-//! Stores, flushes, and what becomes of them in the module.
+//! Stores and flushes, and their way through the module.
 
 use super::{Accessor, Kind, LINE_BYTES, MemoryModel, Picos, Piece, Written, outgrown_millionths};
 
@@ -37,8 +37,8 @@ impl MemoryModel {
         fetched
     }
 
-    /// The lines of `bytes` at `offset` that the processor has changed are on their way back; the
-    /// answer is when the thread can go on, and a fence waits for the rest.
+    /// Starts writing back the dirty lines of `bytes` at `offset`. Returns the time at which the
+    /// thread can go on; a fence waits for the rest.
     pub fn flush(&mut self, at: Picos, accessor: Accessor, offset: u64, bytes: usize) -> Picos {
         let (mut count, mut waited) = (0, Picos::ZERO);
         for line in offset / LINE_BYTES..(offset + bytes as u64).div_ceil(LINE_BYTES) {
@@ -54,8 +54,8 @@ impl MemoryModel {
         gone
     }
 
-    /// A changed line that had to leave the cache. The line that takes its place is late by what
-    /// it waits for room in the module.
+    /// Writes back a dirty line that was evicted. The line in its place is late by the wait for
+    /// room in the module.
     pub(super) fn write_back(&mut self, at: Picos, line: u64) {
         let (unit, place) = self.unit_of(line);
         let waited = self.combine(at, unit, 1 << place);
@@ -67,7 +67,7 @@ impl MemoryModel {
         thread.safe = thread.safe.max(at);
     }
 
-    /// Lines, one bit each, arrive in the combining buffer; how long they wait for room.
+    /// Adds lines, one bit each, to the combining buffer, and returns the time they wait for room.
     fn combine(&mut self, at: Picos, unit: u64, lines: u64) -> Picos {
         let module = &self.parameters.module;
         let (read, write) = (module.read_demand().0, module.write_demand().0);
@@ -88,7 +88,7 @@ impl MemoryModel {
         state.channel.backlog(Kind::Write, at).since(room)
     }
 
-    /// Takes the line that will be late, if one of this unit will be, out of its bits.
+    /// Removes the line that will be late, if there is one in this unit, from the unit's bits.
     fn hold_back(&mut self, accessor: Accessor, block_bytes: u64, line: u64, bits: u64) -> u64 {
         let processor = &self.parameters.processor;
         // Only the source of such a copy goes through the cache.
@@ -104,8 +104,8 @@ impl MemoryModel {
         bits & (bits - 1)
     }
 
-    /// Lines that were held back leave once the thread has gone on by as much as the combining
-    /// buffer holds, or all of them because of a fence.
+    /// Sends lines that were held back once the thread has stored as much as the combining buffer
+    /// holds, or all of them because of a fence.
     pub(super) fn send_late_lines(&mut self, at: Picos, accessor: Accessor, all: bool) -> Picos {
         let mut waited = Picos::ZERO;
         while let Some(thread) = self.threads.get_mut(accessor.0 as usize)
@@ -120,7 +120,7 @@ impl MemoryModel {
     }
 }
 
-/// How many lines a piece stores a part of only.
+/// Returns the number of lines that a piece stores only in part.
 fn partial_lines(piece: &Piece) -> u64 {
     let (begin, end) = (piece.offset, piece.offset + piece.bytes);
     let head = !begin.is_multiple_of(LINE_BYTES);

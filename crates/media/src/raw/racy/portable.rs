@@ -1,11 +1,11 @@
-//! Racy copies as loops over atomic bytes: for processors without a faster way, and for checking
-//! the faster way against.
+//! Racy copies as loops over atomic bytes: for architectures without a faster way, and as a
+//! reference for the faster way.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// # Safety
-/// `at` must be valid for reads and writes of a byte for as long as the call lasts, and be accessed
-/// by others atomically or by racy copies only.
+/// `at` must be valid for reads and writes of a byte for as long as the call lasts, and other
+/// threads must access it atomically or by racy copies only.
 unsafe fn load(at: *const u8) -> u8 {
     // SAFETY: the caller keeps `at` valid; a byte has no alignment.
     let byte = unsafe { AtomicU8::from_ptr(at.cast_mut()) };
@@ -29,8 +29,8 @@ unsafe fn copy_byte(from: *const u8, to: *mut u8, index: usize) {
 /// Copies `len` bytes that do not overlap.
 ///
 /// # Safety
-/// `from` must be valid for reads and `to` for writes of `len` bytes; others may access either at
-/// the same time, atomically or by racy copies.
+/// `from` must be valid for reads and `to` for writes of `len` bytes; other threads may access
+/// either at once, atomically or by racy copies.
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     for index in 0..len {
         // SAFETY: the caller's ranges hold `index`.
@@ -53,10 +53,10 @@ pub(crate) unsafe fn copy_overlapping(from: *const u8, to: *mut u8, len: usize) 
     }
 }
 
-/// Whether the bytes at `at` are `bytes`.
+/// Returns true if the bytes at `at` equal `bytes`.
 ///
 /// # Safety
-/// `at` must be valid for reads of as many bytes; others may write them at the same time.
+/// `at` must be valid for reads of as many bytes; other threads may write them at once.
 pub(crate) unsafe fn equal(at: *const u8, bytes: &[u8]) -> bool {
     bytes.iter().enumerate().all(|(index, &byte)| {
         // SAFETY: the caller's range holds `index`.
@@ -66,12 +66,12 @@ pub(crate) unsafe fn equal(at: *const u8, bytes: &[u8]) -> bool {
     })
 }
 
-/// Which words of two cache lines have `tag` as their upper 16 bits: bit `w` for word `w` of the
-/// first, bit `8 + w` for that of the second.
+/// Returns a mask of the words of two cache lines whose upper 16 bits equal `tag`: bit `w` for word
+/// `w` of the first, bit `8 + w` for that of the second.
 ///
 /// # Safety
-/// Both must be multiples of 8 and valid for reads of 64 bytes; others may write them at the same
-/// time, atomically or by racy copies.
+/// Both must be multiples of 8 and valid for reads of 64 bytes; other threads may write them at
+/// once, atomically or by racy copies.
 pub(crate) unsafe fn match_tags(first: *const u8, second: *const u8, tag: u16) -> u32 {
     let mut mask = 0;
     for word in 0..16 {
@@ -85,8 +85,8 @@ pub(crate) unsafe fn match_tags(first: *const u8, second: *const u8, tag: u16) -
     mask
 }
 
-/// Which of a cache line's four pairs of words have `first` as their first word, and which have 0
-/// as their second: bits `4 * pair` and `4 * pair + 2`.
+/// Compares the four pairs of words of a cache line. Bit `4 * pair` of the result is set if the
+/// first word equals `first`, bit `4 * pair + 2` if the second is 0.
 ///
 /// # Safety
 /// As for [`match_tags`], for one line.

@@ -1,20 +1,20 @@
 //! Racy copies in x86-64 assembly: overlapping 16-byte loads for short ones, a loop or `rep movsb`
-//! for long ones. More than the baseline instruction set (SSE2) is used only where the processor,
-//! asked at run time, has it.
+//! for long ones. Instructions beyond the baseline (SSE2) are used only after asking the processor
+//! at run time.
 
 use std::arch::asm;
 
-/// From this length on AVX is used, if the processor has it: its larger steps are earned back.
+/// Minimum length for AVX, if the processor has it: from here on its larger steps pay off.
 const AVX_BYTES_MIN: usize = 320;
-/// From this length on `rep movsb` is used: its start-up is earned back.
+/// Minimum length for `rep movsb`: from here on its start-up pays off.
 const REP_MOVSB_BYTES_MIN: usize = 4096;
 
 /// Copies `len` bytes. The ranges may overlap if `to` is not above `from`, or if `len` is at most
 /// 128: then everything is loaded before anything is stored.
 ///
 /// # Safety
-/// `from` must be valid for reads and `to` for writes of `len` bytes; others may access either at
-/// the same time, atomically or by racy copies.
+/// `from` must be valid for reads and `to` for writes of `len` bytes; other threads may access
+/// either at once, atomically or by racy copies.
 #[inline]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     match len {
@@ -238,14 +238,14 @@ unsafe fn copy_string(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Which words of two cache lines have `tag` as their upper 16 bits: bit `w` for word `w` of the
-/// first, bit `8 + w` for that of the second.
+/// Returns a mask of the words of two cache lines whose upper 16 bits equal `tag`: bit `w` for word
+/// `w` of the first, bit `8 + w` for that of the second.
 ///
 /// Sixteen comparisons in some twenty instructions, and without a branch.
 ///
 /// # Safety
-/// Both must be multiples of 16 and valid for reads of 64 bytes; others may write them at the same
-/// time.
+/// Both must be multiples of 16 and valid for reads of 64 bytes; other threads may write them at
+/// once.
 #[inline(always)]
 pub(crate) unsafe fn match_tags(first: *const u8, second: *const u8, tag: u16) -> u32 {
     let mask: u32;
@@ -271,8 +271,8 @@ pub(crate) unsafe fn match_tags(first: *const u8, second: *const u8, tag: u16) -
     mask
 }
 
-/// Which of a cache line's four pairs of words have `first` as their first word, and which have 0
-/// as their second: bits `4 * pair` and `4 * pair + 2`.
+/// Compares the four pairs of words of a cache line. Bit `4 * pair` of the result is set if the
+/// first word equals `first`, bit `4 * pair + 2` if the second is 0.
 ///
 /// # Safety
 /// As for [`match_tags`], for one line.
@@ -299,10 +299,10 @@ pub(crate) unsafe fn match_pairs(line: *const u8, first: u64) -> u32 {
     mask & mask >> 1 & 0x5555
 }
 
-/// Whether the bytes at `at` are `bytes`.
+/// Returns true if the bytes at `at` equal `bytes`.
 ///
 /// # Safety
-/// `at` must be valid for reads of as many bytes; others may write them at the same time.
+/// `at` must be valid for reads of as many bytes; other threads may write them at once.
 #[inline]
 pub(crate) unsafe fn equal(at: *const u8, bytes: &[u8]) -> bool {
     let (len, other) = (bytes.len(), bytes.as_ptr());
