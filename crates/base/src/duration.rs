@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Why a text is not a duration.
+/// Error of a text that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is not a duration: write a whole number with ns, us, ms, s, m or h behind (250ms)"
@@ -11,11 +11,10 @@ pub struct ParseDurationError {
     text: String,
 }
 
-/// Reads `250ms`, `10s`, `5m`, `1h`, `20us`, `100ns`; a bare number is seconds.
+/// Parses `250ms`, `10s`, `5m`, `1h`, `20us`, `100ns`; a bare number is seconds.
 ///
 /// # Errors
-/// When the text is no whole number with a unit of the list, or too long a time for 64 bits of
-/// nanoseconds.
+/// When the text is not a whole number with one of these units, or exceeds 64 bits of nanoseconds.
 pub fn parse(text: &str) -> Result<Duration, ParseDurationError> {
     let error = || ParseDurationError { text: text.to_owned() };
     let trimmed = text.trim();
