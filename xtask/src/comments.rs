@@ -19,7 +19,6 @@ const NOT_YET: &[&str] = &[
     "crates/cli/",
     "crates/index/",
     "crates/media/",
-    "crates/protocol/",
     "crates/server/",
     "crates/sharing/",
     "crates/store/",

@@ -1,7 +1,7 @@
 //! Standard base64 with padding, for binary keys, without allocation.
 //!
-//! Strict about length, alphabet and padding, but like memcached it overlooks spare bits that are
-//! not zero: such a key is echoed in its one proper spelling.
+//! Decoding is strict about length, alphabet and padding. Like memcached it accepts spare bits that
+//! are not zero; such a key is echoed in its canonical spelling.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const INVALID: u8 = 0xff;
@@ -17,8 +17,8 @@ const fn values() -> [u8; 256] {
     table
 }
 
-/// Decodes `text` into the front of `out` and returns how many bytes that made; `None` if `text`
-/// is empty or malformed, or `out` too small.
+/// Decodes `text` into the front of `out` and returns the number of bytes. Returns `None` if `text`
+/// is empty or malformed, or `out` is too small.
 pub(crate) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
     let (body, last) = text.split_at_checked(text.len().checked_sub(4)?)?;
     let mut len = 0;
@@ -37,8 +37,8 @@ pub(crate) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
     Some(len + kept)
 }
 
-/// The bits of up to four letters, the last in the lowest place; a short group is refused unless
-/// the caller has taken off its padding.
+/// Bits of up to four letters, the last in the lowest place. A short group is refused unless the
+/// caller has removed its padding.
 fn sextets(letters: &[u8]) -> Option<u32> {
     let mut bits = 0;
     for &letter in letters {
@@ -51,7 +51,7 @@ fn sextets(letters: &[u8]) -> Option<u32> {
     Some(bits)
 }
 
-/// Whether `text` is the base64 of a key.
+/// Returns true if `text` is the base64 of a key.
 pub(crate) fn is_valid(text: &[u8]) -> bool {
     decode(text, &mut [0; crate::limits::KEY_BYTES_CEILING]).is_some()
 }
