@@ -19,8 +19,6 @@ const NOT_YET: &[&str] = &[
     "crates/cli/",
     "crates/index/",
     "crates/media/",
-    "crates/server/",
-    "crates/sharing/",
     "crates/store/",
     "fuzz/",
     "peers/",

@@ -1,4 +1,4 @@
-//! Finds keys that mean nothing, with their line and the nearest key that does.
+//! Finds unknown keys, with their line and the nearest known key.
 
 use entresol_base::suggest::nearest;
 use toml::de::{DeTable, DeValue};
@@ -103,7 +103,7 @@ pub(super) const PARAMETER_KEYS: [&str; 26] = [
     "load_change",
 ];
 
-/// Every unknown key of the document.
+/// Lists every unknown key of the document.
 pub(super) fn unknown_keys(document: &DeTable<'_>, origin: &Origin) -> Vec<Problem> {
     let mut problems = Vec::new();
     check_table(document, "at the top of the file", &TOP_KEYS, origin, &mut problems);
@@ -168,7 +168,7 @@ fn check_table(
     }
 }
 
-/// The line, counted from 1, that holds the byte at `position`.
+/// Line, counted from 1, of the byte at `position`.
 pub(super) fn line_of(text: &str, position: usize) -> usize {
     let before = text.as_bytes().get(..position).unwrap_or(text.as_bytes());
     before.iter().filter(|&&byte| byte == b'\n').count() + 1
