@@ -1,6 +1,8 @@
-//! How fast simulated worlds are on this machine: `cargo run --release -p entresol-base --example
-//! world_speed [WHICH]`. Prints nanoseconds of the processor's time, the best of several
-//! tries; what else the machine does disturbs them little.
+//! Measures the speed of simulated worlds on this machine: `cargo run --release -p entresol-base
+//! --example world_speed [WHICH]`.
+//!
+//! Prints nanoseconds of processor time, the best of several tries; other load on the machine
+//! disturbs them little.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "it measures and prints")]
 
@@ -29,7 +31,7 @@ fn measure(what: &str, count: u32, mut run: impl FnMut()) {
     println!("{what:44} {best:9.1} ns {:8.2} M/s", 1e3 / best);
 }
 
-/// How long this thread had a processor, as far as the kernel tells.
+/// Processor time of this thread, as far as the kernel tells.
 fn busy_ns() -> Option<f64> {
     let said = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     said.split_whitespace().next()?.parse().ok()
@@ -39,7 +41,7 @@ fn world(preemption: Preemption) -> World {
     World::new(WorldOptions { preemption, ..WorldOptions::seeded(1) })
 }
 
-/// Threads that together wait so often, each for random times.
+/// Runs threads that together wait `count` times, each for random times.
 fn waits(threads: u32, count: u32) {
     let world = world(Preemption::Never);
     let ran = world.run(move || {
@@ -57,7 +59,7 @@ fn waits(threads: u32, count: u32) {
     assert!(ran.is_ok());
 }
 
-/// One thread that repeats something.
+/// Runs one thread that repeats `work`.
 fn alone(preemption: Preemption, count: u32, work: impl Fn(&World) + 'static) {
     let ran = world(preemption).run(move || {
         let Some(world) = World::current() else { return };

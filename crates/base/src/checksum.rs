@@ -1,10 +1,10 @@
-//! CRC-32C, the one checksum of everything that lies on a medium.
+//! CRC-32C, the one checksum of all bytes on a medium.
 
 use std::panic::Location;
 
 use crate::mutants::{self, SiteKind};
 
-/// The CRC-32C of `bytes`.
+/// CRC-32C of `bytes`.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
@@ -16,8 +16,8 @@ pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)
 }
 
-/// Whether `bytes` have this CRC-32C: how everything that was read from a medium is checked, so
-/// that suites can be tried without it.
+/// Returns true if `bytes` have this CRC-32C. All bytes read from a medium are checked with it, so
+/// that suites can be tried without the check.
 #[must_use]
 #[track_caller]
 #[inline]
@@ -25,7 +25,8 @@ pub fn matches(crc: u32, bytes: &[u8]) -> bool {
     mutants::removed(SiteKind::Checksum, Location::caller()) || crc32c(bytes) == crc
 }
 
-/// Whether `bytes`, behind others whose checksum is `before`, have this CRC-32C, see [`matches()`].
+/// Returns true if `bytes`, behind others whose checksum is `before`, have this CRC-32C, see
+/// [`matches()`].
 #[must_use]
 #[track_caller]
 #[inline]

@@ -1,16 +1,16 @@
-//! Clocks that must never be mistaken for each other, each a type of its own: coarse wall seconds,
-//! fine monotonic nanoseconds, and the picoseconds of virtual time.
+//! Clocks, each with a type of its own so that they are never mistaken for each other: coarse wall
+//! seconds, fine monotonic nanoseconds, and the picoseconds of virtual time.
 //!
 //! Hot paths take `now` as a value, read once per wake-up or batch.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Whole seconds since the Unix epoch: what expiry times are kept in. Good until the year 2106.
+/// Whole seconds since the Unix epoch, used for expiry times. Good until the year 2106.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Seconds(pub u32);
 
 impl Seconds {
-    /// The day in Greenwich, as `2026-11-21`.
+    /// Date in Greenwich, such as `2026-11-21`.
     #[must_use]
     pub fn date(self) -> String {
         // Years are counted from March, so that the leap day is a year's last; the formulas for
@@ -27,66 +27,66 @@ impl Seconds {
     }
 }
 
-/// Nanoseconds of a monotonic clock with an arbitrary start: what intervals are measured in.
+/// Nanoseconds of a monotonic clock with an arbitrary start, used for intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// The time that passed from `earlier` to `self`; zero if `earlier` is later.
+    /// Time from `earlier` to `self`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Nanos) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// This instant moved later by `by`.
+    /// Instant later than this by `by`.
     #[must_use]
     pub fn after(self, by: Duration) -> Nanos {
         Nanos(self.0.saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 
-/// Picoseconds of virtual time since its start: fine enough that the share of a device's bandwidth
-/// that one cache line takes is a whole number, wide enough for 213 days.
+/// Picoseconds of virtual time since its start. Fine enough that one cache line takes a whole
+/// number of them of a device's bandwidth, wide enough for 213 days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Picos(pub u64);
 
 impl Picos {
-    /// The start of virtual time, and the length of no time.
+    /// Start of virtual time, and the length of no time.
     pub const ZERO: Picos = Picos(0);
-    /// The end of virtual time: what sums saturate at.
+    /// End of virtual time, at which sums saturate.
     pub const MAX: Picos = Picos(u64::MAX);
 
-    /// So many nanoseconds.
+    /// Length of `nanos` nanoseconds.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Picos {
         Picos(nanos.saturating_mul(1_000))
     }
 
-    /// So many microseconds.
+    /// Length of `micros` microseconds.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Picos {
         Picos(micros.saturating_mul(1_000_000))
     }
 
-    /// So many milliseconds.
+    /// Length of `millis` milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Picos {
         Picos(millis.saturating_mul(1_000_000_000))
     }
 
-    /// So many seconds.
+    /// Length of `seconds` seconds.
     #[must_use]
     pub const fn from_secs(seconds: u64) -> Picos {
         Picos(seconds.saturating_mul(1_000_000_000_000))
     }
 
-    /// The time that passed from `earlier` to `self`; zero if `earlier` is later.
+    /// Time from `earlier` to `self`; zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Picos) -> Picos {
         Picos(self.0.saturating_sub(earlier.0))
     }
 
-    /// This instant moved later by `by`, or these two lengths together.
+    /// Instant later than this by `by`, or the sum of two lengths.
     #[must_use]
     pub const fn after(self, by: Picos) -> Picos {
         Picos(self.0.saturating_add(by.0))
@@ -98,7 +98,7 @@ impl Picos {
         self.0 / 1_000
     }
 
-    /// Seconds with a fraction, for reports; virtual time itself is never kept so.
+    /// Seconds with a fraction, for reports; virtual time itself is always whole picoseconds.
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e12
@@ -129,7 +129,7 @@ impl From<Duration> for Picos {
     }
 }
 
-/// The unit that reads best, with three decimals at most: `1.25 us`.
+/// Prints the unit that reads best, with three decimals at most: `1.25 us`.
 impl std::fmt::Display for Picos {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (unit, name) = match self.0 {
@@ -147,8 +147,7 @@ impl std::fmt::Display for Picos {
     }
 }
 
-/// Where time comes from. The system's clock is [`SystemClock`]; tests and simulations bring
-/// their own.
+/// Source of time. The system's clock is [`SystemClock`]; tests and simulations bring their own.
 pub trait Clock: Send + Sync {
     /// Monotonic time.
     fn now(&self) -> Nanos;
@@ -156,8 +155,8 @@ pub trait Clock: Send + Sync {
     fn seconds(&self) -> Seconds;
 }
 
-/// The system's time: the wall clock is read once, at creation, and carried on by the monotonic
-/// clock, so that an operator who sets the wall clock neither expires nor revives an item.
+/// Clock of the system. The wall clock is read once, at creation, and carried on by the monotonic
+/// clock, so that setting the wall clock neither expires nor revives an item.
 #[derive(Debug, Clone)]
 pub struct SystemClock {
     origin: Instant,
@@ -198,13 +197,13 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that stands at `seconds`.
+    /// Creates a clock that stands at `seconds`.
     #[must_use]
     pub fn at(seconds: Seconds) -> Self {
         ManualClock { nanos: (u64::from(seconds.0) * 1_000_000_000).into() }
     }
 
-    /// Moves the clock later.
+    /// Moves the clock later by `by`.
     pub fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         self.nanos.fetch_add(by, std::sync::atomic::Ordering::SeqCst);

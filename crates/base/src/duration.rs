@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Why a text is not a duration.
+/// Error of a text that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is not a duration: write a number with ns, us, ms, s, m or h behind (250ms, 2.5s)"

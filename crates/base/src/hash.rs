@@ -1,30 +1,31 @@
-//! The keyed hash of in-memory tables. Never written to a medium: every process has its own seed.
+//! Keyed hash of in-memory tables. It is never written to a medium: every process has its own seed.
 
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 
-/// Hashes keys to 64 well-mixed bits under a seed, so that nobody who picks keys can pick buckets.
+/// Hashes keys to 64 well-mixed bits under a seed, so that a client that chooses keys cannot choose
+/// buckets.
 #[derive(Debug, Clone)]
 pub struct KeyHasher {
     state: SeedableRandomState,
 }
 
 impl KeyHasher {
-    /// A hasher with a seed of its own: what a server uses.
+    /// Creates a hasher with a random seed, for servers.
     #[must_use]
     pub fn random() -> Self {
         KeyHasher { state: SeedableRandomState::random() }
     }
 
-    /// A hasher that gives the same hashes in every run: what a test or a simulation uses.
+    /// Creates a hasher with the same hashes in every run, for tests and simulations.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         KeyHasher { state: SeedableRandomState::with_seed(seed, SharedSeed::global_fixed()) }
     }
 
-    /// The hash of `key`.
+    /// Hash of `key`.
     #[inline]
     #[must_use]
     pub fn hash(&self, key: &[u8]) -> u64 {

@@ -13,7 +13,7 @@ const HIGHEST_NS: u64 = 60_000_000_000;
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 impl Histogram {
-    /// An empty histogram.
+    /// Creates an empty histogram.
     #[must_use]
     pub fn new() -> Self {
         let counts =
@@ -30,37 +30,37 @@ impl Histogram {
         self.counts.saturating_record(ns.clamp(LOWEST_NS, HIGHEST_NS));
     }
 
-    /// Adds everything that `other` recorded.
+    /// Adds the records of `other`.
     pub fn merge(&mut self, other: &Histogram) {
         // The bounds are the same constants, so the addition cannot be refused.
         let _ = self.counts.add(&other.counts);
     }
 
-    /// How many times were recorded.
+    /// Number of records.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.len()
     }
 
-    /// The time that `percent` of all records do not exceed, in microseconds; 0 when empty.
+    /// Time that `percent` of the records do not exceed, in microseconds; 0 when empty.
     #[must_use]
     pub fn percentile_us(&self, percent: f64) -> f64 {
         self.counts.value_at_percentile(percent) as f64 / 1e3
     }
 
-    /// The mean in microseconds; 0 when empty.
+    /// Mean in microseconds; 0 when empty.
     #[must_use]
     pub fn mean_us(&self) -> f64 {
         self.counts.mean() / 1e3
     }
 
-    /// The longest time in microseconds; 0 when empty.
+    /// Longest time in microseconds; 0 when empty.
     #[must_use]
     pub fn max_us(&self) -> f64 {
         self.counts.max() as f64 / 1e3
     }
 
-    /// Forgets everything.
+    /// Removes all records.
     pub fn clear(&mut self) {
         self.counts.reset();
     }

@@ -1,9 +1,9 @@
-//! Sizes, durations, checksums, hashes, histograms and clocks that every other crate speaks in.
+//! Sizes, durations, checksums, hashes, histograms and clocks that all other crates share.
 //!
-//! Time, threads, locks and randomness come from here as well: the system's, or those of a
-//! simulated [`world`], whichever the caller runs in.
+//! Time, threads, locks and randomness come from here too: the system's, or those of a simulated
+//! [`world`] if the caller runs in one.
 //!
-//! Deliberately absent: any I/O, any unsafe code, any knowledge of media, caches or protocols.
+//! There is deliberately no I/O, no unsafe code, and no knowledge of media, caches or protocols.
 #![forbid(unsafe_code)]
 
 pub mod checksum;

@@ -1,5 +1,4 @@
-//! Leaving out, on purpose, one of the places where a program makes something durable, checks a
-//! checksum, or takes a step on which others rely: a suite that does not notice was not worth much.
+//! Mutation sites: steps that tests leave out on purpose, to see that a suite notices.
 //!
 //! Such a place is a [`Site`]: what it does, and where in the source. Steps have names
 //! ([`mutation_site!`](crate::mutation_site)); the rest is known by its caller. With the cargo
@@ -9,19 +8,19 @@
 use std::fmt;
 use std::panic::Location;
 
-/// What a site does.
+/// Kind of a mutation site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum SiteKind {
-    /// Flushes cache lines.
+    /// Flush of cache lines.
     Flush,
-    /// Waits for flushed lines.
+    /// Wait for flushed lines.
     Drain,
-    /// Makes a file's bytes durable.
+    /// Sync of a file's bytes.
     Sync,
-    /// Makes a directory's entries durable.
+    /// Sync of a directory's entries.
     DirectorySync,
-    /// Compares a checksum.
+    /// Comparison of a checksum.
     Checksum,
     /// Keeps an order, takes a lock, compares a number: the sentence that says what others rely on,
     /// given to [`mutation_site!`](crate::mutation_site).
@@ -31,9 +30,9 @@ pub enum SiteKind {
 /// A call that can be left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
-    /// What it does.
+    /// Kind of the site.
     pub kind: SiteKind,
-    /// Where it is.
+    /// Place of the call in the source.
     pub place: &'static Location<'static>,
 }
 
@@ -46,7 +45,7 @@ impl fmt::Display for Site {
     }
 }
 
-/// Whether the call is to be left out now.
+/// Returns true if the call is to be left out now.
 #[cfg(not(feature = "mutants"))]
 #[inline(always)]
 #[must_use]
@@ -94,27 +93,27 @@ mod armed {
     /// A run with one site left out.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Trial {
-        /// The site.
+        /// Site that was left out.
         pub site: Site,
-        /// How often it was reached while nothing was left out.
+        /// Number of times that it was reached while nothing was left out.
         pub reached: u64,
-        /// What the suite said without it; none: it did not notice.
+        /// Error of the suite without it; none if the suite did not notice.
         pub noticed: Option<String>,
     }
 
     #[derive(Default)]
     struct State {
         left_out: Option<Site>,
-        /// Noted only while a run is on.
+        /// Sites and their counts, while a run is on.
         reached: Option<BTreeMap<Site, u64>>,
     }
 
     thread_local! {
-        // A world's threads share it; other tests, on other threads, are left alone.
+        // Threads of a world share the state; tests on other threads are left alone.
         static STATE: RefCell<State> = RefCell::default();
     }
 
-    /// Whether the call is to be left out now, in a run of [`try_all`] on this thread.
+    /// Returns true if the call is to be left out now, in a run of [`try_all`] on this thread.
     #[must_use]
     pub fn removed(kind: SiteKind, place: &'static Location<'static>) -> bool {
         STATE.with_borrow_mut(|state| {
@@ -129,15 +128,15 @@ mod armed {
     /// notices by an error or by a panic. It must run on the calling thread, or in a world there.
     ///
     /// # Errors
-    /// What the suite says when nothing is left out.
+    /// The suite's error when nothing is left out.
     pub fn try_all(suite: impl FnMut() -> Result<(), String>) -> Result<Vec<Trial>, String> {
         try_those(|_| true, suite)
     }
 
-    /// [`try_all`] of some sites: of others it is not asked whether the suite notices.
+    /// Runs `suite` like [`try_all`], leaving out only the chosen sites.
     ///
     /// # Errors
-    /// What the suite says when nothing is left out.
+    /// The suite's error when nothing is left out.
     pub fn try_those(
         is_chosen: impl Fn(&Site) -> bool,
         mut suite: impl FnMut() -> Result<(), String>,
@@ -152,14 +151,14 @@ mod armed {
         Ok(trials.collect())
     }
 
-    /// A part of a suite: what it is called, and what runs it.
+    /// Name of a part of a suite, and the function that runs it.
     pub type Part<'a> = (String, Box<dyn Fn() -> Result<(), String> + 'a>);
 
-    /// [`try_those`] of a suite in parts, the cheapest first: without a site only those parts are
-    /// run that reach it, and none behind the first that notices.
+    /// Runs a suite in parts like [`try_those`], the cheapest part first. Without a site only the
+    /// parts that reach it are run, up to the first that notices.
     ///
     /// # Errors
-    /// What a part says when nothing is left out.
+    /// A part's error when nothing is left out.
     pub fn try_parts(
         is_chosen: impl Fn(&Site) -> bool,
         parts: &[Part<'_>],
@@ -207,7 +206,7 @@ mod tests {
         let runs = std::cell::Cell::new(0);
         let trials = try_all(|| {
             runs.set(runs.get() + 1);
-            // The first is never asked about anything damaged, so nobody would miss it.
+            // The first sees no damaged bytes, so the suite does not miss it.
             let first = matches(good, b"abc");
             let second = matches(good, b"abc") && !matches(bad, b"abc");
             if first && second { Ok(()) } else { Err("damage was let through".to_owned()) }
@@ -266,7 +265,7 @@ mod tests {
         let trials = try_parts(|_| true, &parts).expect("passes as it is");
         assert_eq!((trials.len(), trials[0].reached), (1, 2));
         assert_eq!(trials[0].noticed.as_deref(), Some("first: damage"));
-        // Who does not reach it, or comes later, is not run again.
+        // Parts that do not reach the site, or come later, are not run again.
         assert_eq!(runs.get(), [1, 1, 1]);
     }
 }

@@ -15,15 +15,15 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// The stream of this seed. Neighbouring seeds give unrelated streams.
+    /// Creates the stream of this seed. Neighbouring seeds give unrelated streams.
     #[must_use]
     pub fn new(seed: u64) -> Rng {
         let mut seed = seed;
         Rng { state: std::array::from_fn(|_| splitmix(&mut seed)) }
     }
 
-    /// The stream of this seed that has a name of its own, so that drawing more from one stream
-    /// never disturbs another.
+    /// Creates the stream of this seed with this name. Drawing more from one stream never disturbs
+    /// another.
     #[must_use]
     pub fn named(seed: u64, stream: &str) -> Rng {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -34,7 +34,7 @@ impl Rng {
         Rng::new(splitmix(&mut seed) ^ splitmix(&mut hash))
     }
 
-    /// 64 random bits.
+    /// Draws 64 random bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
@@ -44,7 +44,7 @@ impl Rng {
         result
     }
 
-    /// A number below `end`, each as likely; 0 if `end` is 0.
+    /// Draws a number below `end`, each as likely; 0 if `end` is 0.
     #[inline]
     pub fn below(&mut self, end: u64) -> u64 {
         let mut wide = u128::from(self.next_u64()) * u128::from(end);
@@ -57,44 +57,44 @@ impl Rng {
         (wide >> 64) as u64
     }
 
-    /// An index below `len`; 0 if `len` is 0.
+    /// Draws an index below `len`; 0 if `len` is 0.
     #[inline]
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// A number of the range, each as likely; its start if it is empty.
+    /// Draws a number of the range, each as likely; its start if it is empty.
     #[inline]
     pub fn range(&mut self, range: Range<u64>) -> u64 {
         range.start + self.below(range.end.saturating_sub(range.start))
     }
 
-    /// True once in `n` times on average; always for 0 and 1.
+    /// Returns true once in `n` times on average; always for 0 and 1.
     #[inline]
     pub fn one_in(&mut self, n: u32) -> bool {
         self.below(u64::from(n)) == 0
     }
 
-    /// A number in [0, 1) with 53 random bits.
+    /// Draws a number in [0, 1) with 53 random bits.
     #[inline]
     pub fn next_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
     }
 
-    /// Exponentially distributed with this mean.
+    /// Draws an exponentially distributed number with this mean.
     #[inline]
     pub fn exponential(&mut self, mean: f64) -> f64 {
         // 1 - next_f64() lies in (0, 1], so the logarithm is finite.
         -libm::log(1.0 - self.next_f64()) * mean
     }
 
-    /// The gap to the next event of a Poisson process whose gaps have this mean.
+    /// Draws the gap to the next event of a Poisson process whose gaps have this mean.
     #[inline]
     pub fn poisson_gap(&mut self, mean: Picos) -> Picos {
         Picos(self.exponential(mean.0 as f64) as u64)
     }
 
-    /// One of the items; none if there are none.
+    /// Draws one of the items; none if there are none.
     pub fn choose<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         items.get(self.index(items.len()))
     }

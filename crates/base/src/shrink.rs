@@ -1,10 +1,10 @@
-//! Makes a failing history of operations small: drops chunks, then single operations, while the
-//! rest still fails (Zeller's delta debugging). Deterministic, and bounded in runs.
+//! Shrinks a failing history of operations: drops chunks, then single operations, while the rest
+//! still fails (Zeller's delta debugging). Deterministic, and bounded in runs.
 
-/// How much work shrinking may be.
+/// Limit on the work of shrinking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShrinkLimits {
-    /// The history is run at most so many times.
+    /// Maximum number of runs of the history.
     pub runs_max: u32,
 }
 
@@ -14,8 +14,8 @@ impl Default for ShrinkLimits {
     }
 }
 
-/// The smallest part of `history` found, in its order, for which `fails` still says yes. A history
-/// that does not fail comes back as it was. If the limit was not reached, no single operation can
+/// Finds a small part of `history`, in its order, for which `fails` still returns true. A history
+/// that does not fail comes back unchanged. If the limit was not reached, no single operation can
 /// be dropped from the result without losing the failure.
 pub fn shrink<Op: Clone>(
     history: Vec<Op>,

@@ -11,26 +11,26 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct ByteSize(pub u64);
 
 impl ByteSize {
-    /// `n` KiB.
+    /// Size of `n` KiB.
     #[must_use]
     pub const fn kib(n: u64) -> Self {
         ByteSize(n << 10)
     }
 
-    /// `n` MiB.
+    /// Size of `n` MiB.
     #[must_use]
     pub const fn mib(n: u64) -> Self {
         ByteSize(n << 20)
     }
 
-    /// `n` GiB.
+    /// Size of `n` GiB.
     #[must_use]
     pub const fn gib(n: u64) -> Self {
         ByteSize(n << 30)
     }
 }
 
-/// Why a text is not a byte size.
+/// Error of a text that is not a byte size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseSizeError {
@@ -84,7 +84,7 @@ impl FromStr for ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    /// The largest unit that divides the size exactly, so that printing loses nothing.
+    /// Prints the largest unit that divides the size exactly, so that printing loses nothing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (shift, unit) in [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")] {
             if self.0 != 0 && self.0.is_multiple_of(1 << shift) {

@@ -1,6 +1,6 @@
 //! «Did you mean»: the nearest valid name to a misspelt one.
 
-/// The candidate with the fewest edits to `name`, if it is near enough to be what was meant.
+/// Candidate with the fewest edits to `name`, if it is near enough to be what the user meant.
 #[must_use]
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (name.chars().count() / 2).max(1);
@@ -12,8 +12,8 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// What to say of a name that is none of those that there are: `no such KIND; there are A, B; did
-/// you mean A?`
+/// Message for a name that is not among the candidates: `no such KIND; there are A, B; did you mean
+/// A?`
 #[must_use]
 pub fn unknown(kind: &str, name: &str, candidates: &[&str]) -> String {
     let near = nearest(name, candidates.iter().copied());

@@ -1,7 +1,7 @@
 //! Threads: simulated ones inside a [`World`], the system's outside.
 //!
 //! There are no scoped threads: a simulated thread outlives the call that starts it, and keeping
-//! what it borrows alive would need unsafe code. Share what is needed in an `Arc`.
+//! its borrows alive would need unsafe code. Share data in an `Arc` instead.
 
 use std::cell::Cell;
 use std::io;
@@ -18,7 +18,7 @@ use crate::world::{Schedule, Subject, Wait, World};
 /// Starts a thread with this name.
 ///
 /// # Panics
-/// When the system gives no thread; [`try_spawn`] returns the error instead.
+/// When the system cannot start a thread; [`try_spawn`] returns the error instead.
 #[track_caller]
 pub fn spawn<T: Send + 'static>(
     name: &str,
@@ -26,14 +26,14 @@ pub fn spawn<T: Send + 'static>(
 ) -> JoinHandle<T> {
     match try_spawn(name, work) {
         Ok(handle) => handle,
-        Err(error) => panic!("the system gives no thread {name:?}: {error}"),
+        Err(error) => panic!("cannot start thread {name:?}: {error}"),
     }
 }
 
 /// Starts a thread with this name.
 ///
 /// # Errors
-/// When the system gives no thread.
+/// When the system cannot start a thread.
 #[track_caller]
 pub fn try_spawn<T: Send + 'static>(
     name: &str,
@@ -50,7 +50,7 @@ pub fn try_spawn<T: Send + 'static>(
     Ok(JoinHandle(Kind::Simulated { thread: Simulated::of(&schedule, id), result }))
 }
 
-/// A thread to wait for. Dropping it lets the thread go on by itself.
+/// Handle for waiting for a thread. Dropping it detaches the thread.
 #[derive(Debug)]
 pub struct JoinHandle<T>(Kind<T>);
 
@@ -61,11 +61,11 @@ enum Kind<T> {
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits until the thread has ended, and takes what it returned.
+    /// Waits until the thread has ended, and returns its result.
     ///
     /// # Errors
-    /// What the thread panicked with. A panic of a simulated thread stops its world, so there an
-    /// error is seen by destructors only.
+    /// The payload of the thread's panic. A panic of a simulated thread stops its world, so there
+    /// only destructors see an error.
     ///
     /// # Panics
     /// When it is a simulated thread and the caller is not of the same world.
@@ -81,7 +81,7 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// Whether the thread has ended.
+    /// Returns true if the thread has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         match &self.0 {
@@ -90,7 +90,7 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// The thread, to be unparked.
+    /// Handle of the thread for unparking it.
     #[must_use]
     pub fn thread(&self) -> Thread {
         Thread(match &self.0 {
@@ -100,7 +100,7 @@ impl<T> JoinHandle<T> {
     }
 }
 
-/// A thread that can be unparked, by anybody inside the same world or outside all worlds.
+/// A thread that can be unparked, by a thread of the same world or outside all worlds.
 #[derive(Debug, Clone)]
 pub struct Thread(ThreadKind);
 
@@ -111,7 +111,7 @@ enum ThreadKind {
 }
 
 impl Thread {
-    /// Whether it is the calling thread: one that joined itself would wait for ever.
+    /// Returns true if it is the calling thread, which would wait for ever if it joined itself.
     #[must_use]
     pub fn is_current(&self) -> bool {
         match (&self.0, Schedule::current()) {
@@ -123,7 +123,7 @@ impl Thread {
         }
     }
 
-    /// Hands the thread its token, which ends its [`park`] now or the next one at once.
+    /// Gives the thread its token, which ends its [`park`] now or the next one at once.
     ///
     /// # Panics
     /// When it is a simulated thread and the caller is not of the same world.
@@ -161,7 +161,7 @@ impl Simulated {
     }
 }
 
-/// The calling thread.
+/// Handle of the calling thread.
 #[must_use]
 pub fn current() -> Thread {
     Thread(match Schedule::current() {
@@ -170,8 +170,8 @@ pub fn current() -> Thread {
     })
 }
 
-/// The number of the calling thread. Threads of the system are counted from 0 as they ask for the
-/// first time, and no two have the same.
+/// Number of the calling thread, unique among them. Threads of the system are numbered from 0 in
+/// the order in which they first ask.
 #[inline]
 #[must_use]
 pub fn current_id() -> ThreadId {
@@ -197,7 +197,7 @@ fn next_id() -> u32 {
     NEXT.fetch_add(1, Relaxed)
 }
 
-/// Waits for so long, in virtual time inside a world.
+/// Waits for this time, which is virtual inside a world.
 #[track_caller]
 pub fn sleep(time: Duration) {
     match Schedule::current() {
@@ -206,8 +206,8 @@ pub fn sleep(time: Duration) {
     }
 }
 
-/// Lets other threads go first. Inside a world, a thread that yields while all others sleep, or
-/// yield as well, lets virtual time pass up to the first wake-up: polling takes time.
+/// Lets other threads go first. Inside a world, a thread that yields while all others sleep or
+/// yield lets virtual time pass up to the first wake-up: polling takes time.
 #[track_caller]
 pub fn yield_now() {
     match Schedule::current() {
@@ -216,8 +216,8 @@ pub fn yield_now() {
     }
 }
 
-/// A point where the seed of a world may hand the baton on; nothing outside. Regions, files and
-/// locks have such points already; code that works on atomics alone has none of its own.
+/// Marks a point where the seed of a world may let another thread run; does nothing outside.
+/// Regions, files and locks have such points already; code on atomics alone has none of its own.
 #[inline]
 #[track_caller]
 pub fn step() {
@@ -226,8 +226,8 @@ pub fn step() {
     }
 }
 
-/// Waits for the token that [`Thread::unpark`] hands over. As with the system's threads, it may
-/// return without one.
+/// Waits for the token that [`Thread::unpark`] gives. As with the system's threads, it may return
+/// without one.
 #[track_caller]
 pub fn park() {
     match Schedule::current() {
@@ -236,7 +236,7 @@ pub fn park() {
     }
 }
 
-/// As [`park`], but for so long at most.
+/// Waits like [`park`], but for at most `time`.
 #[track_caller]
 pub fn park_timeout(time: Duration) {
     match Schedule::current() {

@@ -109,7 +109,7 @@ fn a_lost_wake_up_is_reported_with_its_place() {
             }
         });
         thread::sleep(Duration::from_nanos(5));
-        *pair.0.lock() = true; // and nobody is notified
+        *pair.0.lock() = true; // without a notification
         waiter.join()
     });
     let Err(WorldFailure::Deadlock { report }) = failure else { panic!("no deadlock") };

@@ -1,4 +1,4 @@
-//! However a world stops, every stack unwinds, nothing hangs, and the process goes on.
+//! Stops of a world, in every way: all stacks unwind, nothing hangs, and the process goes on.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
 
@@ -240,7 +240,7 @@ fn worlds_nest() {
             thread::sleep(Duration::from_secs(1));
         });
         let Err(WorldFailure::Deadlock { report }) = failure else { panic!("no deadlock") };
-        assert!(report.contains("\"inner\" waits for a mutex that nobody in this world holds"));
+        assert!(report.contains("\"inner\" waits for a mutex that no thread here holds"));
         drop(held);
 
         for seed in 0..50 {

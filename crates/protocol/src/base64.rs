@@ -1,7 +1,7 @@
 //! Standard base64 with padding, for binary keys, without allocation.
 //!
-//! Strict about length, alphabet and padding, but like memcached it overlooks spare bits that are
-//! not zero: such a key is echoed in its one proper spelling.
+//! Decoding is strict about length, alphabet and padding. Like memcached it accepts spare bits that
+//! are not zero; such a key is echoed in its canonical spelling.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
@@ -14,13 +14,13 @@ const ENGINE: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Decodes `text` into the front of `out` and returns how many bytes that made; `None` if `text`
-/// is empty or malformed, or `out` too small.
+/// Decodes `text` into the front of `out` and returns the number of bytes. Returns `None` if `text`
+/// is empty or malformed, or `out` is too small.
 pub(crate) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
     ENGINE.decode_slice(text, out).ok().filter(|len| *len > 0)
 }
 
-/// Whether `text` is the base64 of a key.
+/// Returns true if `text` is the base64 of a key.
 pub(crate) fn is_valid(text: &[u8]) -> bool {
     decode(text, &mut [0; crate::limits::KEY_BYTES_CEILING]).is_some()
 }

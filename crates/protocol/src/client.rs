@@ -1,8 +1,7 @@
-//! The client's half: requests out, replies in.
+//! The client's side: requests out, replies in.
 //!
-//! It serves the load generator and the tests. Nothing is allocated per request or reply; a value
-//! is handed out as a slice of the receive buffer, or skipped without being gathered
-//! ([`reply_head`]).
+//! The load generator and the tests use it. It allocates nothing per request or reply; a value is a
+//! slice of the receive buffer, or is skipped without being gathered ([`reply_head`]).
 
 mod reply;
 mod request;

@@ -1,4 +1,4 @@
-//! Replies, appended to a `Vec<u8>` byte for byte as memcached writes them.
+//! Encoder of replies, which are appended to a `Vec<u8>` byte for byte as memcached writes them.
 
 mod meta;
 
@@ -7,39 +7,39 @@ pub use meta::{
     meta_status,
 };
 
-/// Ends a data block and a line.
+/// Line ending, also behind a data block.
 pub const CRLF: &[u8] = b"\r\n";
-/// Ends the reply to a retrieval and to `stats`.
+/// End of the reply to a retrieval and to `stats`.
 pub const END: &[u8] = b"END\r\n";
-/// A value was stored.
+/// Reply to a store that succeeded.
 pub const STORED: &[u8] = b"STORED\r\n";
-/// The command's condition was not met.
+/// Reply to a store whose condition was not met.
 pub const NOT_STORED: &[u8] = b"NOT_STORED\r\n";
-/// Another client has changed the item since.
+/// Reply to a store after another client has changed the item.
 pub const EXISTS: &[u8] = b"EXISTS\r\n";
-/// There is no such item.
+/// Reply to a command for an item that does not exist.
 pub const NOT_FOUND: &[u8] = b"NOT_FOUND\r\n";
-/// An item was deleted.
+/// Reply to a delete that succeeded.
 pub const DELETED: &[u8] = b"DELETED\r\n";
-/// An item has its new expiry.
+/// Reply to a touch that succeeded.
 pub const TOUCHED: &[u8] = b"TOUCHED\r\n";
-/// Done.
+/// Reply to a command without a result.
 pub const OK: &[u8] = b"OK\r\n";
-/// Statistics were set back.
+/// Reply to the reset of statistics.
 pub const RESET: &[u8] = b"RESET\r\n";
-/// The answer to `mn`.
+/// Reply to `mn`.
 pub const META_NOOP: &[u8] = b"MN\r\n";
-/// No such command.
+/// Reply to an unknown command.
 pub const ERROR: &[u8] = b"ERROR\r\n";
-/// The item's value is no decimal number of 64 bits.
+/// Reply to counting a value that is not a decimal number of 64 bits.
 pub const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
-/// The value does not fit the cache.
+/// Reply to a store whose value does not fit the cache.
 pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
-/// There is no memory for a new item.
+/// Reply to a store without memory for the item.
 pub const NO_MEMORY_STORING: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
-/// There is no memory for the new number of a counter.
+/// Reply to counting without memory for the new number.
 pub const NO_MEMORY_COUNTING: &[u8] = b"SERVER_ERROR out of memory\r\n";
-/// `shutdown` is not allowed here.
+/// Reply to `shutdown`, which is not allowed here.
 pub const SHUTDOWN_DISABLED: &[u8] = b"SERVER_ERROR: shutdown not enabled\r\n";
 
 /// Appends `number` in decimal.
@@ -71,14 +71,14 @@ pub fn value_header(
     out.extend_from_slice(CRLF);
 }
 
-/// What [`value_header`] says of an item.
+/// Facts of an item that [`value_header`] writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ValueFacts {
-    /// The client's own 32 bits.
+    /// Client flags, 32 bits.
     pub flags: u32,
     /// Bytes of the value.
     pub value_len: u32,
-    /// The version, for `gets` and `gats`.
+    /// CAS of the item, for `gets` and `gats`.
     pub cas: Option<u64>,
 }
 
@@ -94,7 +94,7 @@ pub fn version(out: &mut Vec<u8>, version: &str) {
     line(out, &[b"VERSION ", version.as_bytes()]);
 }
 
-/// Appends `STAT name value`; [`END`] goes behind the last.
+/// Appends `STAT name value`; [`END`] follows the last one.
 pub fn stat(out: &mut Vec<u8>, name: &str, value: &str) {
     line(out, &[b"STAT ", name.as_bytes(), b" ", value.as_bytes()]);
 }

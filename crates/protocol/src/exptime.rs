@@ -1,28 +1,28 @@
-//! Expiry times as clients write them, and what they mean.
+//! Expiry times as clients write them, and their meaning.
 
 use entresol_base::Seconds;
 
-/// The largest number that counts from now; anything above is a time since the Unix epoch.
+/// Largest number that counts from now; a larger one is a time since the Unix epoch.
 const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
 
-/// An expiry time as it stands in a request: 0 is never, negative is at once, up to 30 days counts
-/// from now, and anything larger is seconds since the Unix epoch.
+/// Expiry time of a request: 0 is never, negative is at once, up to 30 days counts from now, and a
+/// larger number is seconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exptime(pub i64);
 
-/// What an [`Exptime`] comes to at a given moment.
+/// Meaning of an [`Exptime`] at a given moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifetime {
-    /// Never expires.
+    /// The item never expires.
     Forever,
-    /// Has expired already.
+    /// The item has already expired.
     Over,
-    /// Lives until this moment.
+    /// The item lives until this moment.
     Until(Seconds),
 }
 
 impl Exptime {
-    /// What this time means to a server whose clock shows `now`.
+    /// Meaning of this time to a server whose clock shows `now`.
     ///
     /// Times past the clock's end (the year 2106) are that end.
     #[must_use]

@@ -2,16 +2,16 @@
 
 use crate::limits::KEY_BYTES_CEILING;
 
-/// A key as it stands in a request.
+/// Key of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key<'a> {
-    /// The key itself.
+    /// Plain key.
     Text(&'a [u8]),
-    /// The key in base64 (the `b` flag), known to be well-formed.
+    /// Key in base64 (the `b` flag), known to be well-formed.
     Base64(&'a [u8]),
 }
 
-/// Room for one decoded key. Keep one per thread.
+/// Room for one decoded key; one per thread is enough.
 #[derive(Debug, Clone)]
 pub struct KeyBuffer([u8; KEY_BYTES_CEILING]);
 
@@ -22,7 +22,7 @@ impl Default for KeyBuffer {
 }
 
 impl<'a> Key<'a> {
-    /// The bytes that name the item; a base64 key is decoded into `buffer`.
+    /// Bytes that name the item; a base64 key is decoded into `buffer`.
     #[inline]
     #[must_use]
     pub fn resolve<'b>(self, buffer: &'b mut KeyBuffer) -> &'b [u8]
@@ -38,7 +38,7 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The key as the client wrote it.
+    /// Key as the client wrote it.
     #[must_use]
     pub fn token(self) -> &'a [u8] {
         match self {
@@ -47,24 +47,24 @@ impl<'a> Key<'a> {
     }
 }
 
-/// The keys of a retrieval line, in the order in which they were asked for.
+/// Keys of a retrieval line, in the order of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys<'a> {
-    /// What is left of the line; begins with a key unless empty.
+    /// Rest of the line; begins with a key unless empty.
     rest: &'a [u8],
-    /// Where the first key of `rest` ends.
+    /// Length of the first key of `rest`.
     first_len: usize,
 }
 
 impl<'a> Keys<'a> {
-    /// `rest` begins with a key of `first_len` bytes and holds nothing but keys and spaces.
+    /// Keys in `rest`, which begins with a key of `first_len` bytes and holds only keys and spaces.
     #[inline]
     pub(crate) fn new(rest: &'a [u8], first_len: usize) -> Self {
         debug_assert!(first_len <= rest.len());
         Keys { rest, first_len }
     }
 
-    /// The key, if there is exactly one left.
+    /// The last remaining key, if exactly one is left.
     #[inline]
     #[must_use]
     pub fn single(&self) -> Option<&'a [u8]> {

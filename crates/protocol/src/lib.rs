@@ -1,13 +1,13 @@
 //! The memcached text and meta protocol: bytes in, commands out, no I/O.
 //!
 //! - [`parse`] turns the front of a receive buffer into one [`Request`], which borrows from that
-//!   buffer and allocates nothing; a request it will not serve becomes a [`Refusal`] that says how
-//!   to get the stream back in step.
+//!   buffer and allocates nothing. A request that it does not serve becomes a [`Refusal`], which
+//!   says how to get the stream back in step.
 //! - [`encode`] appends replies to a `Vec<u8>`, byte for byte as memcached 1.6 writes them.
 //! - [`client`] is the other side: requests out, replies in.
 //!
-//! Deliberately absent: sockets, items, tenants, the binary protocol. This crate does not know
-//! what a cache is.
+//! Sockets, items, tenants and the binary protocol are deliberately absent; this crate does not
+//! know about caches.
 #![forbid(unsafe_code)]
 
 mod base64;

@@ -1,9 +1,9 @@
-//! The limits that one connection's input is held to.
+//! Limits on the input of a connection.
 
-/// The longest key that memcached's protocol knows, in bytes; no [`Limits`] may raise it.
+/// Longest key of memcached's protocol in bytes; no [`Limits`] may raise it.
 pub(crate) const KEY_BYTES_CEILING: usize = 250;
 
-/// How much a request may hold. Exceeding any of them is answered, never buffered.
+/// Limits of a request. Input beyond one of them is answered, never buffered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Longest command line, its line ending included; a longer one closes the connection.

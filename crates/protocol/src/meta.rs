@@ -1,12 +1,12 @@
-//! What a client can ask for, in the meta commands.
+//! Requests of the meta commands.
 //!
-//! Every flag that changes what is done is a field; the tokens themselves stay at hand because a
+//! Every flag that changes the execution is a field. The tokens themselves are kept too, since a
 //! reply repeats them in the order of the request.
 
 use crate::parse::Words;
 use crate::{Exptime, Key};
 
-/// The flag tokens of a meta command, as they stood on the line.
+/// Flag tokens of a meta command, in the order of the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlagTokens<'a>(Words<'a>);
 
@@ -16,13 +16,13 @@ impl<'a> FlagTokens<'a> {
         FlagTokens(words)
     }
 
-    /// The tokens, each with at least one byte: the flag, then its argument.
+    /// Iterates over the tokens, each with at least one byte: the flag, then its argument.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = &'a [u8]> {
         self.0
     }
 
-    /// Whether there are none, so that a reply is the bare code.
+    /// Returns true if there are none, so that a reply is the bare code.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
@@ -33,25 +33,26 @@ impl<'a> FlagTokens<'a> {
 /// `mg KEY FLAGS*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaGet<'a> {
-    /// Which item.
+    /// Key of the item.
     pub key: Key<'a>,
-    /// The flags in their order.
+    /// Flags in their order.
     pub tokens: FlagTokens<'a>,
     /// `q`: no reply to a miss.
     pub quiet: bool,
-    /// `v`: the value is wanted.
+    /// `v`: the reply holds the value.
     pub value: bool,
-    /// `u`: the access must not count as one.
+    /// `u`: the access does not count as one.
     pub no_bump: bool,
-    /// `h`, `l` or `t` stands among the flags, so that the reply needs more than size and flags.
+    /// True if `h`, `l` or `t` is among the flags, so that the reply needs more than size and
+    /// flags.
     pub wants_access_facts: bool,
-    /// `c`: the CAS is wanted.
+    /// `c`: the reply holds the CAS.
     pub cas: bool,
-    /// `C`: the value is not wanted if the item has this CAS still.
+    /// `C`: the reply holds no value if the item still has this CAS.
     pub compare: Option<u64>,
     /// `E`: the CAS of an item that `N` creates.
     pub explicit_cas: Option<u64>,
-    /// `T`: the new expiry.
+    /// `T`: new expiry.
     pub touch: Option<Exptime>,
     /// `N`: on a miss, create an empty item with this expiry.
     pub vivify: Option<Exptime>,
@@ -59,10 +60,10 @@ pub struct MetaGet<'a> {
     pub recache: Option<Exptime>,
 }
 
-/// How `ms` stores.
+/// Mode of `ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MetaStoreMode {
-    /// `MS`, and without `M`.
+    /// `MS`, or no `M`.
     #[default]
     Set,
     /// `ME`.
@@ -78,25 +79,25 @@ pub enum MetaStoreMode {
 /// `ms KEY LENGTH FLAGS*` with its data block, which has arrived whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaSet<'a> {
-    /// Which item.
+    /// Key of the item.
     pub key: Key<'a>,
-    /// The value.
+    /// Value to store.
     pub data: &'a [u8],
-    /// The flags in their order.
+    /// Flags in their order.
     pub tokens: FlagTokens<'a>,
     /// `q`: no reply to success.
     pub quiet: bool,
-    /// `M`.
+    /// `M`: the mode.
     pub mode: MetaStoreMode,
-    /// `F`: the client's own 32 bits.
+    /// `F`: client flags, 32 bits.
     pub flags: u32,
-    /// `T`: when it expires; never without.
+    /// `T`: expiry; never if absent.
     pub exptime: Exptime,
-    /// `C`: store only over this version.
+    /// `C`: store only over the version with this CAS.
     pub compare: Option<u64>,
-    /// `E`: the new item's CAS.
+    /// `E`: CAS of the new item.
     pub explicit_cas: Option<u64>,
-    /// `I`: where `C` is older than what is there, store all the same and mark it stale.
+    /// `I`: if `C` is older than the item's CAS, store all the same and mark it stale.
     pub invalidate: bool,
     /// `N`: append and prepend create a missing item with this expiry.
     pub vivify: Option<Exptime>,
@@ -105,19 +106,19 @@ pub struct MetaSet<'a> {
 /// `md KEY FLAGS*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaDelete<'a> {
-    /// Which item.
+    /// Key of the item.
     pub key: Key<'a>,
-    /// The flags in their order.
+    /// Flags in their order.
     pub tokens: FlagTokens<'a>,
     /// `q`: no reply to success.
     pub quiet: bool,
-    /// `C`: only this version.
+    /// `C`: delete only the version with this CAS.
     pub compare: Option<u64>,
-    /// `E`: the CAS of what stays behind.
+    /// `E`: CAS of an item that stays behind.
     pub explicit_cas: Option<u64>,
     /// `I`: mark the item stale instead.
     pub invalidate: bool,
-    /// `T`: with `I` or `x`, the expiry of what stays behind.
+    /// `T`: with `I` or `x`, expiry of the item that stays behind.
     pub touch: Option<Exptime>,
     /// `x`: remove the value and keep an empty item.
     pub remove_value: bool,
@@ -126,33 +127,33 @@ pub struct MetaDelete<'a> {
 /// `ma KEY FLAGS*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaArithmetic<'a> {
-    /// Which counter.
+    /// Key of the counter.
     pub key: Key<'a>,
-    /// The flags in their order.
+    /// Flags in their order.
     pub tokens: FlagTokens<'a>,
     /// `q`: no reply to success.
     pub quiet: bool,
-    /// `v`: the new number is wanted.
+    /// `v`: the reply holds the new number.
     pub value: bool,
-    /// `MD`: down instead of up.
+    /// `MD`: count down instead of up.
     pub down: bool,
-    /// `D`: by how much; 1 without.
+    /// `D`: delta; 1 if absent.
     pub delta: u64,
-    /// `C`: only this version.
+    /// `C`: count only on the version with this CAS.
     pub compare: Option<u64>,
-    /// `E`: the new version's CAS.
+    /// `E`: CAS of the new version.
     pub explicit_cas: Option<u64>,
-    /// `T`: the new expiry.
+    /// `T`: new expiry.
     pub touch: Option<Exptime>,
     /// `N`: create a missing counter with this expiry.
     pub vivify: Option<Exptime>,
-    /// `J`: what a created counter starts with; 0 without.
+    /// `J`: initial value of a created counter; 0 if absent.
     pub initial: u64,
 }
 
 /// `me KEY [b]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaDebug<'a> {
-    /// Which item.
+    /// Key of the item.
     pub key: Key<'a>,
 }

@@ -1,8 +1,8 @@
 //! The request parser: the front of a receive buffer in, one step out.
 //!
-//! It keeps no state. Fed the same bytes in any division, it comes to the same requests and
-//! refusals, because it decides nothing before a whole line is there, or before the limit on a line
-//! is passed. Whatever it refuses, it says how the stream goes on.
+//! It keeps no state. The same bytes in any division give the same requests and refusals, because
+//! nothing is decided before a whole line has arrived, or before a line exceeds its limit. Every
+//! refusal says how the stream goes on.
 
 mod meta;
 mod scan;
@@ -13,9 +13,9 @@ use crate::{AfterRefusal, Key, Keys, Limits, Refusal, Request, Step};
 pub(crate) use scan::{Words, unsigned, unsigned_32};
 use scan::{has_control, word_end};
 
-/// The first byte of a request of the binary protocol, which this server does not speak.
+/// First byte of a request of the binary protocol, which this server does not speak.
 const BINARY_MAGIC: u8 = 0x80;
-/// How a TLS client greets a plain port.
+/// First bytes of a TLS client on a plain port.
 const TLS_HELLO: [u8; 2] = [0x16, 0x03];
 
 /// Parses the request at the front of `input`.
@@ -42,8 +42,8 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Step<'a> {
     step
 }
 
-/// The commonest request of all, `get` with one key, without looking for the line's end first.
-/// `None` if it is anything else, or not obviously right.
+/// Parses a `get` with one key, the commonest request, without searching for the line ending first.
+/// `None` if it is anything else, or not obviously valid.
 #[inline]
 fn single_get<'a>(input: &'a [u8], limits: &Limits) -> Option<Step<'a>> {
     let rest = input.strip_prefix(b"get ")?;
@@ -75,11 +75,11 @@ fn parse_line<'a>(input: &'a [u8], limits: &Limits) -> Step<'a> {
         consumed: newline + 1,
         limits,
     };
-    // Leading spaces make a command that does not exist, as they do in memcached.
+    // Leading spaces make an unknown command, as they do in memcached.
     if text.first() == Some(&b' ') { line.unknown() } else { line.step() }
 }
 
-/// Other protocols on this port: the sooner the connection ends, the less is misread.
+/// Refuses other protocols on this port: the sooner the connection ends, the less is misread.
 fn foreign_protocol(input: &[u8]) -> Option<Step<'_>> {
     let close = || Some(refuse(None, input.len(), AfterRefusal::Close));
     match *input {
@@ -89,7 +89,7 @@ fn foreign_protocol(input: &[u8]) -> Option<Step<'_>> {
     }
 }
 
-/// Only lines that may name many keys may be long.
+/// Longest line that `input` may begin with: only lines that may name many keys may be long.
 fn line_bytes_max(input: &[u8], limits: &Limits) -> usize {
     let many_keys: [&[u8]; 4] = [b"get ", b"gets ", b"gat ", b"gats "];
     if many_keys.iter().any(|command| input.starts_with(command)) {
@@ -107,7 +107,7 @@ fn refuse<'a>(reply: Option<Refusal>, consumed: usize, then: AfterRefusal) -> St
     Step::Refused { reply, consumed, then, discard: None }
 }
 
-/// A command's name of at most seven bytes as one number, so that finding the command is a few
+/// A command's name of at most seven bytes as one number, so that finding the command takes a few
 /// comparisons of integers; 0 for any longer word. The leading 1 tells lengths apart.
 #[inline]
 const fn name(word: &[u8]) -> u64 {
@@ -144,24 +144,24 @@ const STATS: u64 = name(b"stats");
 const VERSION: u64 = name(b"version");
 const QUIT: u64 = name(b"quit");
 
-/// One whole line, on its way to becoming a step.
+/// A whole line that is being parsed into a step.
 struct Line<'a, 'l> {
-    /// The buffer, for the data block behind the line.
+    /// Receive buffer, for the data block behind the line.
     input: &'a [u8],
-    /// The words that have not been looked at yet.
+    /// Words that have not been read yet.
     words: Words<'a>,
     /// Bytes of the line, its ending included.
     consumed: usize,
     limits: &'l Limits,
 }
 
-/// What became of a data block.
+/// State of a data block.
 enum Data<'a> {
-    /// All there; `consumed` counts line and block.
+    /// The block is complete; `consumed` counts line and block.
     Whole { data: &'a [u8], consumed: usize },
-    /// Not all there.
+    /// The block has not arrived completely.
     Missing { needed: usize },
-    /// All there, but it does not end with a line ending.
+    /// The block is complete, but does not end with a line ending.
     Malformed { consumed: usize },
 }
 
@@ -212,13 +212,14 @@ impl<'a> Line<'a, '_> {
         refuse(Some(refusal), self.consumed, AfterRefusal::Continue)
     }
 
-    /// A refusal that a client who asked for silence does not see.
+    /// Refuses a request; a client that asked for silence does not see the reply.
     fn refuse_unless(&self, noreply: bool, refusal: Refusal) -> Step<'a> {
         refuse((!noreply).then_some(refusal), self.consumed, AfterRefusal::Continue)
     }
 
-    /// Some web page's or tool's HTTP request is cut off at once: the lines that follow it could
-    /// hold commands (a known way to smuggle them past a firewall).
+    /// Refuses an unknown command. An HTTP request of a web page or a tool ends the connection at
+    /// once: the lines that follow could hold commands, a known way to smuggle them past a
+    /// firewall.
     fn unknown(&self) -> Step<'a> {
         let mut words = self.words;
         let command = words.next();
@@ -226,17 +227,17 @@ impl<'a> Line<'a, '_> {
         if http || command == Some(b"POST") {
             return refuse(None, self.input.len(), AfterRefusal::Close);
         }
-        // memcached looks at nothing shorter than a command of two letters.
+        // memcached reads no line shorter than a command of two letters.
         let refusal = if self.consumed < 4 { Refusal::BadLine } else { Refusal::UnknownCommand };
         self.refuse(refusal)
     }
 
-    /// Whether `key` may name an item.
+    /// Returns true if `key` may name an item.
     fn is_key(&self, key: &[u8]) -> bool {
         key.len() <= key_bytes_max(self.limits) && !has_control(key)
     }
 
-    /// The data block of `len` bytes behind the line.
+    /// Data block of `len` bytes behind the line.
     fn data(&self, len: usize) -> Data<'a> {
         let consumed = self.consumed + len + 2;
         match self.input.get(self.consumed..consumed) {
@@ -248,12 +249,12 @@ impl<'a> Line<'a, '_> {
         }
     }
 
-    /// A refusal of a storage command whose data block of `len` bytes must be skipped.
+    /// Refuses a storage command whose data block of `len` bytes must be skipped.
     fn refuse_with_data(&self, len: usize, reply: Option<Refusal>) -> Step<'a> {
         refuse(reply, self.consumed, AfterRefusal::Swallow(len as u64 + 2))
     }
 
-    /// The refusal of a value that is too long, which takes the old value of `discard` with it.
+    /// Refuses a value that is too long, and drops the old value of `discard`.
     fn too_large(&self, len: usize, noreply: bool, discard: Option<Key<'a>>) -> Step<'a> {
         Step::Refused {
             reply: (!noreply).then_some(Refusal::TooLarge),

@@ -1,33 +1,33 @@
-//! What a parser step yields, and the answers to what cannot be served.
+//! Results of a parser step, and replies to requests that cannot be served.
 
 use crate::{Key, Request};
 
-/// What the front of a receive buffer holds.
+/// Contents of the front of a receive buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// Not yet a whole request.
+    /// The request is not complete yet.
     Incomplete {
-        /// The buffer must hold at least this many bytes in all before another try can help.
-        /// Always more than it holds now, and never more than the limits allow for one request.
+        /// Minimum number of bytes that the buffer must hold before another try can help. Always
+        /// more than it holds now, and never more than the limits allow for one request.
         needed: usize,
     },
     /// One request.
     Request {
-        /// What is asked.
+        /// Parsed request.
         request: Request<'a>,
-        /// How many bytes of the buffer it took.
+        /// Bytes of the buffer that it took.
         consumed: usize,
     },
-    /// Something that cannot be served.
+    /// A request that cannot be served.
     Refused {
-        /// The answer; `None` where the client asked for silence or gets none.
+        /// Reply; `None` if the client asked for silence or gets none.
         reply: Option<Refusal>,
-        /// How many bytes of the buffer it took.
+        /// Bytes of the buffer that it took.
         consumed: usize,
-        /// How to go on.
+        /// State of the stream after it.
         then: AfterRefusal,
-        /// A key whose item must go: the value meant to replace it was too large, and memcached
-        /// would rather have nothing there than the old value.
+        /// Key of an item to drop: the value meant to replace it was too large, and memcached
+        /// prefers no value to the old one.
         discard: Option<Key<'a>>,
     },
 }
@@ -47,59 +47,59 @@ impl Step<'_> {
 /// How a connection goes on after a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterRefusal {
-    /// The next request begins right behind.
+    /// The next request follows immediately.
     Continue,
-    /// The next so many bytes, some of which may lie in the buffer already, belong to the refused
-    /// request: skip them.
+    /// This many further bytes belong to the refused request and must be skipped. Some may already
+    /// lie in the buffer.
     Swallow(u64),
     /// The stream cannot be trusted any more: send what is due and close.
     Close,
 }
 
-/// The error replies that the parser gives.
+/// Error replies of the parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No such command.
+    /// The command does not exist.
     UnknownCommand,
     /// Words are missing, a number is malformed, or a key is too long or holds control bytes.
     BadLine,
-    /// Flag arguments of a meta command that are no numbers.
+    /// An argument of a meta flag is not a number.
     BadToken,
-    /// A data block that does not end where it was said to end.
+    /// A data block does not end where it was announced to end.
     BadDataChunk,
-    /// A delta of incr or decr that is no unsigned 64-bit number.
+    /// The delta of incr or decr is not an unsigned 64-bit number.
     BadDelta,
-    /// An exptime that is no number.
+    /// The exptime is not a number.
     BadExptime,
-    /// A value longer than the limit.
+    /// The value is longer than the limit.
     TooLarge,
-    /// A mode of `shutdown` that does not exist.
+    /// The mode of `shutdown` does not exist.
     BadShutdownMode,
-    /// A key that is no base64 although the `b` flag says so.
+    /// The key is not base64 although the `b` flag says so.
     BadBase64,
-    /// A meta flag that stands twice.
+    /// A meta flag occurs twice.
     DuplicateFlag,
-    /// A meta flag that does not exist.
+    /// A meta flag does not exist.
     InvalidFlag,
-    /// Either of the two, where memcached does not tell them apart (`ma`).
+    /// A flag of `ma` is invalid or occurs twice; memcached does not tell these apart.
     InvalidOrDuplicateFlag,
-    /// More flags than a meta command may have.
+    /// The meta command has too many flags.
     TooManyFlags,
-    /// An opaque of more than 32 bytes.
+    /// The opaque has more than 32 bytes.
     OpaqueTooLong,
-    /// A mode of `ms` that does not exist.
+    /// The mode of `ms` does not exist.
     BadStoreMode,
-    /// A mode of `ma` that does not exist.
+    /// The mode of `ma` does not exist.
     BadArithmeticMode,
-    /// An initial value of `ma` that is no number.
+    /// The initial value of `ma` is not a number.
     BadInitialValue,
-    /// A delta of `ma` that is no number.
+    /// The delta of `ma` is not a number.
     BadMetaDelta,
 }
 
 impl Refusal {
-    /// The reply's bytes, line ending included.
+    /// Bytes of the reply, line ending included.
     #[must_use]
     pub fn reply(self) -> &'static [u8] {
         match self {

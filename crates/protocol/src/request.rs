@@ -1,24 +1,24 @@
-//! What a client can ask for, in the classic text commands.
+//! Requests of the classic text commands.
 
 use crate::{Exptime, Key, Keys, MetaArithmetic, MetaDebug, MetaDelete, MetaGet, MetaSet};
 
-/// One request. Everything in it borrows from the receive buffer.
+/// A request. All its parts borrow from the receive buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request<'a> {
     /// `get` and `gets`.
     Get {
         /// At least one key, each of legal length.
         keys: Keys<'a>,
-        /// `gets`: the reply bears each item's CAS.
+        /// `gets`: the reply holds each item's CAS.
         cas: bool,
     },
     /// `gat` and `gats`.
     GetAndTouch {
         /// At least one key, each of legal length.
         keys: Keys<'a>,
-        /// `gats`: the reply bears each item's CAS.
+        /// `gats`: the reply holds each item's CAS.
         cas: bool,
-        /// The new expiry of every item found.
+        /// New expiry of every item found.
         exptime: Exptime,
     },
     /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
@@ -31,33 +31,33 @@ pub enum Request<'a> {
     Touch(Touch<'a>),
     /// `flush_all`.
     FlushAll {
-        /// Now if zero or negative; else when.
+        /// Time of the flush; now if zero or negative.
         delay: Exptime,
-        /// No reply is wanted.
+        /// True if the client wants no reply.
         noreply: bool,
     },
-    /// `stats`, with what follows it on the line; empty for the plain form.
+    /// `stats` and the rest of the line.
     Stats {
-        /// The words after `stats`, without surrounding spaces.
+        /// Words after `stats`, without surrounding spaces; empty for the plain form.
         argument: &'a [u8],
     },
     /// `version`.
     Version,
-    /// `verbosity`: accepted for the sake of old clients.
+    /// `verbosity`, accepted for the sake of old clients.
     Verbosity {
-        /// No reply is wanted.
+        /// True if the client wants no reply.
         noreply: bool,
     },
-    /// `cache_memlimit`: a tenant's wish for less memory, or for more again.
+    /// `cache_memlimit`: a tenant asks for less memory, or for more again.
     MemoryLimit {
-        /// Mebibytes.
+        /// Limit in mebibytes.
         megabytes: u32,
-        /// No reply is wanted.
+        /// True if the client wants no reply.
         noreply: bool,
     },
     /// `quit`.
     Quit,
-    /// `shutdown`, which a server may well refuse.
+    /// `shutdown`, which a server may refuse.
     Shutdown {
         /// `shutdown graceful`.
         graceful: bool,
@@ -79,72 +79,72 @@ pub enum Request<'a> {
 /// A storage command with its data block, which has arrived whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Store<'a> {
-    /// Which of the six.
+    /// Storage command.
     pub verb: StoreVerb,
-    /// Where to.
+    /// Key of the item.
     pub key: &'a [u8],
-    /// The client's own 32 bits.
+    /// Client flags, 32 bits.
     pub flags: u32,
-    /// When it expires. Ignored by append and prepend.
+    /// Expiry of the item; ignored by append and prepend.
     pub exptime: Exptime,
-    /// The value.
+    /// Value to store.
     pub data: &'a [u8],
-    /// No reply is wanted.
+    /// True if the client wants no reply.
     pub noreply: bool,
 }
 
-/// On which condition and in which way a value is stored.
+/// Condition and way of storing a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreVerb {
-    /// In any case.
+    /// Store in any case.
     Set,
-    /// Only where nothing is.
+    /// Store only if there is no item.
     Add,
-    /// Only where something is.
+    /// Store only if there is an item.
     Replace,
-    /// Behind the value that is there.
+    /// Append to the item's value.
     Append,
-    /// Before the value that is there.
+    /// Prepend to the item's value.
     Prepend,
-    /// Only over the version with this CAS.
+    /// Store only over the version with this CAS.
     Cas(u64),
 }
 
 /// `delete KEY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delete<'a> {
-    /// What to delete.
+    /// Key of the item.
     pub key: &'a [u8],
-    /// No reply is wanted.
+    /// True if the client wants no reply.
     pub noreply: bool,
 }
 
 /// `incr KEY DELTA` and `decr KEY DELTA`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arithmetic<'a> {
-    /// Which counter.
+    /// Key of the counter.
     pub key: &'a [u8],
-    /// By how much.
+    /// Number to add or subtract.
     pub delta: u64,
-    /// `decr`.
+    /// True for `decr`.
     pub down: bool,
-    /// No reply is wanted.
+    /// True if the client wants no reply.
     pub noreply: bool,
 }
 
 /// `touch KEY EXPTIME`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Touch<'a> {
-    /// Which item.
+    /// Key of the item.
     pub key: &'a [u8],
-    /// Its new expiry.
+    /// New expiry of the item.
     pub exptime: Exptime,
-    /// No reply is wanted.
+    /// True if the client wants no reply.
     pub noreply: bool,
 }
 
 impl<'a> Request<'a> {
-    /// The only key of a request that names exactly one, for prefetching; `None` for the others.
+    /// Key of a request that names exactly one, for prefetching; `None` for the others.
     #[must_use]
     pub fn single_key(&self) -> Option<Key<'a>> {
         let text = match *self {

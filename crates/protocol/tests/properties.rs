@@ -1,4 +1,4 @@
-//! Laws of the parser, over inputs nobody thought of.
+//! Laws of the parser, over generated inputs.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod common;
@@ -85,7 +85,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     vec(prop_oneof![0x21u8..0x7f, 0x80u8..], 1..=250)
 }
 
-/// What the client's half writes, the parser reads as the same request, from every cut.
+/// Asserts that the parser reads the client's request back, from every cut.
 #[track_caller]
 fn comes_back(request: &Request<'_>) {
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! What the parser makes of lines, written as transcripts: bytes in, requests and refusals out.
+//! Transcripts of the parser: bytes in, requests and refusals out.
 //!
 //! The refusals are those of memcached 1.6.45 (of its source since 1.6.42, where the text commands
 //! got a new parser); where ours differ on purpose, the test says so.
@@ -135,7 +135,7 @@ fn storage_with_bad_numbers_skips_its_data() {
     }
 }
 
-/// Without a length nobody can tell data from commands; memcached goes on with the next line.
+/// Without a length, data and commands cannot be told apart; memcached goes on with the next line.
 #[test]
 fn storage_without_a_length_ends_with_its_line() {
     for line in [

@@ -1,5 +1,6 @@
-//! The admin listener: metrics, health, statistics and a page that shows how tenants share, over
-//! HTTP, on a thread of its own that no request of a tenant ever waits for.
+//! HTTP admin listener: metrics, health, statistics and the sharing dashboard.
+//!
+//! Runs on a thread of its own, so no tenant's request ever waits for it.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -15,13 +16,13 @@ use tokio::sync::oneshot;
 use crate::registry::Registry;
 use crate::{metrics, view};
 
-/// The page at `/`. It asks for `/sharing.json` and for nothing else.
+/// Page served at `/`. The only thing it fetches is `/sharing.json`.
 const DASHBOARD: &str = include_str!("dashboard.html");
-/// So that a browser loads nothing from elsewhere, whatever the page says.
+/// Content security policy of the page: the browser loads nothing from another origin.
 const DASHBOARD_MAY: &str = "default-src 'none'; connect-src 'self'; \
                              style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-/// The running listener; stops when dropped.
+/// Running listener; stops when dropped.
 pub(crate) struct Admin {
     pub(crate) address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -29,7 +30,7 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Serves on `listener`, which is bound already.
+    /// Serves on `listener`, which is already bound.
     pub(crate) fn start(listener: TcpListener, registry: Arc<Registry>) -> io::Result<Self> {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
@@ -46,7 +47,7 @@ impl Admin {
                 };
                 let serve = axum::serve(listener, routes(registry)).into_future();
                 let serving = tokio::spawn(serve);
-                // An error means that the sender is gone, which is an order to stop as well.
+                // An error means that the sender is gone, which also means to stop.
                 let _ = stopped.await;
                 serving.abort();
             });

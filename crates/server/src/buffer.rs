@@ -1,16 +1,16 @@
-//! Receive buffers: large ones are lent by a pool for the length of a turn, and a connection that
-//! waits keeps only as many bytes as it must.
+//! Receive buffers. A pool lends a large one for the length of a turn; a waiting connection keeps
+//! only the bytes of its unfinished request.
 
-/// What one read takes at most, and the size of the pool's buffers.
+/// Bytes that one read takes at most, and size of the pool's buffers.
 pub(crate) const READ_BYTES: usize = 64 * 1024;
-/// A rest of at most this many bytes is copied out of a pool buffer, which goes back.
+/// Maximum unfinished request that is copied out of a pool buffer so that the buffer can go back.
 const SMALL_REST_BYTES: usize = 4096;
-/// Buffers kept for reuse by one thread.
+/// Buffers that one thread keeps for reuse.
 const SPARE_BUFFERS_MAX: usize = 32;
-/// Buffers grown beyond this are freed, not kept.
+/// Largest buffer that is kept for reuse; larger ones are freed.
 const SPARE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Bytes received and not dealt with: `bytes[start..end]`. The rest of `bytes` is room.
+/// Bytes received but not executed, `bytes[start..end]`, and room for more behind them.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
@@ -19,13 +19,13 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// What was received.
+    /// Bytes that were received and not consumed.
     #[inline]
     pub(crate) fn data(&self) -> &[u8] {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Bytes of memory it takes.
+    /// Bytes of memory that the buffer takes.
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
@@ -51,7 +51,7 @@ impl Buffer {
         self.bytes.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// Says that `count` bytes of the room were filled.
+    /// Marks `count` bytes of the room as filled.
     #[inline]
     pub(crate) fn filled(&mut self, count: usize) {
         let room = self.bytes.len() - self.end;
@@ -71,15 +71,15 @@ impl Buffer {
     }
 }
 
-/// One thread's spare buffers.
+/// Spare buffers of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool {
     spare: Vec<Buffer>,
 }
 
 impl BufferPool {
-    /// Sees to it that `buffer` has room for a read, and that a request of `needed` bytes will fit
-    /// before long. Buffers grow with what has arrived, never with what was merely announced.
+    /// Makes room for a read, and grows the buffer towards a request of `needed` bytes. Growth
+    /// follows the bytes that have arrived, never a length that was merely announced.
     pub(crate) fn make_room(&mut self, buffer: &mut Buffer, needed: usize) {
         let held = buffer.data().len();
         if buffer.bytes.len() < READ_BYTES {
@@ -98,7 +98,7 @@ impl BufferPool {
         }
     }
 
-    /// After a turn: takes back what the connection need not keep.
+    /// Takes back what the connection need not keep after a turn.
     pub(crate) fn settle(&mut self, buffer: &mut Buffer) {
         if buffer.bytes.is_empty() || buffer.data().len() > SMALL_REST_BYTES {
             return;

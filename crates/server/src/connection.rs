@@ -1,4 +1,4 @@
-//! One client's connection: its socket, what it has sent and what it has yet to take.
+//! A client's connection: its socket, the bytes received and the replies not yet taken.
 
 use std::io::{self, Read, Write};
 
@@ -11,7 +11,7 @@ use crate::buffer::Buffer;
 use crate::executor::{Output, Session};
 use crate::tenant::ConnectionGuard;
 
-/// A socket of either kind.
+/// Socket of either kind.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
@@ -26,13 +26,13 @@ impl Stream {
         }
     }
 
-    /// Asks for news of the socket, once for its whole life: events come on edges only.
+    /// Registers the socket once for its whole life; events are edge-triggered.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(self.source(), token, Interest::READABLE | Interest::WRITABLE)
     }
 
     pub(crate) fn deregister(&mut self, registry: &Registry) {
-        // The socket is about to be closed, which ends the registration in any case.
+        // Closing the socket ends the registration in any case.
         let _ = registry.deregister(self.source());
     }
 
@@ -50,7 +50,7 @@ impl Stream {
         }
     }
 
-    /// The peer, as `stats conns` shows it.
+    /// Address of the peer, as `stats conns` shows it.
     pub(crate) fn peer(&self) -> String {
         match self {
             Stream::Tcp(stream) => match stream.peer_addr() {
@@ -63,14 +63,14 @@ impl Stream {
     }
 }
 
-/// What a read or write came to.
+/// Outcome of a read or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transfer {
-    /// So many bytes.
+    /// Number of bytes moved.
     Bytes(usize),
-    /// Not now.
+    /// Nothing can be moved now.
     Blocked,
-    /// Never again.
+    /// Nothing can be moved any more.
     Ended,
 }
 
@@ -90,46 +90,46 @@ impl Transfer {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) stream: Stream,
-    /// The place of its tenant in the loop.
+    /// Index of its tenant's seat in the loop.
     pub(crate) seat: usize,
     pub(crate) session: Session,
-    /// Received and not executed.
+    /// Bytes received and not executed.
     pub(crate) input: Buffer,
-    /// Bytes of input that the next request takes at least.
+    /// Bytes of input that the next request needs at least.
     pub(crate) needed: usize,
     /// Replies not taken yet, or with holes not filled yet.
     pub(crate) output: Output,
-    /// How much of the output was sent.
+    /// Bytes of the output that were sent.
     pub(crate) sent: usize,
     /// Reads from a block file under way for this connection.
     pub(crate) reads: usize,
-    /// Bytes of buffers that its tenant's place in the loop counts for it.
+    /// Bytes of buffers that its seat has counted for it.
     pub(crate) counted_bytes: usize,
-    /// Nothing is executed before this moment.
+    /// Time before which nothing is executed.
     pub(crate) parked_until: Option<Nanos>,
-    /// The input may hold a whole request: execute before reading.
+    /// True if the input may hold a whole request, which is executed before reading.
     pub(crate) runnable: bool,
-    /// The socket may hold bytes.
+    /// True if the socket may hold bytes.
     pub(crate) readable: bool,
-    /// The peer has closed its side: read until the end shows.
+    /// True once the peer has closed its side; the loop reads on until the end.
     pub(crate) half_closed: bool,
-    /// Close as soon as the output is sent.
+    /// True if the connection closes as soon as the output is sent.
     pub(crate) closing: bool,
-    /// Stands in the loop's queue.
+    /// True while it stands in the loop's queue.
     pub(crate) queued: bool,
-    /// Since when a request has been incomplete or a reply not taken.
+    /// Time since which a request has been incomplete or a reply not taken.
     pub(crate) stalled_since: Option<Nanos>,
-    /// When what the socket holds can first have been there.
+    /// Earliest time at which the bytes now in the socket may have arrived.
     pub(crate) readable_since: Nanos,
-    /// When what was received last can first have been there.
+    /// Earliest time at which the bytes received last may have arrived.
     pub(crate) arrived: Nanos,
-    /// Requests that were executed and not answered yet.
+    /// Requests executed and not answered yet.
     pub(crate) unanswered: usize,
-    /// Stands in the queue of those that wait for their tenant's account.
+    /// True while it waits in the queue for its tenant's account.
     pub(crate) waiting: bool,
-    /// Has been called from that queue, and is being served.
+    /// True while it is served after its call from that queue.
     pub(crate) called: bool,
-    /// Counts the connection out of its tenant when dropped.
+    /// Uncounts the connection from its tenant when dropped.
     pub(crate) guard: ConnectionGuard,
 }
 
@@ -161,7 +161,7 @@ impl Connection {
         }
     }
 
-    /// Whether replies wait to be sent.
+    /// Returns true if replies wait to be sent.
     pub(crate) fn has_backlog(&self) -> bool {
         self.sent < self.output.bytes.len()
     }
@@ -181,10 +181,10 @@ impl Connection {
         self.reads > 0 || self.parked_until.is_some() || self.waiting
     }
 
-    /// Bytes of buffers that it holds, those of reads under way included.
+    /// Bytes of buffers that it holds, pending reads included.
     pub(crate) fn held_bytes(&self) -> usize {
         let replies = self.output.bytes.capacity();
-        // What is being read will be copied into room that the replies already have.
+        // Values being read will be copied into room that the replies already have.
         let reading = if self.reads > 0 { replies } else { 0 };
         self.input.capacity() + replies + reading
     }

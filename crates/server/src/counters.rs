@@ -1,5 +1,5 @@
-//! What is counted for a tenant: one set of counters for each thread, written by that thread alone
-//! and summed when somebody looks.
+//! Counters of a tenant: one set for each thread, written by that thread alone and summed by
+//! readers.
 //!
 //! Only the owning thread may call [`Counter::add`]; it loads and stores without a locked
 //! instruction. Any thread may read.
@@ -30,32 +30,32 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// One thread's counters for one tenant.
+        /// Counters of one thread for one tenant.
         #[derive(Debug, Default)]
         #[repr(align(64))]
         pub struct Counters {
             $($(#[$doc])* pub $name: Counter,)*
         }
 
-        /// A sum of [`Counters`] at one moment.
+        /// Sum of [`Counters`] at one moment.
         #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
         pub struct Counts {
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Counts {
-            /// Adds what one thread has counted.
+            /// Adds the counters of one thread.
             pub fn add(&mut self, counters: &Counters) {
                 $(self.$name = self.$name.wrapping_add(counters.$name.get());)*
             }
 
-            /// What was counted since `earlier`.
+            /// Counts since `earlier`.
             #[must_use]
             pub fn since(&self, earlier: &Counts) -> Counts {
                 Counts { $($name: self.$name.wrapping_sub(earlier.$name),)* }
             }
 
-            /// Every counter with its name.
+            /// Lists every counter with its name.
             #[must_use]
             pub fn list(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name),)*]
@@ -67,33 +67,33 @@ macro_rules! counters {
 counters! {
     /// Keys looked up by get, gets and mg.
     cmd_get,
-    /// Of them, found.
+    /// Keys looked up and found.
     get_hits,
-    /// Of them, not found.
+    /// Keys looked up and not found.
     get_misses,
     /// Storage commands.
     cmd_set,
-    /// flush_all.
+    /// Commands `flush_all`.
     cmd_flush,
     /// Touches: touch, gat, gats, mg with T.
     cmd_touch,
-    /// Of them, found.
+    /// Touches that found their item.
     touch_hits,
-    /// Of them, not found.
+    /// Touches that did not find their item.
     touch_misses,
     /// Meta commands.
     cmd_meta,
     /// Deletes that found their item.
     delete_hits,
-    /// Deletes that did not.
+    /// Deletes that did not find their item.
     delete_misses,
     /// Increments that found their item.
     incr_hits,
-    /// Increments that did not.
+    /// Increments that did not find their item.
     incr_misses,
     /// Decrements that found their item.
     decr_hits,
-    /// Decrements that did not.
+    /// Decrements that did not find their item.
     decr_misses,
     /// Compare-and-swaps that stored.
     cas_hits,
@@ -105,7 +105,7 @@ counters! {
     store_too_large,
     /// Stores refused because the quota is full.
     store_no_memory,
-    /// Requests that were answered with an error.
+    /// Requests answered with an error.
     protocol_errors,
     /// Bytes received.
     bytes_read,
@@ -113,23 +113,23 @@ counters! {
     bytes_written,
     /// Connections accepted.
     total_connections,
-    /// Connections refused because the tenant has as many as it may.
+    /// Connections refused because the tenant had its maximum.
     rejected_connections,
     /// Connections closed because they were idle or made no progress.
     idle_kicks,
     /// Connections closed because the tenant's buffers were full and theirs did not move.
     buffer_kicks,
-    /// Times that a connection had to let others go first.
+    /// Turns that ended early so that other connections could be served.
     conn_yields,
-    /// Times that a connection had to wait because its tenant's account was empty or stopped.
+    /// Connections that had to wait because their tenant's account was empty or stopped.
     throttled,
-    /// Times that the account was asked and had nothing.
+    /// Refusals by the tenant's account.
     account_refusals,
-    /// Times that a connection was parked because all write buffers were in flight.
+    /// Connections parked because all write buffers were in flight.
     write_waits,
     /// Values read from a block file.
     medium_reads,
-    /// Reads from a block file that came to nothing and were answered as misses.
+    /// Reads from a block file that failed and were answered as misses.
     medium_read_failures,
     /// Requests slower than the slow log's threshold.
     slow_requests,

@@ -1,4 +1,5 @@
-//! File descriptors: counted before the first connection comes, not when one cannot be had.
+//! Budget of file descriptors: counted at the start, before a connection could fail for lack of
+//! one.
 
 use crate::StartError;
 use crate::config::Settings;
@@ -6,12 +7,12 @@ use crate::config::Settings;
 /// Descriptors of the process besides connections: standard streams, logs, the admin listener and
 /// its clients.
 const RESERVE: u64 = 64;
-/// A loop's epoll, waker and the block files' events.
+/// Descriptors of a loop: epoll, waker and events of block files.
 const PER_LOOP: u64 = 8;
-/// A tenant's medium, journal, lock and ring.
+/// Descriptors of a tenant: medium, journal, lock and ring.
 const PER_TENANT: u64 = 16;
 
-/// Descriptors that a server with these settings needs at most.
+/// Maximum number of descriptors that a server with these settings needs.
 fn needed(settings: &Settings) -> u64 {
     let threads = settings.threads as u64;
     let tenants = settings.tenants.iter().map(|tenant| {
@@ -21,7 +22,7 @@ fn needed(settings: &Settings) -> u64 {
     RESERVE + threads * PER_LOOP + tenants.sum::<u64>()
 }
 
-/// Raises the limit if it is too low for the configured connections.
+/// Raises the process's limit if it is too low for the configured connections.
 pub(crate) fn provide(settings: &Settings) -> Result<(), StartError> {
     let needed = needed(settings);
     match entresol_media::machine::raise_descriptor_limit(needed) {

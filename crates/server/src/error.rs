@@ -1,4 +1,4 @@
-//! Why a server cannot start or cannot change.
+//! Errors of starting and reloading a server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,90 +9,90 @@ use entresol_sharing::SettingsErrors;
 
 use crate::listener::ListenError;
 
-/// Why a server cannot start.
+/// Error of starting a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// A tenant cannot listen.
     #[error("tenant '{tenant}' {cause}")]
     Listen {
-        /// Whose.
+        /// Name of the tenant.
         tenant: String,
-        /// Why.
+        /// Error of its listener.
         cause: ListenError,
     },
     /// A tenant's cache cannot be opened.
     #[error("{}", with_tenant(tenant, cause))]
     Cache {
-        /// Whose.
+        /// Name of the tenant.
         tenant: String,
-        /// Why.
+        /// Error of its cache.
         cause: OpenError,
     },
-    /// A tenant's cost table is there and cannot be used.
+    /// A tenant's cost table exists and cannot be used.
     #[error("tenant '{tenant}': {cause}")]
     Costs {
-        /// Whose.
+        /// Name of the tenant.
         tenant: String,
-        /// Why.
+        /// Error of the table.
         cause: CostTableError,
     },
     /// The admin listener cannot listen.
-    #[error("admin listener on {address}: {cause}; choose another address or say off")]
+    #[error("admin listener on {address}: {cause}; choose another address, or off")]
     AdminListener {
-        /// Where.
+        /// Address of the listener.
         address: SocketAddr,
-        /// What the system says.
+        /// Error of the system.
         cause: io::Error,
     },
-    /// Too few file descriptors.
+    /// The process has too few file descriptors.
     #[error(
         "the configured connections need {needed} file descriptors, but the limit is {limit}; \
          lower connections or raise the limit (ulimit -n {needed})"
     )]
     Descriptors {
-        /// How many are needed.
+        /// Descriptors needed.
         needed: u64,
-        /// How many can be had.
+        /// Descriptors available.
         limit: u64,
     },
-    /// The tenants cannot share so.
+    /// The sharing settings are refused.
     #[error(transparent)]
     Sharing(#[from] SettingsErrors),
-    /// A thread or its means of waiting cannot be had.
+    /// A thread, or what it waits with, cannot be created.
     #[error("cannot start a thread: {0}")]
     Thread(#[from] io::Error),
 }
 
-/// Why a changed configuration is not brought into effect.
+/// Error of bringing a changed configuration into effect.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadError {
-    /// It cannot change under way.
-    #[error("{key}{} cannot change while the server runs; restart it", whose(tenant))]
+    /// A setting cannot change while the server runs.
+    #[error("{key}{} cannot change while the server runs; restart the server", whose(tenant))]
     NeedsRestart {
-        /// The key.
+        /// Key of the setting.
         key: &'static str,
-        /// Whose, if it is a tenant's.
+        /// Name of the tenant, if the key is a tenant's.
         tenant: Option<String>,
     },
-    /// The tenants cannot share so.
+    /// The sharing settings are refused.
     #[error(transparent)]
     Sharing(#[from] SettingsErrors),
-    /// A new tenant cannot be had.
+    /// A new tenant cannot be started.
     #[error(transparent)]
     Start(#[from] StartError),
     /// A quota is refused.
     #[error("tenant '{tenant}': {cause}")]
     Resize {
-        /// Whose.
+        /// Name of the tenant.
         tenant: String,
-        /// Why.
+        /// Error of its cache.
         cause: ResizeError,
     },
 }
 
-/// The cause, with the tenant's name before it unless it tells it itself.
+/// The cause, preceded by the tenant's name unless it already contains it.
 fn with_tenant(tenant: &str, cause: &OpenError) -> String {
     let (name, cause) = (format!("tenant '{tenant}'"), cause.to_string());
     if cause.contains(&name) { cause } else { format!("{name}: {cause}") }

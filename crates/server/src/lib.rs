@@ -1,10 +1,10 @@
 //! The server: connections, tenants, configuration and the admin listener.
 //!
-//! - [`config`] reads and checks what a server is configured with;
-//! - [`start`] makes a [`Running`] server of it, [`signals::serve`] runs it until told to stop;
+//! - [`config`] reads and checks the configuration;
+//! - [`start`] makes a [`Running`] server of it, and [`signals::serve`] runs it until told to stop;
 //! - [`executor`] is the path of every request, without sockets.
 //!
-//! Deliberately absent: the protocol's grammar, where values lie, unsafe code.
+//! The protocol's grammar, the layout of values and unsafe code live in other crates.
 #![forbid(unsafe_code)]
 
 mod admin;

@@ -1,7 +1,7 @@
-//! Listening sockets: bound all together before a tenant starts, or not at all.
+//! Listening sockets of a tenant: all are bound before it starts, or none.
 //!
-//! With several event loops each has a TCP listener of its own on the same port, and the kernel
-//! spreads connections over them; a UNIX socket is one, which all loops accept from.
+//! With several event loops, each has a TCP listener of its own on the shared port, and the kernel
+//! spreads connections over them. A UNIX socket exists once, and all loops accept from it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,31 +13,31 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::TenantSettings;
 
-/// Connections that wait to be accepted.
+/// Connections that the kernel queues until they are accepted.
 pub(crate) const BACKLOG: i32 = 1024;
 
-/// Why a tenant cannot listen.
+/// Error of binding a tenant's listeners.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// Somebody else listens there.
-    #[error("cannot listen on {place}: it is in use; stop who uses it or choose another")]
+    /// Another process listens there.
+    #[error("cannot listen on {place}: it is in use; free it or choose another")]
     InUse {
-        /// The address or path.
+        /// Address or path.
         place: String,
     },
-    /// The path holds something that is no socket.
-    #[error("cannot listen on {place}: there is something that is no socket; choose another path")]
+    /// The path holds something other than a socket.
+    #[error("cannot listen on {place}: the path exists and is not a socket; choose another")]
     NotASocket {
-        /// The path.
+        /// Path of the socket.
         place: String,
     },
     /// The system refuses.
     #[error("cannot listen on {place}: {cause}")]
     System {
-        /// The address or path.
+        /// Address or path.
         place: String,
-        /// What it says.
+        /// Error of the system.
         cause: io::Error,
     },
 }
@@ -52,27 +52,27 @@ impl ListenError {
     }
 }
 
-/// One loop's listeners for one tenant.
+/// A tenant's listeners in one loop.
 #[derive(Debug, Default)]
 pub(crate) struct LoopListeners {
     pub(crate) tcp: Vec<TcpListener>,
     pub(crate) unix: Vec<UnixListener>,
 }
 
-/// A tenant's listeners, bound.
+/// A tenant's listeners after binding.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    /// One set a loop.
+    /// Listeners of each loop.
     pub(crate) loops: Vec<LoopListeners>,
-    /// The TCP addresses with their real ports.
+    /// TCP addresses with their real ports.
     pub(crate) tcp_addresses: Vec<SocketAddr>,
-    /// Every place, as `stats conns` shows it.
+    /// Every address and path, as `stats conns` shows it.
     pub(crate) places: Vec<String>,
-    /// Removes the socket's file when the tenant goes.
+    /// Removes the file of the UNIX socket when the tenant leaves.
     pub(crate) socket_file: Option<SocketFile>,
 }
 
-/// Binds everything that `tenant` listens on, for `loops` event loops.
+/// Binds all addresses that `tenant` listens on, for `loops` event loops.
 pub(crate) fn bind(tenant: &TenantSettings, loops: usize) -> Result<Bound, ListenError> {
     let mut bound = Bound {
         loops: (0..loops).map(|_| LoopListeners::default()).collect(),
@@ -106,13 +106,13 @@ pub(crate) fn bind(tenant: &TenantSettings, loops: usize) -> Result<Bound, Liste
     Ok(bound)
 }
 
-/// One listener a loop, all on the same address.
+/// Binds one listener a loop, all on the same address.
 fn bind_tcp(address: SocketAddr, loops: usize) -> io::Result<Vec<TcpListener>> {
     if loops == 1 {
         return Ok(vec![listen_tcp(address, false)?]);
     }
-    // A port that is shared on purpose must not be shared by accident: another process of the same
-    // user would not be refused. So it is first bound alone, which also chooses a port for 0.
+    // A port shared on purpose must not be shared by accident: the kernel would not refuse another
+    // process of the same user. So it is first bound exclusively, which also chooses a port for 0.
     let address = {
         let alone = tcp_socket(address, false)?;
         alone.local_addr()?.as_socket().unwrap_or(address)
@@ -138,7 +138,7 @@ fn listen_tcp(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     Ok(TcpListener::from_std(socket.into()))
 }
 
-/// Binds a UNIX socket; one that a dead server has left behind is taken over.
+/// Binds a UNIX socket, taking over one that a dead server has left behind.
 fn bind_unix(
     path: &Path,
     mode: u32,
@@ -165,13 +165,13 @@ fn bind_unix(
     Ok((listener, file))
 }
 
-/// The file of a UNIX socket, removed when dropped.
+/// File of a UNIX socket, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // If it is gone already, so much the better.
+        // The file may already be gone.
         let _ = entresol_media::files::remove(&self.0);
     }
 }

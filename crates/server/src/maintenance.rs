@@ -1,5 +1,5 @@
-//! The thread that does the caches' background work: expiry, making room ahead of writers,
-//! bringing lowered quotas into effect.
+//! The thread for the caches' background work: expiry, eviction ahead of writers, and shrinking to
+//! lowered quotas.
 
 use std::io;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::registry::Registry;
 
-/// How long the thread rests when no cache has more to do.
+/// Pause of the thread when no cache has more to do.
 const REST: Duration = Duration::from_millis(10);
 
-/// The running thread; stops when dropped.
+/// Running thread; stops when dropped.
 pub(crate) struct Maintenance {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,

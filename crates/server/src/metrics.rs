@@ -1,4 +1,4 @@
-//! What a scraper and a script get to read: Prometheus' text format and one JSON object.
+//! Metrics of the server, in Prometheus' text format and as one JSON object.
 
 use std::fmt::Write;
 
@@ -8,14 +8,14 @@ use crate::executor::VERSION;
 use crate::registry::Registry;
 use crate::view::{self, View};
 
-/// One family of samples, one sample a tenant.
+/// A family of samples, one sample a tenant.
 struct Family {
     name: String,
     kind: &'static str,
     samples: Vec<(String, f64)>,
 }
 
-/// All metrics in Prometheus' text format.
+/// Renders all metrics in Prometheus' text format.
 pub(crate) fn prometheus(registry: &Registry) -> String {
     let mut families: Vec<Family> = Vec::new();
     let mut sample = |name: String, kind: &'static str, labels: String, value: f64| match families
@@ -44,8 +44,8 @@ pub(crate) fn prometheus(registry: &Registry) -> String {
             let metric = format!("entresol_{counter}_total");
             sample(metric, "counter", labels.clone(), value as f64);
         }
-        // What is held is a gauge; events and device time only grow, but `stats reset` sets the
-        // cache's events back, which Prometheus takes for a restart.
+        // Amounts are gauges, events and device time are counters. `stats reset` sets the cache's
+        // events back, which Prometheus takes for a restart.
         for (field, value) in numbers(&serde_json::to_value(&statistics).unwrap_or_default()) {
             match field.strip_prefix("events_") {
                 Some(event) => {
@@ -60,7 +60,7 @@ pub(crate) fn prometheus(registry: &Registry) -> String {
     render(&families)
 }
 
-/// What the policy does and what comes of it, in each tenant's last second.
+/// Adds the policy's decisions and their effect on each tenant in its last second.
 fn sharing(view: &View, sample: &mut dyn FnMut(String, &'static str, String, f64)) {
     let name = |metric: &str| format!("entresol_{metric}");
     let policy = format!("{{policy=\"{}\"}}", view.policy);
@@ -89,7 +89,7 @@ fn sharing(view: &View, sample: &mut dyn FnMut(String, &'static str, String, f64
     }
 }
 
-/// The value of a label as it may stand between quotes.
+/// Escapes the value of a label for use between quotes.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -107,7 +107,7 @@ fn render(families: &[Family]) -> String {
     text
 }
 
-/// Every number in a JSON object, nested names joined by underscores.
+/// Lists every number in a JSON object, with nested names joined by underscores.
 fn numbers(value: &Value) -> Vec<(String, f64)> {
     let mut all = Vec::new();
     for (name, value) in value.as_object().into_iter().flatten() {
@@ -121,7 +121,7 @@ fn numbers(value: &Value) -> Vec<(String, f64)> {
     all
 }
 
-/// Everything as one JSON object.
+/// Renders all statistics as one JSON object.
 pub(crate) fn json(registry: &Registry) -> String {
     let tenants: Vec<Value> = registry
         .tenants()

@@ -1,4 +1,5 @@
-//! Who is there: what the admin listener and the threads in the background see of a running server.
+//! Registry of a running server's tenants and threads, for the admin listener and background
+//! threads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,12 +10,12 @@ use parking_lot::Mutex;
 use crate::sharing::Sharing;
 use crate::tenant::{ServerFacts, Tenant};
 
-/// The running server's tenants and threads.
+/// Tenants and threads of the running server.
 pub(crate) struct Registry {
     pub(crate) facts: ServerFacts,
     pub(crate) clock: Arc<dyn Clock>,
     tenants: Mutex<Vec<Arc<Tenant>>>,
-    /// Belongs to its thread, which holds this registry.
+    /// Weak, since the sharing thread owns it and itself holds this registry.
     sharing: Mutex<Weak<Sharing>>,
     failed: AtomicBool,
 }
@@ -47,12 +48,12 @@ impl Registry {
         *self.sharing.lock() = Arc::downgrade(sharing);
     }
 
-    /// Notes that a thread that should run for ever has ended.
+    /// Notes that a thread has ended that should run for ever.
     pub(crate) fn note_failure(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether every thread does what it should.
+    /// Returns true while every thread runs as it should.
     pub(crate) fn is_healthy(&self) -> bool {
         !self.failed.load(Ordering::Relaxed)
     }

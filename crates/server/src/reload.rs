@@ -1,4 +1,4 @@
-//! Bringing a changed configuration into effect while the server runs, all of it or nothing.
+//! Reload of the configuration while the server runs: all of it takes effect, or nothing does.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::config::{Settings, TenantSettings};
 use crate::event_loop::Order;
 use crate::server::{Running, prepare};
 
-/// What is to be done with the tenants.
+/// Tenants to add, change and remove.
 struct Plan<'a> {
     added: Vec<&'a TenantSettings>,
     changed: Vec<&'a TenantSettings>,
@@ -20,7 +20,7 @@ pub(crate) fn reload(running: &mut Running, settings: Settings) -> Result<(), Re
     check_process(&running.settings, &settings)?;
     settings.sharing.check()?;
     let plan = plan(running, &settings)?;
-    // What can fail comes first: listeners and media of new tenants, then quotas.
+    // Steps that can fail come first: listeners and media of new tenants, then quotas.
     let prepared = prepare(&plan.added, &settings, &running.registry.clock)?;
     resize(running, &plan.changed)?;
     let (limits, slow_log) = (settings.limits, settings.slow_log);
@@ -36,7 +36,7 @@ pub(crate) fn reload(running: &mut Running, settings: Settings) -> Result<(), Re
         .map(|handle| handle.order(Order::Change { limits, slow_log }))
         .collect();
     for answer in answers {
-        // Limits cannot be refused, and a loop that is gone is reported elsewhere.
+        // Limits cannot be refused, and a loop that has ended is reported elsewhere.
         let _ = answer.recv();
     }
     for place in plan.removed {
@@ -55,7 +55,7 @@ pub(crate) fn reload(running: &mut Running, settings: Settings) -> Result<(), Re
     Ok(())
 }
 
-/// What belongs to the process cannot change under way.
+/// Refuses changes of process-wide settings, which need a restart.
 fn check_process(old: &Settings, new: &Settings) -> Result<(), ReloadError> {
     let refused = |key| Err(ReloadError::NeedsRestart { key, tenant: None });
     if old.threads != new.threads {
@@ -99,7 +99,7 @@ fn plan<'a>(running: &Running, settings: &'a Settings) -> Result<Plan<'a>, Reloa
     Ok(plan)
 }
 
-/// What a tenant's cache and listeners are made from cannot change under way.
+/// Refuses changes to a tenant's listeners and to the settings that its cache was built with.
 fn check_tenant(old: &TenantSettings, new: &TenantSettings) -> Result<(), ReloadError> {
     let refused = |key| Err(ReloadError::NeedsRestart { key, tenant: Some(new.name.clone()) });
     if old.listen != new.listen {
@@ -126,7 +126,7 @@ fn check_tenant(old: &TenantSettings, new: &TenantSettings) -> Result<(), Reload
     Ok(())
 }
 
-/// Changes quotas; if one is refused, those changed before are changed back.
+/// Changes quotas; if one is refused, restores those already changed.
 fn resize(running: &Running, changed: &[&TenantSettings]) -> Result<(), ReloadError> {
     let mut done: Vec<(Arc<entresol_cache::Cache>, ByteSize, ByteSize)> = Vec::new();
     for new in changed {

@@ -1,5 +1,5 @@
-//! A server from its start to its stop, and its changes in between. Everything that can be refused
-//! is tried before anything takes effect.
+//! A server from start to stop, and its changes in between. Every step that can be refused is tried
+//! before any takes effect.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub struct Running {
     pub(crate) settings: Settings,
     pub(crate) registry: Arc<Registry>,
     pub(crate) loops: Vec<LoopHandle>,
-    /// By the place that the loops know the tenant under.
+    /// Tenants by their place in the loops.
     pub(crate) members: Vec<Option<Member>>,
     admin: Option<Admin>,
     maintenance: Option<Maintenance>,
@@ -39,7 +39,7 @@ pub(crate) struct Member {
     _socket_file: Option<SocketFile>,
 }
 
-/// A tenant made ready: bound and opened, not served yet.
+/// A tenant whose listeners are bound and whose cache is open, but which is not served yet.
 pub(crate) struct Prepared {
     settings: TenantSettings,
     bound: Bound,
@@ -49,7 +49,7 @@ pub(crate) struct Prepared {
 /// Starts a server.
 ///
 /// # Errors
-/// When a listener, a medium or a thread cannot be had; nothing is left behind.
+/// When a listener, a medium or a thread is not available; nothing is left behind.
 pub fn start(settings: Settings, clock: Arc<dyn Clock>) -> Result<Running, StartError> {
     descriptors::provide(&settings)?;
     let admin_listener = settings.admin.map(bind_admin).transpose()?;
@@ -98,8 +98,8 @@ fn bind_admin(AdminAddress(address): AdminAddress) -> Result<std::net::TcpListen
         .map_err(|cause| StartError::AdminListener { address, cause })
 }
 
-/// The cost table by which a tenant's accesses to its medium are charged, if there is a measured
-/// one: its own, or that of another tenant on the same device. Which it is goes to the log.
+/// Finds the measured cost table by which a tenant's accesses are charged, if there is one: the
+/// tenant's own, or that of another tenant on the same device. The log says which.
 fn find_costs(
     tenant: &TenantSettings,
     settings: &Settings,
@@ -118,7 +118,7 @@ fn find_costs(
         tracing::info!(
             tenant = %tenant.name,
             medium = %tenant.medium,
-            "no measured cost table: charging by published ones; entresol profile makes one"
+            "no measured cost table: charging by a published one; entresol profile measures one"
         );
         return Ok(None);
     };
@@ -161,7 +161,7 @@ pub(crate) fn prepare(
             Err(cause) => {
                 drop(prepared);
                 for path in created {
-                    // It may not have come to exist.
+                    // The file may not have been created.
                     let _ = entresol_media::files::remove(&path);
                 }
                 return Err(StartError::Cache { tenant: tenant.name.clone(), cause });
@@ -171,7 +171,7 @@ pub(crate) fn prepare(
     Ok(prepared)
 }
 
-/// The medium's file, if opening the cache will create it.
+/// File of the medium, if opening the cache will create it.
 fn file_to_be_created(tenant: &TenantSettings) -> Option<PathBuf> {
     match &tenant.medium {
         MediumSpec::Pmem { path, .. } | MediumSpec::File { path, .. }
@@ -184,38 +184,38 @@ fn file_to_be_created(tenant: &TenantSettings) -> Option<PathBuf> {
 }
 
 impl Running {
-    /// Where each tenant listens, by name, with the ports that the system chose.
+    /// TCP addresses of each tenant by name, with the ports that the system chose.
     #[must_use]
     pub fn addresses(&self) -> Vec<(String, Vec<SocketAddr>)> {
         let member = |member: &Member| (member.tenant.name(), member.tcp_addresses.clone());
         self.members.iter().flatten().map(member).collect()
     }
 
-    /// Where the admin listener listens, if it does.
+    /// Address of the admin listener, if there is one.
     #[must_use]
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(|admin| admin.address)
     }
 
-    /// The tenants.
+    /// Tenants that are served.
     #[must_use]
     pub fn tenants(&self) -> Vec<Arc<Tenant>> {
         self.registry.tenants()
     }
 
-    /// What the server runs with now.
+    /// Settings that the server runs with now.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Whether every thread still does what it should.
+    /// Returns true while every thread runs as it should.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.registry.is_healthy()
     }
 
-    /// Begins to serve a prepared tenant.
+    /// Starts to serve a prepared tenant.
     pub(crate) fn admit(&mut self, prepared: Prepared) -> Result<(), StartError> {
         let Prepared { settings, bound, cache } = prepared;
         let place = self.members.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -267,7 +267,7 @@ impl Running {
         let answers: Vec<_> =
             self.loops.iter().map(|handle| handle.order(Order::Dismiss { place })).collect();
         for answer in answers {
-            // A loop that is gone has dismissed everybody.
+            // A loop that has ended has dismissed all its tenants.
             let _ = answer.recv();
         }
         self.publish();
@@ -278,24 +278,24 @@ impl Running {
         }
     }
 
-    /// Shows the present tenants to the admin listener and the maintenance thread.
+    /// Publishes the current tenants to the admin listener and the background threads.
     pub(crate) fn publish(&self) {
         let tenants = self.members.iter().flatten().map(|member| Arc::clone(&member.tenant));
         self.registry.set_tenants(tenants.collect());
     }
 
-    /// Changes what can be changed live so that the server runs with `settings`.
+    /// Changes the running server so that it runs with `settings`.
     ///
     /// # Errors
-    /// When something cannot be changed live or cannot be had; the server then goes on as before.
+    /// When a setting cannot be changed live or is refused; the server then goes on as before.
     pub fn reload(&mut self, settings: Settings) -> Result<(), ReloadError> {
         crate::reload::reload(self, settings)
     }
 
-    /// Accepts nobody any more, answers what was asked, closes the caches, and ends.
+    /// Accepts no more connections, answers pending requests, closes the caches, and ends.
     ///
     /// # Errors
-    /// When a cache's state could not be saved; all else is done nevertheless.
+    /// When a cache's state could not be saved; everything else is done nevertheless.
     pub fn stop(mut self) -> Result<(), CloseError> {
         let within = self.settings.drain_time;
         for handle in &self.loops {

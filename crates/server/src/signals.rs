@@ -1,4 +1,4 @@
-//! What the system says to the process: stop, or read your configuration again.
+//! Signals of the system to the process: stop, or reload the configuration.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -6,11 +6,11 @@ use signal_hook::iterator::Signals;
 use crate::config::Settings;
 use crate::server::Running;
 
-/// Serves until SIGTERM, SIGINT or SIGUSR1 (memcached's graceful stop); on SIGHUP asks `read` for
+/// Serves until SIGTERM, SIGINT or SIGUSR1, memcached's graceful stop. On SIGHUP, asks `read` for
 /// the settings and reloads.
 ///
 /// # Errors
-/// When signals cannot be had, or a cache could not be closed cleanly.
+/// When signals are not available, or a cache could not be closed cleanly.
 pub fn serve(
     mut running: Running,
     mut read: impl FnMut() -> Result<Settings, String>,
@@ -34,11 +34,11 @@ pub fn serve(
     Ok(())
 }
 
-/// Why serving ended badly.
+/// Error that ended serving.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Signals cannot be had.
+    /// Signals are not available.
     #[error("cannot listen to signals: {0}")]
     Signals(#[from] std::io::Error),
     /// A cache could not be closed cleanly.

@@ -1,6 +1,6 @@
-//! A table with stable places that tells old holders of a place from new ones.
+//! A slab: a table with stable places that tells old holders of a place from new ones.
 
-/// A place and which of its successive holders is meant.
+/// A place and the generation of its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     index: u32,
@@ -8,18 +8,18 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key in one number below 2^63.
+    /// Packs the key into one number below 2^63.
     pub(crate) fn pack(self) -> u64 {
         u64::from(self.generation & 0x7fff_ffff) << 32 | u64::from(self.index)
     }
 
-    /// The key that was packed into `number`.
+    /// Unpacks a key from `number`.
     pub(crate) fn unpack(number: u64) -> Self {
         Key { index: number as u32, generation: (number >> 32) as u32 }
     }
 }
 
-/// The table.
+/// Table of values by [`Key`].
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,
@@ -77,7 +77,7 @@ impl<T> Slab<T> {
         self.slots.len() - self.free.len()
     }
 
-    /// Every holder with its key.
+    /// Iterates over all values with their keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             let key = Key { index: index as u32, generation: slot.generation };

@@ -1,13 +1,13 @@
-//! The log of slow requests: who waited how long, never for what key.
+//! Log of slow requests: tenant and response time, never a key.
 
 use std::time::Duration;
 
 use entresol_base::{Nanos, duration};
 
-/// Lines a second and thread; more are counted and told with the next line.
+/// Maximum lines a second and thread; further ones are counted and reported with the next line.
 const LINES_PER_SECOND: u32 = 10;
 
-/// One thread's log of slow requests.
+/// Slow log of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct SlowLog {
     threshold: Option<Duration>,

@@ -1,7 +1,7 @@
-//! `stats`, under memcached's names, so that its exporters and people's habits work.
+//! Reports of `stats`, under memcached's names, so that its exporters and its users' habits work.
 //!
-//! What memcached counts and this server has no counterpart of (slab moves, the crawler) is
-//! reported as zero where exporters insist on the name, and left out where they do not.
+//! Numbers of memcached's without a counterpart here (slab moves, the crawler) are zero if
+//! exporters insist on the name, and left out otherwise.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use crate::executor::{Now, VERSION};
 use crate::tenant::Tenant;
 use entresol_protocol::encode;
 
-/// What `stats` was asked about.
+/// Topic of a `stats` command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
-    /// Everything in general.
+    /// General statistics.
     General,
-    /// How the tenant is configured.
+    /// Configuration of the tenant.
     Settings,
     /// Items, as one class.
     Items,
@@ -24,14 +24,14 @@ pub enum Topic {
     Sizes,
     /// Connections.
     Conns,
-    /// Keys of a class, which are never told.
+    /// Keys of a class, which are never listed.
     Cachedump,
-    /// Set the counters back.
+    /// Reset of the counters.
     Reset,
 }
 
 impl Topic {
-    /// The topic that the words behind `stats` name.
+    /// Parses the words behind `stats`.
     ///
     /// # Errors
     /// The reply to anything else.
@@ -45,7 +45,7 @@ impl Topic {
             Some(b"sizes") => Ok(Topic::Sizes),
             Some(b"conns") => Ok(Topic::Conns),
             Some(b"reset") => Ok(Topic::Reset),
-            // Neither shows keys here: a dump is always empty.
+            // A dump is always empty: keys are never listed.
             Some(b"cachedump") => match (number(words.next()), number(words.next())) {
                 (Some(Some(class)), Some(Some(_))) if class < 64 => Ok(Topic::Cachedump),
                 (Some(Some(_)), Some(Some(_))) => Err(b"CLIENT_ERROR Illegal slab id\r\n"),
@@ -61,7 +61,8 @@ impl Topic {
     }
 }
 
-/// The number that a word says, if there is a word and it says one.
+/// Number in a word: the outer option says whether there is a word, the inner one whether it is a
+/// number.
 fn number(word: Option<&[u8]>) -> Option<Option<u32>> {
     word.map(|word| std::str::from_utf8(word).ok()?.parse().ok())
 }
@@ -69,7 +70,7 @@ fn number(word: Option<&[u8]>) -> Option<Option<u32>> {
 /// Names and values, in memcached's order.
 type Rows = Vec<(String, String)>;
 
-/// The report on `topic`.
+/// Report on `topic`.
 #[must_use]
 pub fn report(topic: Topic, tenant: &Tenant, now: Now) -> Vec<(String, String)> {
     match topic {
@@ -190,7 +191,7 @@ fn contents(tenant: &Tenant) -> Rows {
     ])
 }
 
-/// What memcached has no name for.
+/// Rows that memcached has no name for.
 fn ours(tenant: &Tenant) -> Rows {
     let counts = tenant.counts();
     let cache = tenant.cache().statistics();
@@ -332,7 +333,7 @@ fn conns(tenant: &Tenant, now: Now) -> Rows {
     all
 }
 
-/// Processor time of this process, user and system, as seconds with six decimals; zero where the
+/// Processor time of this process, user and system, as seconds with six decimals; zero if the
 /// system does not tell.
 pub(crate) fn processor_time() -> (String, String) {
     let stat = entresol_media::files::read_to_string(Path::new("/proc/self/stat"));

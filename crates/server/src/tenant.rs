@@ -1,5 +1,4 @@
-//! A tenant while the server runs: its cache, its counters, its connections; and a thread's seat
-//! at it.
+//! A tenant of a running server: its cache, counters and connections, and a thread's seat at it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,14 +12,14 @@ use parking_lot::Mutex;
 use crate::config::{ConnectionLimits, TenantSettings};
 use crate::counters::{Counters, Counts};
 
-/// What a report of any tenant says of the server.
+/// Facts about the server for the reports of its tenants.
 #[derive(Debug, Clone)]
 pub struct ServerFacts {
-    /// When the server started.
+    /// Time of the server's start.
     pub started: Seconds,
-    /// The same moment on the fine clock.
+    /// Time of the server's start on the fine clock.
     pub started_nanos: Nanos,
-    /// Event loops.
+    /// Number of event loops.
     pub threads: usize,
 }
 
@@ -44,13 +43,13 @@ pub struct Tenant {
 /// A connection, as `stats conns` shows it.
 #[derive(Debug)]
 pub struct Client {
-    /// The peer's address.
+    /// Address of the peer.
     pub peer: String,
     last_active: AtomicU64,
 }
 
 impl Client {
-    /// When it last asked for something.
+    /// Time of its last request.
     #[must_use]
     pub fn last_active(&self) -> Nanos {
         Nanos(self.last_active.load(Ordering::Relaxed))
@@ -68,7 +67,7 @@ impl std::fmt::Debug for Tenant {
 }
 
 impl Tenant {
-    /// A tenant over an open cache, for as many threads as `server` has.
+    /// Creates a tenant over an open cache, for the threads of `server`.
     #[must_use]
     pub fn new(
         settings: TenantSettings,
@@ -94,56 +93,56 @@ impl Tenant {
         })
     }
 
-    /// The tenant's name.
+    /// Name of the tenant.
     #[must_use]
     pub fn name(&self) -> String {
         self.settings.lock().name.clone()
     }
 
-    /// What it is configured with now.
+    /// Current settings.
     #[must_use]
     pub fn settings(&self) -> TenantSettings {
         self.settings.lock().clone()
     }
 
-    /// Puts changed settings into effect that need nothing but to be known.
+    /// Replaces settings that take effect by being read.
     pub(crate) fn change_settings(&self, settings: TenantSettings, limits: ConnectionLimits) {
         self.connections_max.store(settings.connections, Ordering::Relaxed);
         *self.settings.lock() = settings;
         *self.limits.lock() = limits;
     }
 
-    /// What one of its connections may hold.
+    /// Limits of its connections.
     #[must_use]
     pub fn limits(&self) -> ConnectionLimits {
         *self.limits.lock()
     }
 
-    /// Its cache.
+    /// Cache of the tenant.
     #[must_use]
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
     }
 
-    /// What is known of the server.
+    /// Facts about the server.
     #[must_use]
     pub fn server(&self) -> &ServerFacts {
         &self.server
     }
 
-    /// Time.
+    /// Clock of the server.
     #[must_use]
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
-    /// Connections at this moment.
+    /// Number of connections now.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Where it listens, as bound.
+    /// Addresses and paths that it listens on, as bound.
     #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         self.addresses.lock().clone()
@@ -153,13 +152,13 @@ impl Tenant {
         *self.addresses.lock() = addresses;
     }
 
-    /// What all threads have counted since the last reset.
+    /// Sums the counters of all threads since the last reset.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts_since_start().since(&self.baseline.lock())
     }
 
-    /// What all threads have counted since the start: what a scraper wants, which must never see
+    /// Sums the counters of all threads since the start. Scrapers use it, since they must never see
     /// a counter go back.
     #[must_use]
     pub fn counts_since_start(&self) -> Counts {
@@ -170,35 +169,35 @@ impl Tenant {
         counts
     }
 
-    /// Each thread's response times since the start.
+    /// Response times of each thread since the start.
     pub(crate) fn latencies(&self) -> &[Arc<LiveSketch>] {
         &self.latencies
     }
 
-    /// Sets what `stats` shows back to zero.
+    /// Sets the statistics that `stats` shows back to zero.
     pub fn reset_statistics(&self) {
         *self.baseline.lock() = self.counts_since_start();
         self.cache.reset_statistics();
     }
 
-    /// The connections.
+    /// Connections of the tenant.
     #[must_use]
     pub fn clients(&self) -> Vec<Arc<Client>> {
         self.clients.lock().values().cloned().collect()
     }
 }
 
-/// One of a tenant's connections, counted in while this lives.
+/// Guard of a tenant's connection, which is counted as long as the guard lives.
 #[derive(Debug)]
 pub(crate) struct ConnectionGuard {
     tenant: Arc<Tenant>,
     number: u64,
-    /// What others may know of the connection.
+    /// Facts about the connection that other threads may read.
     pub(crate) client: Arc<Client>,
 }
 
 impl ConnectionGuard {
-    /// Counts a connection in, if the tenant may have one more.
+    /// Counts a connection, if the tenant may have one more.
     pub(crate) fn new(tenant: &Arc<Tenant>, peer: String, now: Nanos) -> Option<Self> {
         let max = tenant.connections_max.load(Ordering::Relaxed);
         let one_more = |count: usize| (count < max).then_some(count + 1);
@@ -220,31 +219,31 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// One thread's hold of a tenant.
+/// Seat of one thread at a tenant.
 pub struct Seat {
-    /// The tenant.
+    /// Tenant of the seat.
     pub tenant: Arc<Tenant>,
-    /// This thread's handle of the cache.
+    /// Handle of the cache for this thread.
     pub worker: Worker,
-    /// This thread's counters; no other thread may add to them.
+    /// Counters of this thread; no other thread may add to them.
     pub counters: Arc<Counters>,
-    /// This thread's response times; no other thread may record any.
+    /// Response times of this thread; no other thread may record any.
     pub latency: Arc<LiveSketch>,
-    /// What stands in for the cache when its cost is to be left out of a measurement.
+    /// Stand-in for the cache, when a measurement is to leave out its cost.
     pub null_store: Option<NullStore>,
 }
 
-/// The same value under every key, and a hash that serves for all of them.
+/// One value for every key, and one hash for all of them.
 #[derive(Debug, Clone)]
 pub struct NullStore {
-    /// The value.
+    /// Value of every key.
     pub value: Vec<u8>,
-    /// The hash.
+    /// Hash of every key.
     pub hash: KeyHash,
 }
 
 impl Seat {
-    /// The seat of thread number `thread`; each number may be taken once.
+    /// Creates the seat of thread number `thread`; each number may be used once.
     #[must_use]
     pub fn new(tenant: &Arc<Tenant>, thread: usize) -> Self {
         let owners = tenant.threads.get(thread).map(Arc::strong_count);

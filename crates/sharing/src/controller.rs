@@ -1,6 +1,7 @@
-//! The controller: told what each tenant did, it says how each is to be slowed, and when to be told
-//! again. It has no thread, no clock and no I/O, so the server and the simulated world drive the
-//! same code, and the same readings give the same actions.
+//! The controller: readings of the tenants in, throttles and the time of the next tick out.
+//!
+//! It has no thread, no clock and no I/O, so the server and the simulated world drive the same
+//! code, and the same readings give the same actions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,21 +17,21 @@ use crate::tenant::{MediumId, TenantId, TenantSettings};
 use crate::throttle::{Action, Throttle, Throttles};
 use crate::view::{Recent, TenantView};
 
-/// It wants to be told at least so often, so that views stay fresh.
+/// Longest time to the next tick, so that views stay fresh.
 const NEXT_MAX: Duration = Duration::from_secs(1);
-/// And never more often than this.
+/// Shortest time to the next tick.
 const NEXT_MIN: Duration = Duration::from_micros(10);
 
-/// What is to be done, and when to come again.
+/// Result of a tick: the actions to take, and the time of the next tick.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turn {
-    /// In the order of tenants and media; what is not named stays as it is.
+    /// Actions in the order of tenants and media. A throttle without an action stays as it is.
     pub actions: Vec<Action>,
-    /// When the next tick is due. Later is allowed, and makes pauses as much longer.
+    /// Time at which the next tick is due. A later tick is allowed, and prolongs pauses by as much.
     pub next: Nanos,
 }
 
-/// Keeps the policy's promise.
+/// Keeps the promise of one policy.
 #[derive(Debug)]
 pub struct Controller {
     settings: Settings,
@@ -38,22 +39,22 @@ pub struct Controller {
     policy: Box<dyn Policy>,
     meters: Meters,
     now: Nanos,
-    /// What the policy wants, and what has been said.
+    /// Throttles that the policy wants, and those already handed out as actions.
     wanted: Throttles,
     said: Throttles,
-    /// Who was there at the last tick.
+    /// Tenants that reported at the last tick.
     here: BTreeSet<TenantId>,
-    /// Whoever reported without being known, so that it is said once.
+    /// Unknown tenants that have reported, so that each is logged once.
     strangers: BTreeSet<TenantId>,
     recent: BTreeMap<TenantId, Recent>,
     decisions: Decisions,
 }
 
 impl Controller {
-    /// A controller that slows nobody yet.
+    /// Creates a controller; no tenant is throttled yet.
     ///
     /// # Errors
-    /// Every mistake in the settings, with the fix.
+    /// All mistakes in the settings, with their fixes.
     pub fn new(settings: Settings) -> Result<Controller, SettingsErrors> {
         settings.check()?;
         Ok(Controller {
@@ -71,11 +72,11 @@ impl Controller {
         })
     }
 
-    /// Changes the settings live. Changed tenants alone leave the policy what it has learnt;
-    /// another policy, or other parameters, begin anew with everybody free.
+    /// Changes the settings live. If only tenants changed, the policy keeps what it has learnt.
+    /// Another policy or other parameters begin anew, with all tenants free.
     ///
     /// # Errors
-    /// Every mistake in the settings, with the fix; then nothing has changed.
+    /// All mistakes in the settings, with their fixes; nothing has changed then.
     pub fn replace(&mut self, settings: Settings) -> Result<(), SettingsErrors> {
         settings.check()?;
         let same = settings.policy == self.settings.policy
@@ -92,14 +93,14 @@ impl Controller {
         Ok(())
     }
 
-    /// The settings in force.
+    /// Settings in force.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Looks at everybody's readings. Whoever is not among them is taken to hang or to be gone: it
-    /// is left as it is, and nobody waits for it.
+    /// Takes the readings of all tenants. A tenant that is missing hangs or has left: its throttles
+    /// stay as they are, and the policy does not wait for it.
     pub fn tick(&mut self, now: Nanos, readings: &[Reading]) -> Turn {
         self.now = self.now.max(now);
         let mut windows = self.meters.read(self.now, readings);
@@ -130,19 +131,19 @@ impl Controller {
             && self.strangers.len() < self.settings.decisions_max
             && self.strangers.insert(tenant)
         {
-            let text = "reports, but is in no configuration; it is left alone".to_owned();
+            let text = "reports, but is not configured; its reports are ignored".to_owned();
             self.decisions.add(self.now, Some(tenant), text);
         }
         known
     }
 
-    /// What has to be done so that the world is as it is wanted.
+    /// Returns the actions that bring the tenants' throttles to the wanted ones.
     fn say(&mut self, here: BTreeSet<TenantId>) -> Vec<Action> {
         self.wanted.retain(|tenant| self.by_id.contains_key(&tenant));
         self.recent.retain(|tenant, _| self.by_id.contains_key(tenant));
         let mut actions = self.wanted.changes_since(&self.said);
         for &tenant in here.difference(&self.here) {
-            // Whatever it was told before, its accounts may be new ones.
+            // The tenant may have new accounts, whatever throttle the old ones had.
             actions.retain(|action| action.tenant != tenant);
             for medium in MediumId::all(self.settings.media.len()) {
                 let throttle = self.wanted.get(tenant, medium);
@@ -162,31 +163,31 @@ impl Controller {
         actions
     }
 
-    /// How a tenant is slowed on a medium.
+    /// Throttle of a tenant on a medium.
     #[must_use]
     pub fn throttle(&self, tenant: TenantId, medium: MediumId) -> Throttle {
         self.wanted.get(tenant, medium)
     }
 
-    /// How much slower a tenant is than alone, if the policy has found out.
+    /// Slowdown of a tenant compared with being alone, if the policy has measured it.
     #[must_use]
     pub fn slowdown(&self, tenant: TenantId) -> Option<f64> {
         self.policy.slowdown(tenant)
     }
 
-    /// Whether an experiment or a pause is under way.
+    /// Returns true while an experiment or a pause is under way.
     #[must_use]
     pub fn is_trying(&self) -> bool {
         self.policy.is_trying()
     }
 
-    /// What was decided and why.
+    /// Decisions and their reasons.
     #[must_use]
     pub fn decisions(&self) -> &Decisions {
         &self.decisions
     }
 
-    /// Each tenant's last second, for those who watch.
+    /// View of each tenant's last second.
     #[must_use]
     pub fn views(&self) -> Vec<TenantView> {
         let media = self.settings.media.len();

@@ -1,4 +1,5 @@
-//! The log of decisions: what was done to whom, and why, in words. It is bounded; the oldest go.
+//! Log of decisions: what was done to a tenant and why, in words. It is bounded; the oldest are
+//! dropped.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,11 +11,11 @@ use crate::tenant::TenantId;
 /// A decision and its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// When.
+    /// Time of the decision.
     pub at: Nanos,
-    /// To whom; none if it concerns everybody.
+    /// Tenant concerned; none if it concerns all of them.
     pub tenant: Option<TenantId>,
-    /// What was done and why, as a sentence without the tenant's name.
+    /// Text with the reason, a sentence without the tenant's name.
     pub text: String,
 }
 
@@ -28,7 +29,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// The last decisions.
+/// Log of the last decisions.
 #[derive(Debug)]
 pub struct Decisions {
     kept: VecDeque<Decision>,
@@ -52,18 +53,18 @@ impl Decisions {
         self.kept.push_back(Decision { at, tenant, text });
     }
 
-    /// Those that are kept, the oldest first.
+    /// Iterates over the decisions that are kept, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Decision> {
         self.kept.iter()
     }
 
-    /// What was last decided about a tenant.
+    /// Last decision about a tenant.
     #[must_use]
     pub fn last_about(&self, tenant: TenantId) -> Option<&Decision> {
         self.kept.iter().rev().find(|decision| decision.tenant == Some(tenant))
     }
 
-    /// How many there have ever been.
+    /// Number of decisions ever added.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.total

@@ -1,54 +1,54 @@
-//! What is wrong with a configuration of sharing, and the fix.
+//! Errors of a sharing configuration, with their fixes.
 
-/// One mistake: where, what, and what to write instead.
+/// A mistake: its place, what is wrong, and what to write instead.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// There is no such policy.
+    /// The policy does not exist.
     #[error("there is no policy '{name}': {hint}")]
     UnknownPolicy {
-        /// What was written.
+        /// Name as written.
         name: String,
-        /// The nearest one, or all of them.
+        /// Nearest policy, or all of them.
         hint: String,
     },
-    /// A tenant's setting cannot be.
+    /// A tenant's setting is invalid.
     #[error("tenant '{tenant}': {what}; {fix}")]
     Tenant {
-        /// Which tenant.
+        /// Name of the tenant.
         tenant: String,
-        /// The setting's name, for finding its line.
+        /// Name of the setting, for finding its line.
         key: &'static str,
-        /// What is wrong.
+        /// Description of the mistake.
         what: String,
-        /// What to do.
+        /// Fix of the mistake.
         fix: String,
     },
-    /// A policy's parameter cannot be.
+    /// A policy's parameter is invalid.
     #[error("policy '{policy}': {what}; {fix}")]
     Policy {
-        /// Which policy.
+        /// Name of the policy.
         policy: &'static str,
-        /// The parameter's name, for finding its line.
+        /// Name of the parameter, for finding its line.
         key: &'static str,
-        /// What is wrong.
+        /// Description of the mistake.
         what: String,
-        /// What to do.
+        /// Fix of the mistake.
         fix: String,
     },
-    /// What is wrong concerns several tenants together.
+    /// Settings of several tenants are invalid together.
     #[error("{what}; {fix}")]
     Together {
-        /// The setting's name, for finding its lines.
+        /// Name of the setting, for finding its lines.
         key: &'static str,
-        /// What is wrong.
+        /// Description of the mistake.
         what: String,
-        /// What to do.
+        /// Fix of the mistake.
         fix: String,
     },
 }
 
-/// Every mistake of a configuration at once.
+/// All mistakes of a configuration.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{}", self.lines())]
 pub struct SettingsErrors(pub Vec<SettingsError>);

@@ -2,21 +2,21 @@
 //!
 //! Every access that serves a tenant is charged to the tenant's account on its medium
 //! ([`entresol_media::Account`]). At each tick the controller reads those accounts and the tenants'
-//! response times, and sets how much of each medium a tenant may use. It knows nothing of caches,
-//! stores, connections or devices, starts no thread and reads no clock.
+//! response times, and sets the share of each medium that a tenant may use. It knows nothing of
+//! caches, stores, connections or devices, and reads no clock.
 //!
 //! - [`Controller`]: readings in, actions out; drives one policy.
-//! - [`Settings`]: media, tenants, groups, the policy and its parameters, and what is wrong with
+//! - [`Settings`]: media, tenants, groups and the policy with its parameters, and the errors in
 //!   them.
 //! - [`scene`]: a simulated world to try policies in.
 //! - [`Sketch`]: response times in a form that merges, so that tails are judged within
-//!   milliseconds; [`LiveSketch`] is how one thread records them while another follows.
-//! - The policies are 002's four (limits, quality of service, fair slow-down, proportional shares),
-//!   each beside its form as published, and those that they are compared with.
+//!   milliseconds. One thread records them in a [`LiveSketch`] while another follows.
+//! - The policies are the paper's four (limits, quality of service, fair slowdown, proportional
+//!   shares), each beside its form as published, and those that they are compared with.
 //!
 //! A program that has the tenants inside itself paces its own threads: each asks its account before
-//! an access, waits as long as it says, and charges what was done. One of them, or another, tells
-//! the controller.
+//! an access, waits as long as it says, and charges what was done. One thread drives the
+//! controller.
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};

@@ -1,8 +1,7 @@
-//! Response times that one thread records while others look on: no lock between them, and nothing
-//! to wait for on either side.
+//! Response times that one thread records while others follow, without locks or waiting.
 //!
-//! Who may touch what: the counts are written by the recording thread alone (plain additions, no
-//! locked instruction) and read by anyone; what a follower has seen is its own.
+//! Who may touch what: the recording thread alone writes the counts (plain additions, no locked
+//! instruction), and any thread may read them; a follower owns what it has seen.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,19 +9,19 @@ use std::time::Duration;
 
 use crate::sketch::{ROW, ROWS, Sketch, bucket};
 
-/// The buckets of one power of two.
+/// Buckets of one power of two.
 type Row = [AtomicU64; ROW];
 
-/// One thread's response times for one tenant since it began.
+/// Response times of one thread for one tenant since it began.
 #[derive(Debug, Default)]
 pub struct LiveSketch {
-    /// Most tenants' times lie within a few powers of two: the others are never made.
+    /// Rows are allocated on first use: most tenants' times lie within a few powers of two.
     rows: [OnceLock<Box<Row>>; ROWS],
     counts: [AtomicU64; ROWS],
 }
 
 impl LiveSketch {
-    /// Records that so many requests took this long. Only one thread may do this.
+    /// Records that `requests` requests took `time`. Only one thread may do this.
     #[inline]
     pub fn record(&self, time: Duration, requests: u64) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -32,7 +31,7 @@ impl LiveSketch {
         add(&self.counts[at / ROW], requests);
     }
 
-    /// How many were recorded.
+    /// Number of requests recorded.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().fold(0, |sum, count| sum.wrapping_add(count.load(Ordering::Relaxed)))
@@ -45,7 +44,7 @@ fn add(counter: &AtomicU64, value: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
 }
 
-/// What somebody has seen of a [`LiveSketch`] so far.
+/// A reader's state of a [`LiveSketch`]: the counts that it has seen so far.
 #[derive(Debug, Clone, Default)]
 pub struct Follower {
     rows: [Option<Box<[u64; ROW]>>; ROWS],
@@ -53,8 +52,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Adds what was recorded since the last call to `sketch`. Rows in which nothing was are not
-    /// looked at.
+    /// Adds the requests recorded since the last call to `sketch`. Rows without any are skipped.
     pub fn follow(&mut self, live: &LiveSketch, sketch: &mut Sketch) {
         for index in 0..ROWS {
             if live.counts[index].load(Ordering::Relaxed) == self.counts[index] {
@@ -65,7 +63,8 @@ impl Follower {
             for (place, (count, seen)) in row.iter().zip(seen.iter_mut()).enumerate() {
                 let now = count.load(Ordering::Relaxed);
                 let growth = now.wrapping_sub(std::mem::replace(seen, now));
-                // What was recorded meanwhile is counted with its bucket, whatever the row said.
+                // Requests recorded meanwhile count with their buckets, whatever the row's count
+                // was.
                 self.counts[index] = self.counts[index].wrapping_add(growth);
                 sketch.add_to_bucket(index * ROW + place, growth);
             }

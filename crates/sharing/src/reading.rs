@@ -1,8 +1,8 @@
-//! What the world reports of a tenant at a tick, and what is believed of it.
+//! Readings of tenants at a tick, and the bounds within which they are believed.
 //!
 //! Readings come from accounts and from the tenants themselves, and so from programs that hang,
-//! start anew and err. A counter that fell has started anew and says nothing this time; a counter
-//! that rose beyond what a medium can do counts as the most that it can do.
+//! restart and err. A counter that fell has restarted and says nothing this time. A counter that
+//! rose beyond the ability of a medium counts as the most that it can do.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,27 +14,26 @@ use crate::sketch::Sketch;
 use crate::tenant::TenantId;
 use crate::window::Window;
 
-/// More device time than this for each second that passed is nobody's: cost tables err by parts,
-/// not by multiples.
+/// Maximum device time that is believed for each second: cost tables err by parts, not by
+/// multiples.
 const USE_MAX: u64 = 8;
-/// More operations a second than any machine serves.
+/// Operations a second beyond any machine.
 const OPERATIONS_S_MAX: u64 = 10_000_000_000;
 
-/// What one tenant has done. Counters run from whenever they like; only their growth is read.
+/// Counters of one tenant. They may start anywhere; only their growth is read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
-    /// Whose.
+    /// Tenant that the reading is of.
     pub tenant: TenantId,
-    /// What its account on each medium shows, in the order of the media.
+    /// Use of its account on each medium, in the order of the media.
     pub used: Vec<Usage>,
-    /// Requests that were answered so far, if the tenant counts them; the accesses to media stand
-    /// in for them if not.
+    /// Requests answered so far, if the tenant counts them; if not, its accesses to media stand in.
     pub operations: Option<u64>,
-    /// Response times since the reading before; empty if the tenant does not measure them.
+    /// Response times since the last reading; empty if the tenant does not measure them.
     pub latency: Sketch,
 }
 
-/// The counters of everybody at the last tick.
+/// Counters of all tenants at the last tick.
 #[derive(Debug, Default)]
 pub(crate) struct Meters {
     at: Option<Nanos>,
@@ -42,8 +41,8 @@ pub(crate) struct Meters {
 }
 
 impl Meters {
-    /// What each tenant did since the last call; nobody's first reading says anything. Time that
-    /// runs backwards is time that stands still.
+    /// Returns each tenant's window since the last call; a tenant's first reading gives an empty
+    /// one. Time that runs backwards counts as standing still.
     pub(crate) fn read(&mut self, now: Nanos, readings: &[Reading]) -> BTreeMap<TenantId, Window> {
         let before = self.at.unwrap_or(now);
         self.at = Some(before.max(now));
@@ -84,7 +83,7 @@ fn growth(now: &Usage, before: &Usage, elapsed: Duration) -> Usage {
         return Usage::default();
     }
     let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
-    // A gigabyte in a millisecond is more than any medium moves; it bounds sums as well.
+    // A gigabyte in a millisecond is more than any medium moves; the bound also keeps sums small.
     let bytes_max = elapsed_ns.saturating_mul(1_000);
     Usage {
         used_ns: (now.used_ns - before.used_ns).min(elapsed_ns.saturating_mul(USE_MAX)),

@@ -1,32 +1,32 @@
-//! Response times of one tenant since it was last asked, in a form that merges exactly.
+//! A sketch of one tenant's response times since the last reading, which merges exactly.
 //!
-//! Tails are judged within tens of milliseconds only if every tick's times can be added to the
-//! next one's, so the buckets are the same for everybody: 32 to each power of two, which states a
-//! time within 1.6%. Beside `base`'s histogram, which has three digits and takes 200 KiB, this one
-//! takes 5 and can be kept for each tenant and tick.
+//! Tails can be judged within tens of milliseconds only if the times of every tick can be added to
+//! those of the next. So all sketches have the same buckets, 32 to each power of two, which state a
+//! time within 1.6%. A sketch takes 5 KiB, so there can be one for each tenant and tick; `base`'s
+//! histogram has three digits and takes 200.
 
 use std::time::Duration;
 
-/// Buckets to a power of two, as a power of two.
+/// Binary logarithm of the buckets in a power of two.
 const SPLIT_BITS: u32 = 5;
 const SPLIT: u64 = 1 << SPLIT_BITS;
-/// Longer times count as this: 68 s.
+/// Longest time that is told apart, 68 s; longer ones count as this.
 const HIGHEST_NS: u64 = (1 << 36) - 1;
-/// Buckets of one power of two, and how many such rows there are.
+/// Buckets of one power of two.
 pub(crate) const ROW: usize = SPLIT as usize;
 pub(crate) const ROWS: usize = (36 - SPLIT_BITS + 1) as usize;
 const BUCKETS: usize = ROWS * ROW;
 
-/// Response times, mergeable.
+/// Response times in a form that merges.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sketch {
-    /// Empty until the first record, so that a tenant that does nothing costs nothing.
+    /// Counts by bucket. Empty until the first record, so that an idle tenant costs nothing.
     counts: Vec<u64>,
     count: u64,
 }
 
 impl Sketch {
-    /// Nothing recorded.
+    /// Creates an empty sketch.
     #[must_use]
     pub fn new() -> Sketch {
         Sketch::default()
@@ -42,7 +42,7 @@ impl Sketch {
         self.count += 1;
     }
 
-    /// Adds so many records to one bucket.
+    /// Adds records to one bucket.
     pub(crate) fn add_to_bucket(&mut self, bucket: usize, records: u64) {
         if records == 0 {
             return;
@@ -54,7 +54,7 @@ impl Sketch {
         self.count = self.count.saturating_add(records);
     }
 
-    /// Adds everything that `other` recorded.
+    /// Adds the records of `other`.
     pub fn merge(&mut self, other: &Sketch) {
         if other.count == 0 {
             return;
@@ -68,20 +68,20 @@ impl Sketch {
         self.count = self.count.saturating_add(other.count);
     }
 
-    /// Forgets everything.
+    /// Removes all records.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         self.count = 0;
     }
 
-    /// How many times were recorded.
+    /// Number of records.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The time in nanoseconds that `percent` of all records do not exceed; none when empty or
-    /// when `percent` is no number.
+    /// Time in nanoseconds that `percent` of the records do not exceed. None when empty, or if
+    /// `percent` is no number.
     #[must_use]
     pub fn percentile_ns(&self, percent: f64) -> Option<f64> {
         if self.count == 0 || percent.is_nan() {
@@ -99,7 +99,7 @@ impl Sketch {
         self.counts.iter().position(|&count| count > 0).map(middle_ns)
     }
 
-    /// The mean in nanoseconds; none when empty.
+    /// Mean in nanoseconds; none when empty.
     #[must_use]
     pub fn mean_ns(&self) -> Option<f64> {
         let sum: f64 =
@@ -108,7 +108,7 @@ impl Sketch {
     }
 }
 
-/// The bucket that a time in nanoseconds falls into.
+/// Bucket of a time in nanoseconds.
 #[inline]
 pub(crate) fn bucket(ns: u64) -> usize {
     let ns = ns.min(HIGHEST_NS);
@@ -116,7 +116,7 @@ pub(crate) fn bucket(ns: u64) -> usize {
         return ns as usize;
     }
     let power = ns.ilog2() - SPLIT_BITS;
-    // The leading one stands for the bucket row, the next five bits for the place in it.
+    // The leading one stands for the row, the next five bits for the place in it.
     ((u64::from(power) << SPLIT_BITS) + (ns >> power)) as usize
 }
 

@@ -1,28 +1,28 @@
-//! Tenants and media as the controller knows them: numbers, names, and what each was promised.
+//! Tenants and media of a controller: numbers, names and promises.
 
 use std::time::Duration;
 
-/// A tenant, or a group of them where a policy stands between groups.
+/// Number of a tenant, or of a group where a policy stands between groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TenantId(pub u32);
 
-/// A medium: its place in [`Settings::media`](crate::Settings).
+/// Number of a medium: its place in [`Settings::media`](crate::Settings).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct MediumId(pub usize);
 
 impl MediumId {
-    /// The first so many media.
+    /// The first `count` media.
     pub(crate) fn all(count: usize) -> impl Iterator<Item = MediumId> {
         (0..count).map(MediumId)
     }
 }
 
-/// What a tenant's requests are to its owner.
+/// Class of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Class {
-    /// They must be answered in time.
+    /// Requests must be answered in time.
     LatencyCritical,
-    /// They take what is left.
+    /// Requests get what is left.
     #[default]
     BestEffort,
 }
@@ -30,39 +30,39 @@ pub enum Class {
 /// A promised response time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Target {
-    /// Which percentile has to keep it, as 99.0.
+    /// Percentile that has to keep it, such as 99.0.
     pub percent: f64,
-    /// The time.
+    /// Response time.
     pub latency: Duration,
 }
 
-/// What a tenant was promised and what it must keep to. Each policy reads its own part.
+/// Promises to a tenant and limits on it. Each policy reads its own part.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantSettings {
-    /// Its number.
+    /// Number of the tenant.
     pub id: TenantId,
-    /// Its name, for the log.
+    /// Name of the tenant, for the log.
     pub name: String,
-    /// The group that it belongs to.
+    /// Group that it belongs to.
     pub group: Option<String>,
-    /// Whether it has a target. Read by `qos` and `caladan`.
+    /// Class of the tenant. Read by `qos` and `caladan`.
     pub class: Class,
-    /// Its target. Read by `qos` and `caladan`.
+    /// Target of a latency-critical tenant. Read by `qos` and `caladan`.
     pub target: Option<Target>,
-    /// Its importance beside others: twice the weight is twice the share under `proportional`, and
-    /// half the slow-down under `fair`.
+    /// Weight beside others: twice the weight is twice the share under `proportional`, and half the
+    /// slowdown under `fair`.
     pub weight: f64,
-    /// The most of each medium's time that it may use, in the order of the media; what is missing
-    /// is unlimited. Read by `limit`.
+    /// Maximum share of each medium's time, in the order of the media; a missing one is unlimited.
+    /// Read by `limit`.
     pub share_max: Vec<Option<f64>>,
-    /// The most bytes a second that it may move on each medium. Read by `bandwidth`.
+    /// Maximum bytes a second that it may move on each medium. Read by `bandwidth`.
     pub bytes_s_max: Option<f64>,
-    /// It must never be slowed more than this, compared with being alone. Read by `fair`.
+    /// Maximum slowdown compared with being alone. Read by `fair`.
     pub slowdown_max: Option<f64>,
 }
 
 impl TenantSettings {
-    /// A best-effort tenant of weight 1 to which nothing was promised.
+    /// Creates a best-effort tenant of weight 1 without promises.
     #[must_use]
     pub fn new(id: TenantId, name: impl Into<String>) -> TenantSettings {
         TenantSettings {
@@ -78,13 +78,13 @@ impl TenantSettings {
         }
     }
 
-    /// The same, but it has a target.
+    /// Makes the tenant latency-critical, with this target.
     #[must_use]
     pub fn latency_critical(self, target: Target) -> TenantSettings {
         TenantSettings { class: Class::LatencyCritical, target: Some(target), ..self }
     }
 
-    /// The target, if it is the tenant's to have.
+    /// Target, if the tenant's class entitles it to one.
     pub(crate) fn promised(&self) -> Option<Target> {
         self.target.filter(|_| self.class == Class::LatencyCritical)
     }

@@ -1,4 +1,4 @@
-//! What the controller sets: how a tenant is slowed on a medium.
+//! Throttles, the controller's output: how much of a medium a tenant may use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,29 +8,29 @@ use entresol_media::Limit;
 
 use crate::tenant::{MediumId, TenantId};
 
-/// The unit of the paper's delays.
+/// Unit of the paper's delays.
 pub const DELAY_UNIT: Duration = Duration::from_nanos(10);
 
-/// A share is written with so many digits behind the point at most.
+/// Maximum number of digits behind the point when a share is printed.
 const SHARE_DIGITS_MAX: usize = 6;
 
-/// How a tenant is slowed on a medium.
+/// Throttle of a tenant on a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Throttle {
-    /// Not at all.
+    /// No limit.
     #[default]
     Free,
-    /// To this share of the medium's time, kept by the bucket of its account.
+    /// Limit to this share of the medium's time, kept by the bucket of its account.
     Share(f64),
-    /// By so many times 10 ns in front of each access. Only the paper's own variants do this; the
-    /// account is left free.
+    /// Delay of each access, in units of 10 ns. Only the paper's own variants use it; the account
+    /// is left free.
     Delay(u32),
-    /// Until further notice.
+    /// No access until further notice.
     Stopped,
 }
 
 impl Throttle {
-    /// A share, put in order: nothing above zero or no number stops, all of the medium is free.
+    /// Normalises a share: none, or no number, stops; all of the medium is free.
     #[must_use]
     pub fn share(share: f64) -> Throttle {
         match share {
@@ -40,7 +40,7 @@ impl Throttle {
         }
     }
 
-    /// The limit that the tenant's account has to be given.
+    /// Limit to set on the tenant's account.
     #[must_use]
     pub fn limit(self) -> Limit {
         match self {
@@ -50,7 +50,7 @@ impl Throttle {
         }
     }
 
-    /// How long each access has to be held up beside the limit.
+    /// Delay of each access beside the limit.
     #[must_use]
     pub fn delay(self) -> Duration {
         match self {
@@ -59,7 +59,7 @@ impl Throttle {
         }
     }
 
-    /// The most of the medium that it leaves, as far as that is known.
+    /// Largest share of the medium that it leaves, as far as that is known.
     #[must_use]
     pub fn share_max(self) -> f64 {
         match self {
@@ -69,7 +69,7 @@ impl Throttle {
         }
     }
 
-    /// The stricter one of a limit from above and one from within.
+    /// Stricter one of a group's throttle and a policy's.
     #[must_use]
     pub(crate) fn and(self, other: Throttle) -> Throttle {
         match (self, other) {
@@ -77,7 +77,7 @@ impl Throttle {
             (Throttle::Free, other) | (other, Throttle::Free) => other,
             (Throttle::Share(a), Throttle::Share(b)) => Throttle::Share(a.min(b)),
             (Throttle::Delay(a), Throttle::Delay(b)) => Throttle::Delay(a.max(b)),
-            // A share is exact; a delay is whatever comes of it.
+            // A share is exact; the effect of a delay is not known.
             (Throttle::Share(a), Throttle::Delay(_)) | (Throttle::Delay(_), Throttle::Share(a)) => {
                 Throttle::Share(a)
             }
@@ -90,7 +90,7 @@ impl fmt::Display for Throttle {
         match self {
             Throttle::Free => write!(out, "free"),
             Throttle::Share(share) => {
-                // Two digits that count: a thousandth of a percent is not nothing.
+                // Two significant digits: a thousandth of a percent is not nothing.
                 let percent = share * 100.0;
                 let (mut digits, mut scaled) = (1, percent);
                 while scaled < 1.0 && digits < SHARE_DIGITS_MAX {
@@ -104,18 +104,18 @@ impl fmt::Display for Throttle {
     }
 }
 
-/// One thing to do: from now on this tenant is slowed so on this medium.
+/// An action: sets a tenant's throttle on a medium.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Action {
-    /// Whom.
+    /// Tenant to throttle.
     pub tenant: TenantId,
-    /// Where.
+    /// Medium of the throttle.
     pub medium: MediumId,
-    /// How.
+    /// Throttle to set.
     pub throttle: Throttle,
 }
 
-/// How everybody is slowed everywhere. Who is not in it is free.
+/// Throttles of all tenants on all media. A tenant that is missing is free.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Throttles {
     set: BTreeMap<(TenantId, MediumId), Throttle>,
@@ -138,15 +138,15 @@ impl Throttles {
         };
     }
 
-    /// The same on every medium: a tenant that has at most this share of each has at most this
-    /// dominant share.
+    /// Sets the throttle on every medium. With at most this share of each, a tenant has at most
+    /// this dominant share.
     pub(crate) fn set_all(&mut self, tenant: TenantId, media: usize, throttle: Throttle) {
         for medium in MediumId::all(media) {
             self.set(tenant, medium, throttle);
         }
     }
 
-    /// The strictest on any medium.
+    /// Strictest throttle of a tenant on any medium.
     pub(crate) fn of(&self, tenant: TenantId) -> Throttle {
         let first = (tenant, MediumId(0));
         let last = (tenant, MediumId(usize::MAX));
@@ -167,7 +167,7 @@ impl Throttles {
         self.set.retain(|(tenant, _), _| keep(*tenant));
     }
 
-    /// What has to be done to get from `before` to here, in the order of tenants and media.
+    /// Actions that lead from `before` to these throttles, in the order of tenants and media.
     pub(crate) fn changes_since(&self, before: &Throttles) -> Vec<Action> {
         let places: std::collections::BTreeSet<_> =
             self.set.keys().chain(before.set.keys()).copied().collect();

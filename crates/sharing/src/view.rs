@@ -1,4 +1,4 @@
-//! What an operator sees of each tenant.
+//! Views of tenants for the operator.
 
 use std::time::Duration;
 
@@ -7,37 +7,37 @@ use crate::tenant::TenantId;
 use crate::throttle::Throttle;
 use crate::window::Window;
 
-/// How long the stretch is that is shown.
+/// Length of the interval that is shown.
 const STRETCH: Duration = Duration::from_secs(1);
 
-/// One tenant in its last whole second.
+/// View of a tenant in its last whole second.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TenantView {
-    /// Which.
+    /// Number of the tenant.
     pub tenant: TenantId,
-    /// Its name.
+    /// Name of the tenant.
     pub name: String,
-    /// Whether it reported at the last tick.
+    /// True if it reported at the last tick.
     pub is_here: bool,
     /// Requests answered in a second.
     pub operations_s: f64,
-    /// The share of each medium's time that it used.
+    /// Share of each medium's time that it used.
     pub shares: Vec<f64>,
-    /// Half of its response times are not above this; none if it measures none.
+    /// Median response time; none if it measures none.
     pub latency_ns_p50: Option<f64>,
-    /// 99 of 100 are not above this.
+    /// 99th percentile of response times.
     pub latency_ns_p99: Option<f64>,
-    /// 999 of 1000 are not above this.
+    /// 99.9th percentile of response times.
     pub latency_ns_p999: Option<f64>,
-    /// How much slower it is than alone, if the policy has found out.
+    /// Slowdown compared with being alone, if the policy has measured it.
     pub slowdown: Option<f64>,
-    /// How it is slowed on each medium.
+    /// Throttle on each medium.
     pub throttles: Vec<Throttle>,
-    /// What was last done to it, and why.
+    /// Last decision about it.
     pub last_decision: Option<Decision>,
 }
 
-/// The second that is running and the last whole one.
+/// Window of the current second and of the last whole one.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     running: Window,
@@ -53,7 +53,7 @@ impl Recent {
     }
 
     pub(crate) fn view(&self) -> TenantView {
-        // Until the first second is over, what there is of it.
+        // The first second is shown while it runs.
         let window = if self.whole.elapsed.is_zero() { &self.running } else { &self.whole };
         TenantView {
             operations_s: window.operations_s(),

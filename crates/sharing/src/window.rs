@@ -1,4 +1,4 @@
-//! What one tenant did in a stretch of time. Windows add up, response times included.
+//! Windows: the use and response times of one tenant in a stretch of time. They add up.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use entresol_media::Usage;
 
 use crate::sketch::Sketch;
 
-/// What one tenant did in a stretch of time.
+/// Use and response times of one tenant in a stretch of time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Window {
-    /// How long it was.
+    /// Length of the stretch.
     pub(crate) elapsed: Duration,
-    /// What was used of each medium.
+    /// Use of each medium.
     pub(crate) used: Vec<Usage>,
     /// Requests answered.
     pub(crate) operations: u64,
@@ -26,7 +26,7 @@ impl Window {
         self.add_beside(next);
     }
 
-    /// Adds what somebody else did in the same stretch.
+    /// Adds another tenant's use in the same stretch.
     pub(crate) fn add_beside(&mut self, other: &Window) {
         if self.used.len() < other.used.len() {
             self.used.resize(other.used.len(), Usage::default());
@@ -50,12 +50,12 @@ impl Window {
         if self.elapsed.is_zero() { 0.0 } else { amount / self.seconds() }
     }
 
-    /// The share of a medium's time that was used.
+    /// Share of a medium's time that was used.
     pub(crate) fn use_of(&self, medium: usize) -> f64 {
         self.used.get(medium).map_or(0.0, |used| self.rate(used.used_ns as f64 / 1e9))
     }
 
-    /// The largest share of any medium: the tenant's dominant share.
+    /// Dominant share: the largest share of any medium.
     pub(crate) fn use_dominant(&self) -> f64 {
         (0..self.used.len()).map(|medium| self.use_of(medium)).fold(0.0, f64::max)
     }
@@ -76,7 +76,7 @@ impl Window {
         self.rate((0..self.used.len()).map(|medium| self.bytes(medium) as f64).sum())
     }
 
-    /// The part of all accesses that wrote.
+    /// Part of the accesses that wrote.
     pub(crate) fn write_part(&self) -> f64 {
         let writes: u64 = self.used.iter().map(|used| used.writes).sum();
         let reads: u64 = self.used.iter().map(|used| used.reads).sum();

@@ -1,4 +1,4 @@
-//! Waiting for a condition that a mutex protects.
+//! Condition variables.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -12,22 +12,22 @@ use crate::world::{self, Place, Schedule, Subject, Wait};
 /// can end without that: check the condition again.
 #[derive(Debug, Default)]
 pub struct Condvar {
-    /// Simulated threads that wait for it.
+    /// Number of simulated threads that wait for it.
     waiting: AtomicU32,
     inner: parking_lot::Condvar,
 }
 
-/// How a wait with a limit ended.
+/// End of a wait with a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Woken {
-    /// Somebody notified, or nobody did but the wait ended anyway.
+    /// A thread notified, or the wait ended spuriously.
     Notified,
     /// The time ran out.
     TimedOut,
 }
 
 impl Condvar {
-    /// Nobody waits for it yet.
+    /// Creates a condition variable without waiting threads.
     #[must_use]
     pub const fn new() -> Self {
         Condvar { waiting: AtomicU32::new(0), inner: parking_lot::Condvar::new() }
@@ -45,7 +45,7 @@ impl Condvar {
         }
     }
 
-    /// As [`Condvar::wait`], again and again while the condition holds.
+    /// Waits like [`Condvar::wait`], again and again while the condition holds.
     #[track_caller]
     pub fn wait_while<T: ?Sized>(
         &self,
@@ -57,7 +57,7 @@ impl Condvar {
         }
     }
 
-    /// As [`Condvar::wait`], but for so long at most.
+    /// Waits like [`Condvar::wait`], but for at most `time`.
     #[track_caller]
     pub fn wait_timeout<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> Woken {
         let timed_out = match (Schedule::current(), &mut guard.inner) {
@@ -87,12 +87,12 @@ impl Condvar {
         self.inner.notify_all();
     }
 
-    /// The running world, if a simulated thread may be waiting.
+    /// Running world, if one of its threads may be waiting.
     fn schedule_if_awaited(&self) -> Option<std::rc::Rc<Schedule>> {
         if self.waiting.load(Relaxed) == 0 { None } else { Schedule::current() }
     }
 
-    /// True: the time ran out.
+    /// Waits within a world; returns true if the time ran out.
     fn wait_simulated<T: ?Sized>(
         &self,
         schedule: &Schedule,
@@ -102,7 +102,8 @@ impl Condvar {
     ) -> bool {
         schedule.step(place);
         let until = time.and_then(|time| schedule.deadline(time));
-        // Nobody else runs between unlocking and waiting, so no notification can fall between.
+        // No other thread runs between unlocking and waiting, so no notification is lost between
+        // them.
         guard.unlock();
         self.waiting.fetch_add(1, Relaxed);
         let woken = schedule.wait(Wait { subject: self.subject(), place, until });

@@ -1,4 +1,4 @@
-//! A lock for one at a time.
+//! Mutexes: locks for one thread at a time.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -9,15 +9,15 @@ use std::time::Duration;
 use super::simulated;
 use crate::world::{Place, Schedule, Subject, Wait};
 
-/// A lock for one at a time.
+/// A lock for one thread at a time.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized> {
-    /// Simulated threads that wait for it.
+    /// Number of simulated threads that wait for it.
     pub(super) waiting: AtomicU32,
     pub(super) inner: parking_lot::Mutex<T>,
 }
 
-/// The right to what the mutex protects, until it is dropped.
+/// Access to the protected value until dropped.
 #[must_use = "the mutex is unlocked at once if the guard is not kept"]
 pub struct MutexGuard<'a, T: ?Sized> {
     pub(super) mutex: &'a Mutex<T>,
@@ -26,19 +26,19 @@ pub struct MutexGuard<'a, T: ?Sized> {
 }
 
 impl<T> Mutex<T> {
-    /// An unlocked mutex.
+    /// Creates an unlocked mutex.
     pub const fn new(value: T) -> Self {
         Mutex { waiting: AtomicU32::new(0), inner: parking_lot::Mutex::new(value) }
     }
 
-    /// What it protected.
+    /// Protected value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits until it is free, and locks it.
+    /// Waits until the mutex is free, and locks it.
     #[inline]
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -49,7 +49,7 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard { mutex: self, inner }
     }
 
-    /// Locks it if it is free.
+    /// Locks the mutex if it is free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let place = Location::caller();
@@ -67,7 +67,7 @@ impl<T: ?Sized> Mutex<T> {
         Some(MutexGuard { mutex: self, inner })
     }
 
-    /// Waits until it is free, but for so long at most, and locks it.
+    /// Waits for at most `time` until the mutex is free, and locks it.
     #[track_caller]
     pub fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, T>> {
         let inner = match Schedule::current() {
@@ -77,7 +77,7 @@ impl<T: ?Sized> Mutex<T> {
         inner.map(|inner| MutexGuard { mutex: self, inner: Some(inner) })
     }
 
-    /// What it protects; there can be no other who has locked it.
+    /// Protected value; exclusive access makes locking unnecessary.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -99,7 +99,7 @@ impl<T: ?Sized> Mutex<T> {
 }
 
 impl<T: ?Sized> MutexGuard<'_, T> {
-    /// Unlocks it, and lets whoever waits for it go on.
+    /// Unlocks the mutex and wakes a waiting thread.
     pub(super) fn unlock(&mut self) {
         if self.inner.take().is_some() {
             simulated::released(&self.mutex.waiting, self.mutex.subject());

@@ -1,4 +1,4 @@
-//! A lock for many readers or one writer.
+//! Read-write locks: for many readers or one writer.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -10,20 +10,20 @@ use crate::world::{Place, Schedule, Subject, Wait};
 
 /// A lock for many readers or one writer.
 ///
-/// A writer that waits for readers to leave comes before readers that come later. So a thread that
-/// reads what it is reading already can wait for ever, once a writer waits for it: inside a world,
-/// which reports the deadlock, as outside.
+/// A writer that waits for readers to leave comes before readers that come later. A thread that
+/// locks it for reading twice can therefore wait for ever, once a writer waits for it. A world
+/// reports that deadlock.
 #[derive(Default)]
 pub struct RwLock<T: ?Sized> {
-    /// Simulated threads that wait for it.
+    /// Number of simulated threads that wait for it.
     waiting: AtomicU32,
-    /// A simulated thread is about to write: it waits for the readers to leave, if any are left.
+    /// Set while a simulated thread is about to write and waits for the readers to leave.
     claimed: AtomicBool,
     inner: parking_lot::RwLock<T>,
 }
 
 impl<T> RwLock<T> {
-    /// An unlocked lock.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         RwLock {
             waiting: AtomicU32::new(0),
@@ -32,14 +32,15 @@ impl<T> RwLock<T> {
         }
     }
 
-    /// What it protected.
+    /// Protected value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until nobody writes or waits for readers to leave, and locks it for reading.
+    /// Waits until no writer holds the lock or waits for readers to leave, and locks it for
+    /// reading.
     #[inline]
     #[track_caller]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
@@ -53,7 +54,7 @@ impl<T: ?Sized> RwLock<T> {
         RwLockReadGuard { lock: self, inner }
     }
 
-    /// Waits until it is free, and locks it for writing.
+    /// Waits until the lock is free, and locks it for writing.
     #[inline]
     #[track_caller]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
@@ -64,7 +65,7 @@ impl<T: ?Sized> RwLock<T> {
         RwLockWriteGuard { lock: self, inner }
     }
 
-    /// Locks it for reading if nobody writes or waits for readers to leave.
+    /// Locks for reading if no writer holds the lock or waits for readers to leave.
     #[track_caller]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         let place = Location::caller();
@@ -76,7 +77,7 @@ impl<T: ?Sized> RwLock<T> {
         Some(RwLockReadGuard { lock: self, inner })
     }
 
-    /// Locks it for writing if it is free.
+    /// Locks for writing if the lock is free.
     #[track_caller]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         let place = Location::caller();
@@ -88,12 +89,12 @@ impl<T: ?Sized> RwLock<T> {
         Some(RwLockWriteGuard { lock: self, inner })
     }
 
-    /// What it protects; there can be no other who has locked it.
+    /// Protected value; exclusive access makes locking unnecessary.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
 
-    /// Waits until no other writes or is about to, and then for the readers to leave.
+    /// Waits until no other thread writes or is about to, and then for the readers to leave.
     fn write_simulated(
         &self,
         schedule: &Schedule,
@@ -118,7 +119,7 @@ impl<T: ?Sized> RwLock<T> {
         (!taken).then(|| Claim { lock: self })
     }
 
-    /// Takes a step; whether the lock is not promised to another thread.
+    /// Takes a step; returns true unless the lock is promised to another thread.
     fn may_try(&self, kind: fn(usize) -> Subject, place: Place) -> bool {
         let Some(schedule) = Schedule::current() else { return true };
         schedule.step(place);
@@ -140,7 +141,7 @@ impl<T: ?Sized> RwLock<T> {
     }
 }
 
-/// The right of one simulated thread to write next, until it writes or is cancelled.
+/// Claim of one simulated thread to write next, until it writes or is cancelled.
 struct Claim<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
 }
@@ -154,7 +155,7 @@ impl<T: ?Sized> Drop for Claim<'_, T> {
     }
 }
 
-/// The right to read what the lock protects, until it is dropped.
+/// Read access to the protected value until dropped.
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
@@ -182,7 +183,7 @@ impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
     }
 }
 
-/// The right to change what the lock protects, until it is dropped.
+/// Write access to the protected value until dropped.
 #[must_use = "the lock is released at once if the guard is not kept"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,

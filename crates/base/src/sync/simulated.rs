@@ -1,19 +1,19 @@
-//! What all simulated locks share: try, and wait for whoever holds it.
+//! The waiting of simulated locks: try, and wait for the holder.
 //!
 //! The lock beneath is a real one that is only ever tried, so that data is reached without unsafe
-//! code; the waiting is the world's. `waiting` counts simulated threads only, so a lock that no
+//! code; the world does the waiting. `waiting` counts simulated threads only, so a lock that no
 //! world has touched pays for one load when it is released.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use crate::world::{Schedule, Subject, Wait, Woken};
 
-/// A thread that comes for a lock and finds it taken so many times is the next to have it. Without
-/// that one that takes it again at once, and sleeps while it has it, would keep all others out for
-/// ever; with more hurry fewer orders of threads would be tried.
+/// Failed attempts after which a thread is the next to have a lock. Without it, a thread that takes
+/// the lock again at once, and sleeps while holding it, would starve all others. A smaller number
+/// would try fewer orders of threads.
 const TRIES_MAX: u32 = 16;
 
-/// One thread's attempts at a lock.
+/// Attempts of one thread at a lock.
 struct Attempts<'a> {
     schedule: &'a Schedule,
     waiting: &'a AtomicU32,
@@ -48,7 +48,8 @@ impl Drop for Attempts<'_> {
     }
 }
 
-/// Takes a lock for the running simulated thread, which may have to wait. `None`: time ran out.
+/// Takes a lock for the running simulated thread, which may have to wait. Returns `None` if the
+/// time ran out.
 pub(super) fn acquire<G>(
     schedule: &Schedule,
     waiting: &AtomicU32,
@@ -61,7 +62,7 @@ pub(super) fn acquire<G>(
     Some(guard)
 }
 
-/// Tries until it succeeds, and waits in between. `None`: time ran out.
+/// Tries until it succeeds, and waits in between. Returns `None` if the time ran out.
 #[inline]
 pub(super) fn wait_for<G>(
     schedule: &Schedule,
@@ -85,8 +86,9 @@ pub(super) fn wait_for<G>(
     }
 }
 
-/// Takes a lock again after waiting for a condition. A thread that is to unwind takes it as well,
-/// because its destructors rely on the guard. True: it is to unwind.
+/// Takes a lock again after waiting for a condition. A thread that is to unwind takes it too,
+/// because its destructors rely on the guard. Returns true with the lock if the thread is to
+/// unwind.
 pub(super) fn reacquire<G>(
     schedule: &Schedule,
     waiting: &AtomicU32,
@@ -112,7 +114,7 @@ pub(super) fn reacquire<G>(
     }
 }
 
-/// After a lock was released: whoever waits for it may go on.
+/// Lets waiting threads go on after a lock was released.
 pub(super) fn released(waiting: &AtomicU32, subject: Subject) {
     let Some(schedule) = Schedule::current() else { return };
     schedule.let_go(subject);
@@ -123,13 +125,13 @@ pub(super) fn released(waiting: &AtomicU32, subject: Subject) {
         Subject::Mutex(_) => {
             schedule.wake_one(subject);
         }
-        // Whoever else waits does so for the writer who waits for the readers.
+        // All others wait for the writer that waits for the readers.
         Subject::Read(at) => schedule.wake_all(|waits| waits == Subject::Readers(at)),
         _ => wake_all(waiting, subject),
     }
 }
 
-/// Whoever waits for the lock tries again.
+/// Lets all threads that wait for the lock try again.
 pub(super) fn wake_all(waiting: &AtomicU32, subject: Subject) {
     if waiting.load(Relaxed) > 0
         && let Some(schedule) = Schedule::current()

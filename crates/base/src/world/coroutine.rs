@@ -1,38 +1,38 @@
-//! A stack of its own that runs one job after the other: what a simulated thread runs on.
+//! Coroutines: stacks that run one job after the other, for simulated threads.
 //!
-//! Stacks are kept for the next world of this operating-system thread, because a crash test makes
-//! a world for every image and mapping a stack costs more than recovering a small one.
-//! Cancelling is not left to the package `generator`: with its own way a coroutine that is being
-//! cancelled cannot wait again, and destructors may have to.
+//! Stacks are kept for the next world of this operating-system thread, because a crash test makes a
+//! world for every image, and mapping a stack costs more than recovering a small one. Cancelling is
+//! not left to the package `generator`: there a coroutine that is being cancelled cannot wait
+//! again, and destructors may have to.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use generator::{Generator, Gn};
 
-/// What a coroutine runs; it must not unwind.
+/// Job of a coroutine; it must not unwind.
 pub(super) type Job = Box<dyn FnOnce()>;
 
-/// Idle stacks kept for each operating-system thread at most.
+/// Maximum number of idle stacks that each operating-system thread keeps.
 const IDLE_MAX: usize = 512;
 
 thread_local! {
-    /// The job that the coroutine resumed next shall take.
+    /// Job for the coroutine that is resumed next.
     static JOB: Cell<Option<Job>> = const { Cell::new(None) };
     static IDLE: RefCell<Vec<Coroutine>> = const { RefCell::new(Vec::new()) };
 }
 
-/// One stack.
+/// A stack and its job.
 pub(super) struct Coroutine {
-    /// None once it was given up.
+    /// None once the stack was given up.
     generator: Option<Generator<'static, (), ()>>,
     stack_bytes: usize,
-    /// Whether there is a job that has not ended.
+    /// True while there is a job that has not ended.
     busy: bool,
 }
 
 impl Coroutine {
-    /// An idle stack of this size, or a new one.
+    /// Takes an idle stack of this size, or a new one.
     pub(super) fn take(stack_bytes: usize) -> Coroutine {
         let fits = |coroutine: &Coroutine| coroutine.stack_bytes == stack_bytes;
         let idle = IDLE.with_borrow_mut(|idle| {
@@ -61,7 +61,7 @@ impl Coroutine {
         self.resume()
     }
 
-    /// Lets the job go on from where it suspended.
+    /// Resumes the job where it suspended.
     #[inline]
     pub(super) fn resume(&mut self) -> Result<(), StackOverflow> {
         let Some(generator) = &mut self.generator else { return Ok(()) };
@@ -83,8 +83,8 @@ impl Coroutine {
 }
 
 impl Drop for Coroutine {
-    /// An idle coroutine is let run to its end. One with a job that neither goes on nor can be
-    /// unwound is given up with everything on its stack.
+    /// Runs an idle coroutine to its end. One with a job that can neither go on nor unwind is
+    /// leaked with everything on its stack.
     fn drop(&mut self) {
         if self.busy {
             std::mem::forget(self.generator.take());
@@ -97,7 +97,7 @@ impl Drop for Coroutine {
 /// The job used more stack than there is; nothing on that stack was dropped.
 pub(super) struct StackOverflow;
 
-/// Goes back to whoever resumed the running coroutine.
+/// Returns from the running coroutine to the code that resumed it.
 #[expect(
     deprecated,
     reason = "the scoped form cannot suspend from deep within code that knows nothing of it"

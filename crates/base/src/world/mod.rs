@@ -1,13 +1,13 @@
-//! A world of simulated threads with a clock, locks and randomness of its own: one seed is one
-//! run, bit for bit, on any machine.
+//! A world of simulated threads with a clock, locks and randomness of its own: one seed is one run,
+//! bit for bit, on any machine.
 //!
 //! Every simulated thread has a stack, and all of them share the one operating-system thread that
 //! called [`World::run`]. Exactly one runs at a time; a baton drawn from the seed says which.
 //! Virtual time passes only while every thread waits, and then at once, to the first wake-up:
-//! computing takes no time but what [`World::spend`] says. Virtual time ends after 213 days: a
-//! world in which nothing comes before that ends with [`Limit::EndOfTime`]. When nobody can go on
-//! and no timer is left, the world does not hang: it ends with a report of who waits for what. A
-//! thread that wakes up now and then for ever, as background work does, hides that: give such a
+//! computing takes no time but that of [`World::spend`]. Virtual time ends after 213 days; a world
+//! whose next wake-up comes later ends with [`Limit::EndOfTime`]. When no thread can go on and no
+//! timer is left, the world does not hang: it ends with a report of all waiting threads. A thread
+//! that wakes up now and then for ever, as background work does, hides such a deadlock: give that
 //! world a `time_max`.
 //!
 //! ```
@@ -33,32 +33,32 @@
 //! assert_eq!(world.now(), Picos::from_secs(3600));
 //!
 //! let failure = World::new(WorldOptions::default()).run(thread::park);
-//! let Err(WorldFailure::Deadlock { report }) = failure else { panic!("nobody unparks it") };
+//! let Err(WorldFailure::Deadlock { report }) = failure else { panic!("no thread unparks it") };
 //! assert!(report.contains("thread 0 \"main\" waits for an unpark, since"));
 //! ```
 //!
 //! The code under test reaches the world through [`thread`](crate::thread) and
-//! [`sync`](crate::sync), which are the system's threads and locks outside. What it must not do:
+//! [`sync`](crate::sync), which are the system's threads and locks outside. It must not:
 //!
-//! * rely on thread-locals: all threads of a world see the same ones;
-//! * wait by other means (`std::sync`, `parking_lot`, channels, sockets): the whole world stops;
-//! * share locks with operating-system threads outside, or depend on addresses or on the order of
-//!   a hash map with a random seed;
-//! * poll without end: a loop that waits for others must call
+//! - rely on thread-locals: all threads of a world see the same ones;
+//! - wait by other means (`std::sync`, `parking_lot`, channels, sockets): the whole world stops;
+//! - share locks with operating-system threads outside, or depend on addresses or on the order of a
+//!   hash map with a random seed;
+//! - poll without end: a loop that waits for others must call
 //!   [`thread::yield_now`](crate::thread::yield_now).
 //!
 //! **Stopping.** [`World::crash`], a panic, a deadlock or a limit stops the world: every thread is
-//! resumed where it waits and its stack unwinds. Destructors may still lock and sleep; threads
-//! that unwind wait for one another as usual. One that waits for what can no longer come is given
-//! up: its stack is leaked and its remaining destructors do not run. Destructors see that
+//! resumed where it waits and its stack unwinds. Destructors may still lock and sleep; threads that
+//! unwind wait for one another as usual. A thread whose wait can no longer end is given up: its
+//! stack is leaked and its remaining destructors do not run. Destructors see that
 //! `std::thread::panicking()`; those that close in good order should not then, and media that
 //! [`World::crashed`] do nothing any more anyway.
 //!
 //! **Nesting.** A simulated thread may run another world, which takes no time of the outer one.
 //!
 //! **Stacks** end in a page that cannot be touched, so an overflow corrupts nothing: the fault is
-//! caught and becomes [`WorldFailure::StackOverflow`]. (Rust touches every page of a large frame
-//! in order, so no frame jumps over the page.) For that, the first world of a process installs a
+//! caught and becomes [`WorldFailure::StackOverflow`]. (Rust touches every page of a large frame in
+//! order, so no frame jumps over the page.) For that, the first world of a process installs a
 //! handler of SIGSEGV and SIGBUS, which hands every other fault on to the handler before it.
 
 mod coroutine;
@@ -84,33 +84,33 @@ pub(crate) use state::{Place, Subject, Wait, Woken};
 
 use shared::Shared;
 
-/// The wall clock of a world when it begins: some time in November 2023.
+/// Wall clock of a world at its beginning, some time in November 2023.
 pub const EPOCH: Seconds = Seconds(1_700_000_000);
 
-/// The number of a simulated thread within its world, `main` being 0; outside, of a thread of the
-/// operating system, in the order in which they first asked.
+/// Number of a simulated thread within its world, `main` being 0. Outside it is the number of a
+/// thread of the operating system, in the order in which they first asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(pub u32);
 
-/// A handle of a world, to be cloned freely.
+/// Handle of a world; cloning it is cheap.
 #[derive(Clone)]
 pub struct World(Arc<Shared>);
 
 impl World {
-    /// A world in which nothing happens yet.
+    /// Creates a world in which nothing has happened yet.
     #[must_use]
     pub fn new(options: WorldOptions) -> World {
         World(Arc::new(Shared::new(options)))
     }
 
-    /// Runs `main` as thread 0 until it and every thread it starts have ended. A world can run
+    /// Runs `main` as thread 0 until it and all threads that it starts have ended. A world can run
     /// several times, one after the other, on one clock; one that crashed does not run again.
     ///
     /// # Errors
-    /// When the world stopped before: what stopped it.
+    /// The reason for which the world stopped early.
     ///
     /// # Panics
-    /// When the world is running already.
+    /// When the world is already running.
     pub fn run<T: 'static>(&self, main: impl FnOnce() -> T + 'static) -> Result<T, WorldFailure> {
         if self.crashed() {
             return Err(WorldFailure::Crashed);
@@ -118,13 +118,13 @@ impl World {
         run::run(self, main)
     }
 
-    /// The world of the running simulated thread; none outside.
+    /// World of the running simulated thread; none outside.
     #[must_use]
     pub fn current() -> Option<World> {
         Schedule::current().map(|schedule| schedule.world.clone())
     }
 
-    /// What it was made with.
+    /// Options of the world.
     #[must_use]
     pub fn options(&self) -> &WorldOptions {
         &self.0.options
@@ -137,7 +137,7 @@ impl World {
         self.0.now()
     }
 
-    /// The calling thread waits until virtual time is there.
+    /// Waits until virtual time reaches `at`.
     ///
     /// # Panics
     /// When the caller is not a thread of this world.
@@ -146,7 +146,7 @@ impl World {
         self.schedule().wait_until(at, Location::caller());
     }
 
-    /// The calling thread is busy for so long: processor time, in virtual time.
+    /// Spends processor time, in virtual time.
     ///
     /// # Panics
     /// When the caller is not a thread of this world.
@@ -155,7 +155,8 @@ impl World {
         self.schedule().wait_until(self.now().after(time), Location::caller());
     }
 
-    /// A point where the seed may hand the baton on. Does nothing outside this world's threads.
+    /// Marks a point where the seed may hand the baton on. Does nothing outside this world's
+    /// threads.
     #[inline]
     #[track_caller]
     pub fn step(&self) {
@@ -166,14 +167,14 @@ impl World {
         }
     }
 
-    /// The random stream of this name, from its start. Streams do not disturb one another.
+    /// Random stream of this name, from its start. Streams do not disturb one another.
     #[must_use]
     pub fn rng(&self, stream: &str) -> Rng {
         Rng::named(self.0.options.seed, stream)
     }
 
-    /// The calling thread waits for its token, which [`World::unpark`] hands it, and takes it. It
-    /// may be there already: a token is never lost, nor are there ever two.
+    /// Waits for the calling thread's token, which [`World::unpark`] gives, and takes it. A token
+    /// given earlier ends the wait at once: it is never lost, nor are there ever two.
     ///
     /// # Panics
     /// When the caller is not a thread of this world.
@@ -182,7 +183,7 @@ impl World {
         self.schedule().park(why, None, Location::caller());
     }
 
-    /// Hands a thread of this world its token.
+    /// Gives a thread of this world its token.
     ///
     /// # Panics
     /// When the caller is not a thread of this world.
@@ -191,7 +192,7 @@ impl World {
         self.schedule().unpark(thread);
     }
 
-    /// The machine stops here: [`World::crashed`] from now on, all threads unwind, and
+    /// Stops the machine: [`World::crashed`] is true from now on, all threads unwind, and
     /// [`World::run`] returns [`WorldFailure::Crashed`].
     ///
     /// # Panics
@@ -201,20 +202,20 @@ impl World {
         self.schedule().crash()
     }
 
-    /// Whether the machine stopped: media keep what they hold and do nothing any more.
+    /// Returns true if the machine has stopped: media keep their contents and do nothing any more.
     #[inline]
     #[must_use]
     pub fn crashed(&self) -> bool {
         self.0.crashed()
     }
 
-    /// Steps and waits so far.
+    /// Number of steps and waits so far.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.0.steps()
     }
 
-    /// A hash of whose turn it was and when, from the start: equal for equal runs.
+    /// Hash of all turns and their times, from the start: equal for equal runs.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         self.0.fingerprint()

@@ -1,27 +1,26 @@
-//! What a world is made with.
+//! Options of a world.
 
 use crate::Picos;
 
-/// The stack of a simulated thread unless another size is asked for. Only pages that are touched
-/// take memory, and a panic that prints a backtrace needs a good part of it.
+/// Default size of a simulated thread's stack. Only touched pages take memory, and a panic that
+/// prints a backtrace needs a good part of it.
 pub const STACK_BYTES: usize = 256 << 10;
 
-/// The steps after which a run is taken for a livelock unless another number is asked for: some
-/// minutes of computing.
+/// Default number of steps after which a run is taken for a livelock: some minutes of computing.
 pub const STEPS_MAX: u64 = 1_000_000_000;
 
-/// How a world behaves. Everything random in it follows from `seed`.
+/// Behaviour of a world. Everything random in it follows from `seed`.
 #[derive(Debug, Clone)]
 pub struct WorldOptions {
-    /// One seed is one run, bit for bit, on any machine.
+    /// Seed of the run: one seed is one run, bit for bit, on any machine.
     pub seed: u64,
-    /// Whether a thread can lose the processor without waiting for anything.
+    /// Preemption of threads that do not wait.
     pub preemption: Preemption,
-    /// The stack of each simulated thread.
+    /// Size of each simulated thread's stack.
     pub stack_bytes: usize,
-    /// The run fails after so many steps and waits; `None` lets a livelock run for ever.
+    /// Number of steps and waits after which the run fails; `None` lets a livelock run for ever.
     pub steps_max: Option<u64>,
-    /// The run fails when virtual time reaches this.
+    /// Virtual time at which the run fails.
     pub time_max: Option<Picos>,
 }
 
@@ -38,18 +37,18 @@ impl Default for WorldOptions {
 }
 
 impl WorldOptions {
-    /// The usual options with this seed.
+    /// Default options with this seed.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         WorldOptions { seed, ..WorldOptions::default() }
     }
 }
 
-/// Whether a simulated thread can lose the processor without waiting for anything.
+/// Preemption of simulated threads that do not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preemption {
     /// Threads switch only where one waits: the cheapest, for measurements in virtual time.
     Never,
-    /// At each step the seed hands the baton on once in so many times on average.
+    /// At each step the seed hands the baton on once in this many times on average.
     OneIn(u32),
 }

@@ -1,4 +1,4 @@
-//! Says of every thread of a world what it is doing: the body of a failure's report.
+//! Report of each thread's activity, the body of a failure's report.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use super::shared::Shared;
 use super::state::{Place, State, Status, Subject, Thread, Wait};
 use crate::Picos;
 
-/// One line for each thread that has not ended, and one for what it holds.
+/// Lists each thread that has not ended, and the locks that it holds.
 pub(super) fn threads(state: &State, shared: &Shared) -> String {
     let mut report = format!(
         "at {} of virtual time, step {}, seed {}:",
@@ -59,7 +59,7 @@ fn waiting(state: &State, wait: Wait) -> String {
     line
 }
 
-/// Who has locked what is waited for.
+/// Names the holders of a lock that a thread waits for.
 fn holders(state: &State, wanted: Subject) -> String {
     let mut list = Vec::new();
     for (number, thread) in state.threads.iter().enumerate() {
@@ -67,10 +67,10 @@ fn holders(state: &State, wanted: Subject) -> String {
             list.push(holder(number, thread, taken));
         }
     }
-    if list.is_empty() { "that nobody in this world holds".to_owned() } else { list.join(" and ") }
+    if list.is_empty() { "that no thread here holds".to_owned() } else { list.join(" and ") }
 }
 
-/// Who writes before anybody reads again.
+/// Names the writer that comes before any reader.
 fn next(state: &State, wanted: Subject) -> String {
     let mut numbered = state.threads.iter().enumerate();
     let next = numbered.find(|(_, thread)| {

@@ -1,4 +1,4 @@
-//! Runs a world: gives each thread the processor when it is its turn, until all have ended.
+//! Run of a world: gives threads the processor in turn until all have ended.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use super::state::State;
 use super::{ThreadId, World};
 use crate::rng::Rng;
 
-/// Runs `main` and whatever it starts on this operating-system thread.
+/// Runs `main` and the threads that it starts on this operating-system thread.
 pub(super) fn run<T: 'static>(
     world: &World,
     main: impl FnOnce() -> T + 'static,
@@ -43,7 +43,7 @@ pub(super) fn run<T: 'static>(
     }
 }
 
-/// The stacks of the threads, by their numbers.
+/// Stacks of the threads, by their numbers.
 struct Runner<'a> {
     schedule: &'a Rc<Schedule>,
     coroutines: Vec<Option<Coroutine>>,
@@ -95,9 +95,10 @@ impl Runner<'_> {
         }
     }
 
-    /// Nothing on the stack was dropped, so it stays mapped for ever.
+    /// Stops the world after a stack overflow. Nothing on the stack was dropped, so it stays mapped
+    /// for ever.
     fn overflowed(&mut self, id: ThreadId) {
-        // If the stack ended within the scheduler itself, there is nothing left to go on with.
+        // If the stack ended within the scheduler itself, the run cannot go on.
         let Ok(mut state) = self.schedule.state.try_borrow_mut() else {
             panic!("a simulated thread has overflowed its stack within the scheduler");
         };
@@ -111,12 +112,12 @@ impl Runner<'_> {
     }
 }
 
-/// The life of a simulated thread.
+/// Runs a simulated thread from start to end.
 fn live(schedule: &Rc<Schedule>, id: ThreadId, job: Job) {
     let cancelled = schedule.state.borrow_mut().thread(id).cancelled;
     let ended = catch_unwind(AssertUnwindSafe(|| {
         if cancelled {
-            // What it would have worked with may have destructors.
+            // The job's captured values may have destructors.
             drop(job);
         } else {
             job();
@@ -134,7 +135,7 @@ fn live(schedule: &Rc<Schedule>, id: ThreadId, job: Job) {
     schedule.ended.set(true);
 }
 
-/// What a panic said.
+/// Text of a panic.
 fn message(payload: &(dyn Any + Send)) -> String {
     match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(text), _) => (*text).to_owned(),

@@ -1,5 +1,5 @@
-//! The running world of an operating-system thread: how its simulated threads wait, switch and
-//! unwind.
+//! The schedule of a running world on its operating-system thread: how simulated threads wait,
+//! switch and unwind.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::panic::{Location, resume_unwind};
@@ -14,27 +14,27 @@ use super::state::{Place, State, Status, Subject, Wait, Woken};
 use super::{ThreadId, World, report};
 use crate::Picos;
 
-/// A thread whose unwinding is caught by its own code so many times is given up.
+/// Number of times that a thread's own code may catch its unwinding before the thread is given up.
 const UNWOUND_MAX: u32 = 1_000;
 
 thread_local! {
-    /// Whether `CURRENT` holds anything: this is what code outside worlds pays for.
+    /// True if `CURRENT` holds a schedule; code outside worlds pays for this check only.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
     static CURRENT: RefCell<Option<Rc<Schedule>>> = const { RefCell::new(None) };
 }
 
-/// A world that runs, and the one around it.
+/// A running world, and the one around it.
 pub(crate) struct Schedule {
     pub(super) world: World,
     pub(super) state: RefCell<State>,
     /// Set by a thread that has ended, so that its stack can serve another.
     pub(super) ended: Cell<bool>,
     outer: Option<Rc<Schedule>>,
-    /// Whether the thread that called `run` was unwinding already.
+    /// True if the thread that called `run` was already unwinding.
     unwinding_outside: bool,
 }
 
-/// While it lives, threads of the world are running; then what is around it is current again.
+/// Guard of a running world; dropping it makes the outer one current again.
 pub(super) struct Inside {
     pub(super) schedule: Rc<Schedule>,
 }
@@ -47,11 +47,11 @@ impl Drop for Inside {
     }
 }
 
-/// What a stack that is cancelled unwinds with. No message is printed for it.
+/// Payload with which a cancelled stack unwinds. No message is printed for it.
 pub(super) struct Cancelled;
 
 impl Schedule {
-    /// Enters a world: until the result is dropped, its threads are those that run.
+    /// Enters a world, whose threads run until the result is dropped.
     pub(super) fn enter(world: World, state: State) -> Inside {
         let outer = Schedule::current();
         let unwinding_outside = std::thread::panicking();
@@ -62,7 +62,7 @@ impl Schedule {
         Inside { schedule }
     }
 
-    /// The one whose thread is running, if any is.
+    /// Schedule of the running simulated thread, if there is one.
     #[inline]
     pub(crate) fn current() -> Option<Rc<Schedule>> {
         if INSIDE.get() { Schedule::inside() } else { None }
@@ -73,7 +73,7 @@ impl Schedule {
         CURRENT.with_borrow(Clone::clone)
     }
 
-    /// The world that runs.
+    /// World of this schedule.
     pub(crate) fn world(&self) -> &World {
         &self.world
     }
@@ -82,13 +82,13 @@ impl Schedule {
         &self.world.0
     }
 
-    /// The running thread.
+    /// Number of the running thread.
     pub(crate) fn me(&self) -> ThreadId {
         self.state.borrow().me()
     }
 
-    /// Waits, and says why the wait ended. The caller raises [`Schedule::unwind`] if it was
-    /// cancelled, once it has put in order what it must.
+    /// Waits, and returns the reason for the end. When cancelled, the caller must call
+    /// [`Schedule::unwind`] once its own state is in order.
     pub(crate) fn wait(&self, wait: Wait) -> Woken {
         let mut state = self.state.borrow_mut();
         let me = state.me();
@@ -99,7 +99,7 @@ impl Schedule {
         self.switch(state, me)
     }
 
-    /// Waits as a thread that is unwinding does: nothing but what it waits for ends it.
+    /// Waits as a thread that is unwinding does: only the awaited event ends it.
     pub(crate) fn wait_regardless(&self, wait: Wait) {
         let mut state = self.state.borrow_mut();
         let me = state.me();
@@ -108,7 +108,7 @@ impl Schedule {
         self.hand_on(state, me);
     }
 
-    /// As [`Schedule::wait`], but unwinds when cancelled. True: the time ran out.
+    /// Waits like [`Schedule::wait`], but unwinds when cancelled. Returns true if the time ran out.
     pub(crate) fn wait_or_unwind(&self, wait: Wait) -> bool {
         match self.wait(wait) {
             Woken::Notified => false,
@@ -151,29 +151,29 @@ impl Schedule {
         }
     }
 
-    /// Hands a thread its token.
+    /// Gives a thread its token.
     pub(crate) fn unpark(&self, thread: ThreadId) {
         self.state.borrow_mut().unpark(thread);
     }
 
-    /// A new thread; the caller goes on.
+    /// Adds a thread; the caller goes on.
     pub(crate) fn spawn(&self, name: &str, job: Job) -> ThreadId {
         self.state.borrow_mut().add_thread(name.into(), job)
     }
 
-    /// Whether the thread has ended.
+    /// Returns true if the thread has ended.
     pub(crate) fn has_ended(&self, thread: ThreadId) -> bool {
         matches!(self.state.borrow_mut().thread(thread).status, Status::Done)
     }
 
-    /// Remembers that the running thread has locked something, for reports.
+    /// Records for reports that the running thread has locked something.
     pub(crate) fn hold(&self, subject: Subject, place: Place) {
         let mut state = self.state.borrow_mut();
         let me = state.me();
         state.thread(me).held.push((subject, place));
     }
 
-    /// Forgets it again. A guard may have been carried into a world within this one.
+    /// Removes the record of a lock. A guard may have been carried into a world within this one.
     pub(crate) fn let_go(&self, subject: Subject) {
         let found = self.state.borrow_mut().let_go(subject);
         if let (false, Some(outer)) = (found, &self.outer) {
@@ -181,28 +181,29 @@ impl Schedule {
         }
     }
 
-    /// The running thread is the next to have a lock.
+    /// Makes the running thread the next to have a lock.
     pub(crate) fn promise(&self, subject: Subject) {
         self.state.borrow_mut().promise(subject);
     }
 
-    /// Whether another thread is.
+    /// Returns true if another thread is the next to have the lock.
     pub(crate) fn is_promised_to_another(&self, subject: Subject) -> bool {
         self.state.borrow().is_promised_to_another(subject)
     }
 
-    /// The running thread has the lock, or wants it no longer. Whether it was promised to it.
+    /// Removes the running thread's promise, when it has the lock or wants it no longer. Returns
+    /// true if there was one.
     pub(crate) fn keep_promise(&self, subject: Subject) -> bool {
         self.state.borrow_mut().keep_promise(subject)
     }
 
-    /// Wakes one of those who wait for it, drawn by the seed, here or in the worlds around.
+    /// Wakes one waiting thread, drawn by the seed, here or in the worlds around.
     pub(crate) fn wake_one(&self, subject: Subject) -> bool {
         self.state.borrow_mut().wake_one(subject)
             || self.outer.as_ref().is_some_and(|outer| outer.wake_one(subject))
     }
 
-    /// Wakes all who wait for it, here and in the worlds around.
+    /// Wakes all waiting threads, here and in the worlds around.
     pub(crate) fn wake_all(&self, matches: impl Fn(Subject) -> bool + Copy) {
         self.state.borrow_mut().wake_all(matches);
         if let Some(outer) = &self.outer {
@@ -210,12 +211,12 @@ impl Schedule {
         }
     }
 
-    /// The instant so much later than now; none for `Duration::MAX`, which is for ever.
+    /// Instant later than now by `time`; none for `Duration::MAX`, which is for ever.
     pub(crate) fn deadline(&self, time: Duration) -> Option<Picos> {
         (time < Duration::MAX).then(|| self.world.now().after(time.into()))
     }
 
-    /// Waits for so long.
+    /// Waits for this time.
     pub(crate) fn sleep(&self, time: Duration, place: Place) {
         match self.deadline(time) {
             Some(until) => self.wait_until(until, place),
@@ -226,7 +227,7 @@ impl Schedule {
         }
     }
 
-    /// Waits until virtual time is there.
+    /// Waits until virtual time reaches `at`.
     pub(crate) fn wait_until(&self, at: Picos, place: Place) {
         self.step(place);
         if at <= self.shared().now() || self.state.borrow_mut().skip_to(at) {
@@ -235,7 +236,7 @@ impl Schedule {
         self.wait_or_unwind(Wait { subject: Subject::Time, place, until: Some(at) });
     }
 
-    /// A point where the seed may hand the baton on.
+    /// Marks a point where the seed may hand the baton on.
     #[inline]
     pub(crate) fn step(&self, place: Place) {
         if self.shared().step() {
@@ -243,7 +244,7 @@ impl Schedule {
         }
     }
 
-    /// This step is preempted, reaches a limit, or belongs to a thread that is to unwind.
+    /// Handles a step that is preempted, reaches a limit, or belongs to a thread that is to unwind.
     #[cold]
     pub(super) fn look_closer(&self, place: Place) {
         let mut state = self.state.borrow_mut();
@@ -263,7 +264,7 @@ impl Schedule {
         }
     }
 
-    /// Gives others the turn; while all others sleep, polling takes time.
+    /// Lets others run; while all others sleep, polling takes time.
     pub(crate) fn yield_now(&self, place: Place) {
         let mut state = self.state.borrow_mut();
         let me = state.me();
@@ -289,15 +290,16 @@ impl Schedule {
         self.unwind();
     }
 
-    /// Whether the thread was cancelled and is not unwinding yet, or no longer because its own
-    /// code caught it.
+    /// Returns true if the thread was cancelled and is not unwinding yet, or no longer because its
+    /// own code caught it.
     fn shall_unwind(&self, state: &State, me: ThreadId) -> bool {
         state.threads[me.0 as usize].cancelled && !self.is_unwinding(state, me)
     }
 
-    /// Whether the stack of the running thread is unwinding. The standard library counts for the
-    /// whole operating-system thread: exact while no other stack, here or outside, stands still
-    /// in the middle of unwinding; else a thread that was told to unwind is taken to do so.
+    /// Returns true if the stack of the running thread is unwinding. The standard library counts
+    /// for the whole operating-system thread. That is exact unless another stack, here or outside,
+    /// is suspended in the middle of unwinding; then a thread that was told to unwind is taken to
+    /// do so.
     fn is_unwinding(&self, state: &State, me: ThreadId) -> bool {
         if !std::thread::panicking() {
             return false;
@@ -315,7 +317,7 @@ impl Schedule {
         resume_unwind(Box::new(Cancelled));
     }
 
-    /// Never goes on with the running thread.
+    /// Suspends the running thread for ever.
     fn give_up(&self) -> ! {
         let place = Location::caller();
         loop {

@@ -1,6 +1,6 @@
-//! What everybody who holds a world may read at any time: its options, clock and counters.
+//! State of a world that all its handles may read at any time: options, clock and counters.
 //!
-//! Atomics only to be shared without unsafe code; one operating-system thread writes them.
+//! They are atomics only to be shared without unsafe code; one operating-system thread writes them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -12,7 +12,7 @@ pub(super) struct Shared {
     pub(super) options: WorldOptions,
     now: AtomicU64,
     steps: AtomicU64,
-    /// The number of the step that shall look closer: it is preempted, or a limit is reached.
+    /// Number of the step that must look closer, because it is preempted or a limit is reached.
     look_at: AtomicU64,
     fingerprint: AtomicU64,
     runs: AtomicU64,
@@ -50,7 +50,7 @@ impl Shared {
         self.steps.load(Relaxed)
     }
 
-    /// Counts a step. True: look closer.
+    /// Counts a step; returns true if it must look closer.
     #[inline]
     pub(super) fn step(&self) -> bool {
         let steps = self.steps.load(Relaxed) + 1;
@@ -58,7 +58,7 @@ impl Shared {
         steps >= self.look_at.load(Relaxed)
     }
 
-    /// Counts a step that may switch anyway. The limit, if it is passed.
+    /// Counts a step that may switch anyway. Returns the limit if it is passed.
     pub(super) fn count_step(&self) -> Option<u64> {
         self.step();
         self.steps_max_passed()
@@ -68,7 +68,7 @@ impl Shared {
         self.options.steps_max.filter(|steps_max| self.steps() > *steps_max)
     }
 
-    /// Draws after how many steps the running thread loses the processor.
+    /// Draws the step at which the running thread loses the processor.
     pub(super) fn draw_preemption(&self, random: &mut Rng) {
         let limit = self.options.steps_max.map_or(u64::MAX, |steps_max| steps_max + 1);
         let preempted = match self.options.preemption {
@@ -82,7 +82,7 @@ impl Shared {
         self.look_at.store(0, Relaxed);
     }
 
-    /// Takes something that happened into the fingerprint of the run.
+    /// Mixes an event into the fingerprint of the run.
     #[inline]
     pub(super) fn mix(&self, word: u64) {
         let mixed = (self.fingerprint.load(Relaxed) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -93,7 +93,7 @@ impl Shared {
         self.fingerprint.load(Relaxed)
     }
 
-    /// The number of this run of the world, from 0.
+    /// Number of this run of the world, from 0.
     pub(super) fn begin_run(&self) -> u64 {
         assert!(!self.running.swap(true, Relaxed), "this world is running already");
         self.runs.fetch_add(1, Relaxed)

@@ -1,4 +1,4 @@
-//! What a running world knows of its threads, and who goes on next.
+//! State of a running world: its threads, and the choice of the next one.
 //!
 //! Plain data without locks: the world runs on one operating-system thread, and no code of the
 //! world's users is called while this is borrowed.
@@ -15,33 +15,33 @@ use super::{ThreadId, report};
 use crate::Picos;
 use crate::rng::Rng;
 
-/// After a world stopped, its threads get so many turns to unwind before they are given up.
+/// Turns that the threads of a stopped world have to unwind before they are given up.
 const UNWINDING_TURNS_MAX: u64 = 1_000_000;
 
-/// Where in the sources something was called.
+/// Place of a call in the sources.
 pub(crate) type Place = &'static Location<'static>;
 
-/// What a thread can wait for. Locks are known by their addresses, which are only ever compared:
-/// nothing depends on their order.
+/// Event that a thread can wait for. Locks are known by their addresses, which are only ever
+/// compared: nothing depends on their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// A time only.
     Time,
-    /// Nothing that can come: it was given up.
+    /// Nothing that can come: the thread was given up.
     Nothing,
-    /// A token; the text says what for.
+    /// A token, with its purpose for reports.
     Token(&'static str),
     Mutex(usize),
     Read(usize),
     Write(usize),
-    /// Readers that must leave the lock before the thread writes; nobody reads before it.
+    /// Readers that must leave the lock before the thread writes; no other thread reads before it.
     Readers(usize),
     Condvar(usize),
     Thread(ThreadId),
 }
 
 impl Subject {
-    /// The address of a lock.
+    /// Address of a lock.
     pub(crate) fn lock(self) -> Option<usize> {
         match self {
             Subject::Mutex(at) | Subject::Read(at) | Subject::Write(at) | Subject::Readers(at) => {
@@ -51,34 +51,34 @@ impl Subject {
         }
     }
 
-    /// Whether those who wait for it are looked for by what they wait for.
+    /// Returns true if waiting threads are looked up by this subject.
     fn is_listed(self) -> bool {
         !matches!(self, Subject::Time | Subject::Nothing | Subject::Token(_))
     }
 }
 
-/// One wait.
+/// A wait of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wait {
     pub(crate) subject: Subject,
     pub(crate) place: Place,
-    /// `Picos::MAX` stands for all that comes when virtual time is over.
+    /// Time at which the wait ends; `Picos::MAX` stands for all that lies beyond virtual time.
     pub(crate) until: Option<Picos>,
 }
 
-/// Why a wait ended.
+/// Reason for the end of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Woken {
     Notified,
     TimedOut,
-    /// The world stops: the thread shall unwind.
+    /// The world stops and the thread must unwind.
     Cancelled,
 }
 
-/// What a thread is doing.
+/// Status of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Status {
-    /// Its turn may come. Holds what its last wait ended with.
+    /// The thread can run; holds the reason for the end of its last wait.
     Ready(Woken),
     Waiting(Wait),
     Done,
@@ -88,20 +88,20 @@ pub(super) enum Status {
 pub(super) struct Thread {
     pub(super) name: Arc<str>,
     pub(super) status: Status,
-    /// Where it was seen last.
+    /// Place where it was seen last.
     pub(super) place: Option<Place>,
-    /// Counts waits, so that the timer of an earlier one is known to be stale.
+    /// Number of its waits, so that the timer of an earlier one is known to be stale.
     wait_number: u32,
-    /// Set by an unpark that found nobody waiting.
+    /// Set by an unpark while the thread does not wait.
     token: bool,
-    /// What it has locked, and where.
+    /// Locks that it holds, and where they were taken.
     pub(super) held: Vec<(Subject, Place)>,
     pub(super) cancelled: bool,
-    /// Whether it waits in a destructor, while its stack unwinds.
+    /// True while it waits in a destructor as its stack unwinds.
     pub(super) unwinding: bool,
-    /// How often its stack was told to unwind: more than once if somebody caught it.
+    /// Number of times that its stack was told to unwind; more than one if its code caught it.
     pub(super) unwound: u32,
-    /// The work of a thread that was not started yet.
+    /// Job of a thread that was not started yet.
     pub(super) job: Option<Job>,
 }
 
@@ -112,34 +112,34 @@ impl Thread {
     }
 }
 
-/// A timer: when, whose, and for which of its waits. Those of one instant wake together, so their
-/// order here does not matter.
+/// A timer: its time, its thread, and the number of the wait. Timers of one instant wake together,
+/// so their order here does not matter.
 type Timer = Reverse<(Picos, ThreadId, u32)>;
 
 /// Everything that changes while a world runs.
 pub(super) struct State {
     shared: Arc<Shared>,
     pub(super) threads: Vec<Thread>,
-    /// Whose turn may come.
+    /// Threads that can run.
     ready: Vec<ThreadId>,
-    /// Who waits for something that is notified, longest first.
+    /// Threads that wait for a notification, longest first.
     waiting: Vec<(Subject, ThreadId)>,
     /// Locks by their addresses, and the threads that are the next to have them, in order.
     promised: Vec<(usize, ThreadId)>,
     timers: BinaryHeap<Timer>,
-    /// Whose turn it is; none when the run is over.
+    /// Running thread; none when the run is over.
     pub(super) running: Option<ThreadId>,
     live: usize,
     random: Rng,
     pub(super) failure: Option<WorldFailure>,
-    /// When it stopped.
+    /// Virtual time at which the world stopped.
     pub(super) stopped_at: Option<Picos>,
     unwinding_turns: u64,
-    /// How often threads have yielded since one last waited or was woken.
+    /// Yields since a thread last waited or was woken.
     yields: usize,
 }
 
-/// So often each thread that could go on has yielded, on average: all of them poll.
+/// Yields per thread after which all threads count as polling.
 const YIELDS_OF_POLLING: usize = 4;
 
 impl State {
@@ -180,7 +180,7 @@ impl State {
         id
     }
 
-    /// The running thread.
+    /// Number of the running thread.
     pub(super) fn me(&self) -> ThreadId {
         self.running.unwrap_or(ThreadId(0))
     }
@@ -190,8 +190,8 @@ impl State {
         &mut self.threads[id.0 as usize]
     }
 
-    /// Whether a wait until then needs no switch, because nobody else comes before. If so, it is
-    /// then.
+    /// Skips to `at` if no other thread comes before; returns true if it did. Such a wait needs no
+    /// switch.
     pub(super) fn skip_to(&mut self, at: Picos) -> bool {
         let alone = self.ready.is_empty() && self.failure.is_none();
         if !alone || at == Picos::MAX || self.earliest_timer().is_some_and(|timer| timer <= at) {
@@ -205,7 +205,7 @@ impl State {
         true
     }
 
-    /// The running thread waits from now on.
+    /// Makes the running thread wait from now on.
     pub(super) fn begin_wait(&mut self, id: ThreadId, wait: Wait) {
         self.yields = 0;
         let thread = self.thread(id);
@@ -220,14 +220,14 @@ impl State {
         }
     }
 
-    /// The running thread stays ready, but others may come first.
+    /// Keeps the running thread ready, but lets others come first.
     pub(super) fn begin_turn(&mut self, id: ThreadId, place: Place) {
         self.thread(id).status = Status::Ready(Woken::Notified);
         self.thread(id).place = Some(place);
         self.ready.push(id);
     }
 
-    /// The thread goes on. Why its last wait ended.
+    /// Resumes the thread; returns the reason for the end of its last wait.
     pub(super) fn resumed(&mut self, id: ThreadId) -> Woken {
         let thread = self.thread(id);
         thread.unwinding = false;
@@ -237,13 +237,13 @@ impl State {
         }
     }
 
-    /// Whether another thread waits in the middle of unwinding.
+    /// Returns true if another thread waits in the middle of unwinding.
     pub(super) fn is_another_unwinding(&self, me: ThreadId) -> bool {
         let mut numbered = (0..).map(ThreadId).zip(&self.threads);
         numbered.any(|(id, thread)| id != me && thread.unwinding)
     }
 
-    /// How often the running thread was told to unwind, this time included.
+    /// Counts an unwinding of the running thread; returns the number so far.
     pub(super) fn count_unwound(&mut self) -> u32 {
         let me = self.me();
         let thread = self.thread(me);
@@ -251,12 +251,12 @@ impl State {
         thread.unwound
     }
 
-    /// Draws after how many steps a thread loses the processor next.
+    /// Draws the step at which a thread loses the processor next.
     pub(super) fn draw_preemption(&mut self) {
         self.shared.draw_preemption(&mut self.random);
     }
 
-    /// The thread has ended.
+    /// Ends a thread.
     pub(super) fn end(&mut self, id: ThreadId) {
         let status = std::mem::replace(&mut self.thread(id).status, Status::Done);
         assert!(!matches!(status, Status::Done), "{id:?} has ended twice");
@@ -266,7 +266,7 @@ impl State {
         self.wake_all(|subject| subject == Subject::Thread(id));
     }
 
-    /// The running thread, or whoever locked it, holds it no longer.
+    /// Removes the record of a lock from the running thread, or from the thread that locked it.
     pub(super) fn let_go(&mut self, subject: Subject) -> bool {
         let me = self.me();
         if self.thread(me).let_go(subject) {
@@ -288,8 +288,8 @@ impl State {
         self.ready.push(id);
     }
 
-    /// The running thread is the next to have a lock, behind those to whom it is promised already.
-    /// (A writer that waits for readers to leave has its right already.)
+    /// Promises a lock to the running thread, behind those to which it is already promised. (A
+    /// writer that waits for readers to leave already has its right.)
     pub(super) fn promise(&mut self, subject: Subject) {
         let me = self.me();
         if let (Some(lock), false) = (subject.lock(), matches!(subject, Subject::Readers(_)))
@@ -311,15 +311,14 @@ impl State {
         self.promised_to(subject).is_some_and(|id| id != self.me())
     }
 
-    /// The running thread has the lock, or wants it no longer.
+    /// Removes the running thread's promise, when it has the lock or wants it no longer.
     pub(super) fn keep_promise(&mut self, subject: Subject) -> bool {
         let (me, count) = (self.me(), self.promised.len());
         self.promised.retain(|&(lock, id)| id != me || subject.lock() != Some(lock));
         self.promised.len() < count
     }
 
-    /// Wakes one of those who wait for it: the one to whom it is promised, else one drawn by the
-    /// seed.
+    /// Wakes one waiting thread: the one with the promise, else one drawn by the seed.
     pub(super) fn wake_one(&mut self, subject: Subject) -> bool {
         if let Some(id) = self.promised_to(subject).filter(|&id| self.waits_for(id, subject)) {
             self.wake(id, Woken::Notified);
@@ -337,14 +336,14 @@ impl State {
         self.waiting.contains(&(subject, id))
     }
 
-    /// Wakes all who wait for it.
+    /// Wakes all waiting threads.
     pub(super) fn wake_all(&mut self, matches: impl Fn(Subject) -> bool) {
         while let Some((_, id)) = self.waiting.iter().find(|(waits, _)| matches(*waits)) {
             self.wake(*id, Woken::Notified);
         }
     }
 
-    /// Hands a thread its token, which waits for it if it does not wait itself.
+    /// Gives a thread its token, which is kept if the thread does not wait for it.
     pub(super) fn unpark(&mut self, id: ThreadId) {
         match self.thread(id).status {
             Status::Waiting(Wait { subject: Subject::Token(_), .. }) => {
@@ -359,14 +358,14 @@ impl State {
         std::mem::take(&mut self.thread(id).token)
     }
 
-    /// Decides whose turn it is. None: the run is over.
+    /// Chooses the thread to run next; none if the run is over.
     pub(super) fn choose(&mut self) {
         self.running = self.next();
         let word = self.running.map_or(u64::MAX, |id| u64::from(id.0));
         self.shared.mix(word ^ self.shared.now().0.rotate_left(24));
     }
 
-    /// Whose turn it is, and its work if it has not started.
+    /// Returns the running thread, and its job if it has not started.
     pub(super) fn take_turn(&mut self) -> Option<(ThreadId, Option<Job>)> {
         let id = self.running?;
         let job = self.thread(id).job.take();
@@ -395,7 +394,7 @@ impl State {
         }
     }
 
-    /// None when the threads of a stopped world have had turns enough.
+    /// Counts a turn; none when the threads of a stopped world have had enough turns.
     fn count_turn(&mut self) -> Option<()> {
         if self.failure.is_some() {
             self.unwinding_turns += 1;
@@ -409,7 +408,7 @@ impl State {
         Some(())
     }
 
-    /// When the next valid timer comes; stale ones are dropped.
+    /// Time of the next valid timer; drops stale ones.
     fn earliest_timer(&mut self) -> Option<Picos> {
         while let Some(Reverse((at, id, wait_number))) = self.timers.peek() {
             let thread = &self.threads[id.0 as usize];
@@ -421,7 +420,7 @@ impl State {
         None
     }
 
-    /// Lets time pass, and wakes all whose time has come.
+    /// Lets time pass, and wakes all threads whose time has come.
     fn pass_to(&mut self, at: Picos) {
         let time_max = self.shared.options.time_max.filter(|time_max| at >= *time_max);
         let over = (at == Picos::MAX).then_some(Limit::EndOfTime);
@@ -437,8 +436,8 @@ impl State {
         }
     }
 
-    /// The thread yields. While all others sleep or do nothing but yield, this takes the time up to
-    /// the first wake-up; otherwise loops that poll would never end.
+    /// Counts a yield. While all others sleep or only yield, it takes the time up to the first
+    /// wake-up; otherwise loops that poll would never end.
     pub(super) fn pass_time_if_all_poll(&mut self) {
         self.yields += 1;
         let all_poll = self.ready.is_empty() || self.yields > YIELDS_OF_POLLING * self.live;
@@ -448,8 +447,8 @@ impl State {
         }
     }
 
-    /// Stops the world: every thread is to unwind. The first reason stays. A thread that unwinds
-    /// already goes on waiting for what its destructors need.
+    /// Stops the world: every thread must unwind. The first reason stays. A thread that is already
+    /// unwinding goes on waiting for what its destructors need.
     pub(super) fn stop(&mut self, failure: WorldFailure) {
         if self.failure.is_some() {
             return;

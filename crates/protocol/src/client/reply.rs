@@ -1,13 +1,13 @@
-//! Replies, one line or one value at a time.
+//! Parser of replies, one line or one value at a time.
 //!
-//! The protocol's replies name themselves, so no memory of the requests is needed: a `get` of
-//! three keys is answered by up to three [`Reply::Value`] and a [`Reply::End`].
+//! Replies name themselves, so the parser needs no memory of the requests: a `get` of three keys is
+//! answered by up to three [`Reply::Value`] and a [`Reply::End`].
 
 use crate::encode::Status;
 use crate::parse::{Words, unsigned, unsigned_32};
 use crate::{FlagTokens, Limits};
 
-/// The longest line of a reply; statistics have the longest.
+/// Longest line of a reply; lines of statistics are the longest.
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
 /// One reply, or one part of the reply to a retrieval or to `stats`.
@@ -15,13 +15,13 @@ const LINE_BYTES_MAX: usize = 8 * 1024;
 pub enum Reply<'a> {
     /// `VALUE key flags length [cas]` and the value.
     Value {
-        /// Of which key.
+        /// Key of the item.
         key: &'a [u8],
-        /// The client's own 32 bits.
+        /// Client flags, 32 bits.
         flags: u32,
-        /// The version, if it was asked for.
+        /// CAS of the item, if it was asked for.
         cas: Option<u64>,
-        /// The value; empty from [`reply_head`].
+        /// Value; empty from [`reply_head`].
         data: &'a [u8],
     },
     /// `END`.
@@ -42,61 +42,61 @@ pub enum Reply<'a> {
     Ok,
     /// `RESET`.
     Reset,
-    /// The new number after `incr` or `decr`.
+    /// New number after `incr` or `decr`.
     Counter(u64),
-    /// `VERSION` and what is behind it.
+    /// `VERSION` and the rest of the line.
     Version(&'a [u8]),
     /// `STAT name value`.
     Stat {
-        /// What is counted.
+        /// Name of the statistic.
         name: &'a [u8],
-        /// The rest of the line.
+        /// Rest of the line.
         value: &'a [u8],
     },
     /// `VA length flags` and the value.
     MetaValue {
-        /// The value; empty from [`reply_head`].
+        /// Value; empty from [`reply_head`].
         data: &'a [u8],
-        /// The flags in their order.
+        /// Flags in their order.
         tokens: FlagTokens<'a>,
     },
     /// `HD`, `EN`, `NF`, `NS`, `EX`.
     Meta {
-        /// Which.
+        /// Meaning of the code.
         status: Status,
-        /// The flags in their order.
+        /// Flags in their order.
         tokens: FlagTokens<'a>,
     },
     /// `MN`.
     MetaNoop,
-    /// `ME` and what is behind it.
+    /// `ME` and the rest of the line.
     MetaDebug(&'a [u8]),
     /// `ERROR`.
     Error,
-    /// `CLIENT_ERROR` and what is behind it.
+    /// `CLIENT_ERROR` and the rest of the line.
     ClientError(&'a [u8]),
-    /// `SERVER_ERROR` and what is behind it.
+    /// `SERVER_ERROR` and the rest of the line.
     ServerError(&'a [u8]),
 }
 
-/// What the front of a client's receive buffer holds.
+/// Contents of the front of a client's receive buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplyStep<'a> {
-    /// Not yet a whole reply.
+    /// The reply is not complete yet.
     Incomplete {
-        /// The buffer must hold at least this many bytes in all before another try can help.
+        /// Minimum number of bytes that the buffer must hold before another try can help.
         needed: usize,
     },
     /// One reply.
     Reply {
-        /// Which.
+        /// Parsed reply.
         reply: Reply<'a>,
-        /// How many bytes of the buffer it took.
+        /// Bytes of the buffer that it took.
         consumed: usize,
-        /// How many bytes of value and line ending follow; not 0 only from [`reply_head`].
+        /// Bytes of value and line ending that follow; not 0 only from [`reply_head`].
         to_skip: usize,
     },
-    /// This is no memcached, or the stream is out of step: close.
+    /// The peer is not a memcached server, or the stream is out of step: close.
     Malformed,
 }
 
@@ -120,8 +120,8 @@ pub fn reply<'a>(input: &'a [u8], limits: &Limits) -> ReplyStep<'a> {
     ReplyStep::Reply { reply, consumed: consumed + to_skip, to_skip: 0 }
 }
 
-/// Parses the reply at the front of `input` up to its value, so that a client who does not want to
-/// see the value can drop it as it comes.
+/// Parses the reply at the front of `input` up to its value, so that a client can drop the value as
+/// it arrives.
 #[inline]
 #[must_use]
 pub fn reply_head<'a>(input: &'a [u8], limits: &Limits) -> ReplyStep<'a> {
@@ -148,7 +148,7 @@ pub fn reply_head<'a>(input: &'a [u8], limits: &Limits) -> ReplyStep<'a> {
     }
 }
 
-/// The reply on a line, and the length of the value behind it if there is one.
+/// Parses a line into a reply and the length of the value behind it, if there is one.
 #[inline]
 fn parse_line(line: &[u8]) -> Option<(Reply<'_>, Option<u32>)> {
     if let Some(rest) = line.strip_prefix(b"VALUE ") {
@@ -222,7 +222,7 @@ fn rare(line: &[u8]) -> Option<Reply<'_>> {
     if let Some(rest) = line.strip_prefix(b"SERVER_ERROR") {
         return Some(Reply::ServerError(rest.strip_prefix(b" ").unwrap_or(rest)));
     }
-    // A decremented number keeps its length in memcached: spaces fill it up.
+    // memcached keeps the length of a decremented number and pads it with spaces.
     let end = line.iter().rposition(|&byte| byte != b' ')?;
     unsigned(line.get(..=end)?).map(Reply::Counter)
 }

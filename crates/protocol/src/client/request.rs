@@ -1,16 +1,16 @@
-//! Requests, appended to a `Vec<u8>`.
+//! Encoder of requests, which are appended to a `Vec<u8>`.
 
 use crate::encode::{CRLF, number};
 use crate::{Exptime, FlagTokens, Key, Keys, Request, Store, StoreVerb};
 
-/// What `set` says besides key and value.
+/// Options of `set` besides key and value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetOptions {
-    /// The client's own 32 bits.
+    /// Client flags, 32 bits.
     pub flags: u32,
-    /// When the item expires.
+    /// Expiry of the item.
     pub exptime: Exptime,
-    /// Ask for no reply.
+    /// True to ask for no reply.
     pub noreply: bool,
 }
 
@@ -73,12 +73,12 @@ pub fn meta_arithmetic(out: &mut Vec<u8>, key: &[u8], flags: &str) {
     meta(out, b"ma ", key, flags);
 }
 
-/// Appends `mn`, whose reply tells that all before it is done.
+/// Appends `mn`, whose reply tells that all requests before it are done.
 pub fn meta_noop(out: &mut Vec<u8>) {
     out.extend_from_slice(b"mn\r\n");
 }
 
-/// Appends any request; what the parser makes of it is `request` again.
+/// Appends any request; the parser turns it back into an equal one.
 pub fn request(out: &mut Vec<u8>, request: &Request<'_>) {
     match *request {
         Request::Get { keys, cas } => retrieval(out, if cas { b"gets" } else { b"get" }, keys),
@@ -201,7 +201,7 @@ fn line(out: &mut Vec<u8>, command: &[u8], argument: &[u8]) {
     out.extend_from_slice(CRLF);
 }
 
-/// Appends each word with a space before it, and the line's end.
+/// Appends each word with a space before it, and the line ending.
 fn words<'w>(out: &mut Vec<u8>, words: impl IntoIterator<Item = &'w [u8]>) {
     for word in words {
         out.push(b' ');

@@ -1,42 +1,43 @@
-//! Replies to the meta commands: a code of two letters, then the flags in the request's order.
+//! Encoder of replies to meta commands: a code of two letters, then the flags in the request's
+//! order.
 
 use super::{CRLF, number};
 use crate::{FlagTokens, Key, MetaArithmetic, MetaGet, MetaSet, base64};
 
-/// What the flags of a meta reply can say of an item.
+/// Facts of an item that the flags of a meta reply can state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MetaFacts {
     /// Bytes of the value (`s`, and behind `VA`).
     pub value_len: u32,
-    /// The client's own 32 bits (`f`).
+    /// Client flags, 32 bits (`f`).
     pub flags: u32,
-    /// The version (`c`).
+    /// CAS of the item (`c`).
     pub cas: u64,
     /// Seconds left to live, `None` for ever (`t`).
     pub ttl_s: Option<u32>,
     /// Seconds since the last access (`l`).
     pub last_access_s: u32,
-    /// Whether it had been fetched before (`h`).
+    /// True if it had been fetched before (`h`).
     pub fetched: bool,
-    /// `X`: the item was marked stale.
+    /// True if the item was marked stale (`X`).
     pub stale: bool,
-    /// `W` or `Z`: whose turn it is to renew the item.
+    /// Right to renew the item (`W` or `Z`).
     pub win: Win,
 }
 
-/// Who renews an item that is stale, new or about to expire.
+/// Right to renew an item that is stale, new or about to expire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Win {
-    /// Nobody needs to.
+    /// No renewal is needed.
     #[default]
     None,
-    /// This client (`W`).
+    /// This client has won the right (`W`).
     Won,
-    /// Another client, which was told so before (`Z`).
+    /// Another client won it before (`Z`).
     AlreadySent,
 }
 
-/// The codes of replies without a value.
+/// Codes of replies without a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// `HD`: done.
@@ -63,8 +64,8 @@ impl Status {
     }
 }
 
-/// Appends the first line of a hit of `mg`. If the request wants the value, it goes behind, and
-/// [`CRLF`] behind that.
+/// Appends the first line of a hit of `mg`. A requested value follows it, and [`CRLF`] follows the
+/// value.
 pub fn meta_get_header(out: &mut Vec<u8>, request: &MetaGet<'_>, facts: &MetaFacts) {
     value_or_done(out, request.value.then_some(facts.value_len));
     for token in request.tokens.iter() {
@@ -90,8 +91,8 @@ pub fn meta_get_header(out: &mut Vec<u8>, request: &MetaGet<'_>, facts: &MetaFac
     out.extend_from_slice(CRLF);
 }
 
-/// Appends a reply that says nothing of an item: any of `mg`, `md` and `ma` without a hit, and
-/// every reply of `md`.
+/// Appends a reply without facts of an item: any of `mg`, `md` and `ma` without a hit, and every
+/// reply of `md`.
 pub fn meta_status(out: &mut Vec<u8>, status: Status, key: Key<'_>, tokens: FlagTokens<'_>) {
     out.extend_from_slice(status.code());
     for token in tokens.iter() {
@@ -100,8 +101,8 @@ pub fn meta_status(out: &mut Vec<u8>, status: Status, key: Key<'_>, tokens: Flag
     out.extend_from_slice(CRLF);
 }
 
-/// Appends the reply of `ms`. `cas` is the stored item's, 0 if nothing was stored; `value_len` the
-/// length of the whole value, which after append and prepend is more than what was sent.
+/// Appends the reply of `ms`. `cas` is the stored item's, 0 if nothing was stored. `value_len` is
+/// the length of the whole value, which after append and prepend exceeds that of the request.
 pub fn meta_set(out: &mut Vec<u8>, status: Status, request: &MetaSet<'_>, facts: &MetaFacts) {
     out.extend_from_slice(status.code());
     for token in request.tokens.iter() {
@@ -114,7 +115,7 @@ pub fn meta_set(out: &mut Vec<u8>, status: Status, request: &MetaSet<'_>, facts:
     out.extend_from_slice(CRLF);
 }
 
-/// Appends the whole reply of a successful `ma`; of `facts` only the CAS and the time to live
+/// Appends the whole reply of a successful `ma`. Only the CAS and the time to live of `facts`
 /// count.
 pub fn meta_arithmetic(
     out: &mut Vec<u8>,
@@ -139,10 +140,10 @@ pub fn meta_arithmetic(
     }
 }
 
-/// What `me` says of an item besides [`MetaFacts`].
+/// Facts of an item that `me` reports besides [`MetaFacts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DebugFacts {
-    /// The group of items that this one lives in; memcached names its slab class.
+    /// Group of the item; in memcached its slab class.
     pub class: u32,
     /// Bytes that the item takes, all included.
     pub total_bytes: u64,
@@ -175,7 +176,7 @@ fn value_or_done(out: &mut Vec<u8>, value_len: Option<u32>) {
     }
 }
 
-/// The two flags that every reply repeats; all others are silent.
+/// Appends the two flags that every reply repeats; all others are silent.
 fn echo(out: &mut Vec<u8>, token: &[u8], key: Key<'_>) {
     match token.first() {
         Some(b'O') => {

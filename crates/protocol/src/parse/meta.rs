@@ -1,6 +1,6 @@
-//! The meta commands: a key, and flags that are one letter with an optional argument each.
+//! Parser of the meta commands: a key, and flags of one letter with an optional argument each.
 //!
-//! Like memcached, every meta command accepts the flags of all of them; those that mean nothing to
+//! Like memcached, every meta command accepts the flags of all of them; those without a meaning for
 //! it do nothing.
 
 use super::scan::{Words, has_control, signed, unsigned, unsigned_32};
@@ -10,18 +10,18 @@ use crate::{
     MetaStoreMode, Refusal, Request, Step, base64,
 };
 
-/// Words of a meta command, its name and key included.
+/// Maximum number of words of a meta command, its name and key included.
 const WORDS_MAX: usize = 20;
-/// The longest opaque, its `O` included.
+/// Longest opaque, its `O` included.
 const OPAQUE_TOKEN_BYTES_MAX: usize = 32;
 
-/// What all the flags of one command say.
+/// Flags of one command with their arguments.
 ///
-/// Which flags stand there is one word of bits, not a field each: fields of a byte that are
-/// written one by one and soon copied as a block cost more than all the parsing.
+/// The set of flags is one word of bits, not a field each: fields of a byte that are written one by
+/// one and soon copied as a block cost more than all the parsing.
 #[derive(Default)]
 struct Flags {
-    /// A bit per letter, see [`bit`].
+    /// One bit per letter, see [`bit`].
     present: u64,
     opaque_len: usize,
     vivify: i64,
@@ -35,13 +35,13 @@ struct Flags {
     delta: u64,
 }
 
-/// All letters of either case lie within 64 places from `A`.
+/// Bit of a flag: all letters of either case lie within 64 places from `A`.
 fn bit(flag: u8) -> Option<u64> {
     1u64.checked_shl(u32::from(flag.wrapping_sub(b'A')))
 }
 
 impl Flags {
-    /// Reads all tokens; of several malformed arguments the last is reported, as memcached does.
+    /// Reads all tokens. Of several malformed arguments the last is reported, as memcached does.
     fn read(&mut self, tokens: Words<'_>) -> Result<(), Refusal> {
         let mut error = None;
         for token in tokens {
@@ -57,7 +57,7 @@ impl Flags {
             match self.set(flag, argument) {
                 Ok(()) => {}
                 Err(Refusal::InvalidFlag) => return Err(Refusal::InvalidFlag),
-                // Client flags that are no number have no message of their own.
+                // Malformed client flags have no message of their own.
                 Err(Refusal::BadLine) => error = error.or(Some(Refusal::BadLine)),
                 Err(refusal) => error = Some(refusal),
             }
@@ -111,7 +111,7 @@ impl Flags {
         self.has(b'E').then_some(self.explicit_cas)
     }
 
-    /// What `M` means to `ms`. Only the letter counts: `MS` and `MSET` are the same.
+    /// Mode of `ms` according to `M`. Only the letter counts: `MS` and `MSET` are the same.
     fn store_mode(&self) -> Result<MetaStoreMode, Refusal> {
         match self.mode {
             b'S' => Ok(MetaStoreMode::Set),
@@ -124,7 +124,7 @@ impl Flags {
         }
     }
 
-    /// What `M` means to `ma`: whether to count down.
+    /// Direction of `ma` according to `M`; true is down.
     fn counts_down(&self) -> Result<bool, Refusal> {
         match self.mode {
             b'I' | b'+' => Ok(false),
@@ -136,8 +136,8 @@ impl Flags {
 }
 
 impl<'a> Line<'a, '_> {
-    /// Reads the words left on the line as flags, and `key` in their light. `words_before` counts
-    /// name, key and the like.
+    /// Reads the words left on the line as flags, which decide how `key` is read. `words_before`
+    /// counts the words already read, such as name and key.
     #[inline]
     fn meta(
         &self,
@@ -148,7 +148,7 @@ impl<'a> Line<'a, '_> {
         if key.len() > super::key_bytes_max(self.limits) {
             return Err(Refusal::BadLine);
         }
-        // So many words take two bytes each: most lines need no counting.
+        // A word takes two bytes with its space, so most lines need no counting.
         if self.words.rest().len() > WORDS_MAX && self.words.count() + words_before > WORDS_MAX {
             return Err(Refusal::TooManyFlags);
         }
@@ -161,7 +161,7 @@ impl<'a> Line<'a, '_> {
         }
     }
 
-    /// Key and flags of a meta command without a data block.
+    /// Reads key and flags of a meta command without a data block.
     #[inline]
     fn meta_without_data(&mut self, flags: &mut Flags) -> Result<Key<'a>, Refusal> {
         let key = self.words.next().ok_or(Refusal::BadLine)?;
@@ -169,7 +169,7 @@ impl<'a> Line<'a, '_> {
         if flags.opaque_too_long() { Err(Refusal::OpaqueTooLong) } else { Ok(key) }
     }
 
-    /// The flags as they stand on the line, once name, key and the like are taken off.
+    /// Flags in the order of the line, once name, key and the like are read.
     fn tokens(&self) -> FlagTokens<'a> {
         FlagTokens::new(self.words)
     }
@@ -293,7 +293,7 @@ impl<'a> Line<'a, '_> {
     }
 }
 
-/// memcached has one message for all that can be wrong with the flags of `ma`.
+/// Translates a refusal for `ma`: memcached has one message for all mistakes in its flags.
 fn as_ma_says(refusal: Refusal) -> Refusal {
     match refusal {
         Refusal::DuplicateFlag

@@ -1,12 +1,12 @@
-//! The scanning that every command shares: words, their ends, and numbers.
+//! Scanning shared by all commands: words, their ends, and numbers.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = ONES * 0x80;
 
-/// Where the word at the front of `bytes` ends: at the first space or control byte, or at the end.
+/// End of the word at the front of `bytes`: the first space or control byte, or the end.
 ///
-/// Eight bytes a step. A byte below 0x21 borrows into its high bit when 0x21 is taken off, and
-/// 0x7f becomes zero under exclusive or; borrows can only spoil bytes above the first hit.
+/// Takes eight bytes a step. A byte below 0x21 borrows into its high bit when 0x21 is subtracted,
+/// and 0x7f becomes zero under exclusive or; borrows can only spoil bytes above the first hit.
 #[inline]
 pub(crate) fn word_end(bytes: &[u8]) -> usize {
     let mut rest = bytes;
@@ -25,7 +25,8 @@ pub(crate) fn word_end(bytes: &[u8]) -> usize {
     bytes.len() - rest.len() + end
 }
 
-/// Where the first space of `bytes` is, or their end. Eight bytes a step, like [`word_end`].
+/// Position of the first space of `bytes`, or their end. Takes eight bytes a step, like
+/// [`word_end`].
 #[inline]
 fn space_or_end(bytes: &[u8]) -> usize {
     let mut rest = bytes;
@@ -46,13 +47,13 @@ fn ends_word(byte: u8) -> bool {
     byte <= b' ' || byte == 0x7f
 }
 
-/// Whether `word` holds a byte that no key and no opaque may hold.
+/// Returns true if `word` holds a byte that no key and no opaque may hold.
 #[inline]
 pub(crate) fn has_control(word: &[u8]) -> bool {
     word_end(word) != word.len()
 }
 
-/// The words of a line, separated by spaces and by nothing else.
+/// Words of a line, separated by spaces only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Words<'a> {
     rest: &'a [u8],
@@ -64,7 +65,7 @@ impl<'a> Words<'a> {
         Words { rest: line }
     }
 
-    /// What follows the words taken so far, without leading spaces.
+    /// Rest of the line after the words taken so far, without leading spaces.
     #[inline]
     pub(crate) fn rest(&self) -> &'a [u8] {
         let mut rest = self.rest;
@@ -87,7 +88,7 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-/// An unsigned decimal number of 64 bits, digits only.
+/// Parses an unsigned decimal number of 64 bits, digits only.
 #[inline]
 pub(crate) fn unsigned(word: &[u8]) -> Option<u64> {
     if word.is_empty() {
@@ -104,13 +105,13 @@ pub(crate) fn unsigned(word: &[u8]) -> Option<u64> {
     Some(value)
 }
 
-/// An unsigned decimal number of 32 bits.
+/// Parses an unsigned decimal number of 32 bits.
 #[inline]
 pub(crate) fn unsigned_32(word: &[u8]) -> Option<u32> {
     unsigned(word).and_then(|value| u32::try_from(value).ok())
 }
 
-/// A decimal number of 64 bits with an optional minus sign.
+/// Parses a decimal number of 64 bits with an optional minus sign.
 #[inline]
 pub(crate) fn signed(word: &[u8]) -> Option<i64> {
     match word.strip_prefix(b"-") {

@@ -1,7 +1,7 @@
-//! The classic text commands, each from the words behind its name.
+//! Parser of the classic text commands, each from the words behind its name.
 //!
-//! Like memcached 1.6.42 and later, surplus words are overlooked. `noreply` counts where a
-//! command has all its arguments before it, so that a key may be called so.
+//! Like memcached 1.6.42 and later, it ignores surplus words. `noreply` counts only behind all
+//! arguments of a command, so that a key may have that name.
 
 use super::scan::{Words, signed, unsigned, unsigned_32, word_end};
 use super::{Data, Line};
@@ -9,10 +9,10 @@ use crate::{
     Arithmetic, Delete, Exptime, Key, Keys, Refusal, Request, Step, Store, StoreVerb, Touch,
 };
 
-/// The longest data block that can be announced: memcached counts it in 31 bits, ending included.
+/// Longest data block that can be announced: memcached counts it in 31 bits, ending included.
 const DATA_BYTES_CEILING: u64 = i32::MAX as u64 - 2;
 
-/// Which storage command.
+/// Storage command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Set,
@@ -23,13 +23,13 @@ pub(super) enum Verb {
     Cas,
 }
 
-/// The announced length of a data block.
+/// Announced length of a data block.
 pub(super) fn data_len(word: &[u8]) -> Option<usize> {
     let len = unsigned(word).filter(|&len| len <= DATA_BYTES_CEILING)?;
     usize::try_from(len).ok()
 }
 
-/// Whether the last of the words is `noreply`.
+/// Returns true if the last of the words is `noreply`.
 fn noreply(words: Words<'_>) -> bool {
     words.last() == Some(b"noreply")
 }
@@ -54,7 +54,7 @@ impl<'a> Line<'a, '_> {
         }
     }
 
-    /// The words that are left, all of which must be keys. One bad key spoils the whole request.
+    /// Reads the words that are left as keys. One bad key spoils the whole request.
     fn keys(&self) -> Result<Keys<'a>, Refusal> {
         let rest = self.words.rest();
         let first_len = word_end(rest);
@@ -68,7 +68,7 @@ impl<'a> Line<'a, '_> {
     pub(super) fn store(&mut self, verb: Verb) -> Step<'a> {
         let mut word = || self.words.next().unwrap_or_default();
         let (key, flags, exptime, len) = (word(), word(), word(), word());
-        // Where the length is no length, nobody knows how much to skip.
+        // Without a valid length, the number of bytes to skip is unknown.
         let Some(len) = data_len(len) else {
             return self.refuse(Refusal::BadLine);
         };

@@ -1,4 +1,4 @@
-//! Turns a configuration as written into [`Settings`], or says everything that is wrong with it.
+//! Checks a configuration as written and turns it into [`Settings`], or reports all its problems.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Range, RangeInclusive};
@@ -19,7 +19,7 @@ use super::{
     Settings, TenantSettings,
 };
 
-/// What a configuration is checked against.
+/// Machine that a configuration is checked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Machine {
     /// Bytes of main memory.
@@ -35,7 +35,7 @@ const NAME_BYTES_MAX: usize = 64;
 const VALUE_LIMIT_DEFAULT: ByteSize = ByteSize::mib(1);
 const DRAM_QUOTA_DEFAULT: ByteSize = ByteSize::mib(64);
 const SOCKET_MODE_DEFAULT: u32 = 0o700;
-/// Path of a UNIX socket: what the kernel's address structure holds, less the closing zero.
+/// Bytes that a UNIX socket's path may have: the kernel's address structure less its closing zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 const ADMIN_DEFAULT: &str = "127.0.0.1:11280";
 const DRAIN_DEFAULT: Duration = Duration::from_secs(5);
@@ -70,7 +70,7 @@ pub(super) fn check(
     }
 }
 
-/// Collects problems, so that a user sees all of them at once.
+/// Collector of problems, so that a user sees all of them at once.
 pub(super) struct Checker<'a> {
     pub(super) origin: &'a Origin,
     pub(super) problems: Vec<Problem>,
@@ -126,7 +126,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A size that must lie within bounds of its own.
+    /// Parses a size and checks it against bounds of its own.
     fn bounded_size(
         &mut self,
         key: &str,
@@ -185,7 +185,7 @@ impl Checker<'_> {
         };
         let message = format!(
             "{} is reachable from other machines and the protocol has no password; listen on \
-             127.0.0.1, or say {allow} if the network is trusted",
+             127.0.0.1, or set {allow} if the network is trusted",
             address,
         );
         self.problem(key, span, message);
@@ -292,8 +292,8 @@ impl Checker<'_> {
             || !name.chars().all(allowed)
         {
             let message = format!(
-                "'{name}' is no tenant name; use 1 to {NAME_BYTES_MAX} letters, digits, '-', '_' \
-                 and '.', not beginning with '.'"
+                "'{name}' is not a tenant name; use 1 to {NAME_BYTES_MAX} letters, digits, '-', \
+                 '_' and '.', not beginning with '.'"
             );
             self.problem("name", &written.span(), message);
         }
@@ -433,7 +433,7 @@ impl Checker<'_> {
         medium: &MediumSpec,
         segment_size: Option<ByteSize>,
     ) -> ByteSize {
-        // A medium that was refused is no reason to find fault with its quota as well.
+        // A medium that was refused must not make its quota look wrong as well.
         let refused = raw.medium.as_ref().is_some_and(|written| written.get_ref() != "dram");
         match (medium, &raw.medium_quota) {
             (MediumSpec::Dram, None) => ByteSize(0),
@@ -468,7 +468,7 @@ impl Checker<'_> {
         })
     }
 
-    /// What no tenant can be blamed for alone.
+    /// Reports problems that concern several tenants: memory, names, addresses and files.
     fn tenants_together(&mut self, settings: &Settings, raw: &RawConfig, machine: &Machine) {
         if settings.tenants.is_empty() {
             let message = "no tenant is configured; add a [[tenant]] with name and listen".into();
@@ -478,7 +478,7 @@ impl Checker<'_> {
             settings.tenants.iter().fold(0, |sum, t| sum.saturating_add(t.dram_quota.0));
         if total > machine.memory.0 {
             let message = format!(
-                "the tenants' DRAM quotas come to {}, but the machine has {} of memory; lower \
+                "the tenants' DRAM quotas add up to {}, but the machine has {} of memory; lower \
                  dram_quota",
                 approximate(total),
                 approximate(machine.memory.0)
@@ -495,7 +495,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What two tenants cannot share.
+    /// Reports what two tenants have in common and must not.
     fn conflicts(&mut self, tenant: &TenantSettings, raw: &RawTenant, earlier: &TenantSettings) {
         let (name, other) = (&tenant.name, &earlier.name);
         if name == other && !name.is_empty() {
@@ -555,7 +555,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether two addresses cannot both be listened on; port 0 is a different port each time.
+/// Returns true if two addresses cannot both be bound; port 0 is a different port each time.
 fn collide(a: SocketAddr, b: SocketAddr) -> bool {
     let wildcard = |ip: IpAddr| ip.is_unspecified();
     a.port() == b.port()
@@ -563,17 +563,17 @@ fn collide(a: SocketAddr, b: SocketAddr) -> bool {
         && (a.ip() == b.ip() || wildcard(a.ip()) || wildcard(b.ip()))
 }
 
-/// Why a tenant cannot live on a model, and what comes nearest.
+/// Says why a tenant cannot use a model as its medium, and which medium comes nearest.
 fn unusable_model(name: ModelName) -> String {
     let instead = if name.is_memory() {
         "dram, or pmem:PATH,assume-dax for emulated persistent memory".to_owned()
     } else {
         format!("file:PATH,model={name} for a file that is slowed to it")
     };
-    format!("medium model:{name} is a model in virtual time and keeps nothing; write {instead}")
+    format!("medium model:{name} is simulated in virtual time and stores nothing; write {instead}")
 }
 
-/// The file that values lie on, whatever links lead to it.
+/// File that a tenant's values lie on, with links resolved.
 fn medium_file(medium: &MediumSpec) -> Option<PathBuf> {
     let (MediumSpec::Pmem { path, .. } | MediumSpec::File { path, .. }) = medium else {
         return None;
@@ -581,7 +581,7 @@ fn medium_file(medium: &MediumSpec) -> Option<PathBuf> {
     if let Ok(file) = path.canonicalize() {
         return Some(file);
     }
-    // It is not there yet: its folder may be.
+    // The file does not exist yet, but its folder may.
     let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
     let file = folder.canonicalize().ok().zip(path.file_name());
     Some(file.map_or_else(|| path.clone(), |(folder, name)| folder.join(name)))
@@ -591,7 +591,7 @@ pub(super) fn span_of<T>(written: &Option<Spanned<T>>) -> Range<usize> {
     written.as_ref().map(Spanned::span).unwrap_or_default()
 }
 
-/// A number of bytes for people to compare: whole mebibytes.
+/// Number of bytes rounded down to mebibytes, for people to compare.
 fn approximate(bytes: u64) -> ByteSize {
     ByteSize::mib(bytes >> 20)
 }

@@ -1,4 +1,4 @@
-//! A configuration as it is written: every key optional, every value with its place in the text.
+//! A configuration as written: every key is optional, and every value knows its place in the text.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -6,28 +6,28 @@ use toml::Spanned;
 use super::locate::{self, line_of};
 use super::{ConfigError, Problem};
 
-/// Where a configuration comes from, so that a problem can say where it is.
+/// Source of a configuration, so that a problem can name its place.
 #[derive(Debug, Clone)]
 pub enum Origin {
     /// Flags of the command line.
     Flags,
-    /// A file.
+    /// A file, by its name and text.
     File {
-        /// Its name, as the user gave it.
+        /// Name of the file as the user gave it.
         name: String,
-        /// Its text.
+        /// Text of the file.
         text: String,
     },
 }
 
 impl Origin {
-    /// The file called `name` with this `text`.
+    /// Origin for the file called `name` with this `text`.
     #[must_use]
     pub fn file(name: &str, text: &str) -> Self {
         Origin::File { name: name.to_owned(), text: text.to_owned() }
     }
 
-    /// The place of a value of `key`: the file and its line, or the flag.
+    /// Place of a value of `key`: the file and its line, or the flag.
     pub(super) fn place(&self, key: &str, span: &std::ops::Range<usize>) -> String {
         match self {
             Origin::Flags => format!("--{}", key.replace('_', "-")),
@@ -36,7 +36,7 @@ impl Origin {
         }
     }
 
-    /// `key` as this origin's user writes it.
+    /// Spelling of `key` in this origin: as a flag, or as a key of the file.
     pub(super) fn key(&self, key: &str) -> String {
         match self {
             Origin::Flags => format!("--{}", key.replace('_', "-")),
@@ -49,14 +49,14 @@ impl Origin {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum TextOrList {
-    /// One.
+    /// A single text.
     Text(String),
-    /// Several.
+    /// Several texts.
     List(Vec<String>),
 }
 
 impl TextOrList {
-    /// All of them.
+    /// All texts, as a slice.
     #[must_use]
     pub fn as_slice(&self) -> &[String] {
         match self {
@@ -66,38 +66,38 @@ impl TextOrList {
     }
 }
 
-/// The whole file. Keys that stand for sizes, durations and addresses are texts here and are
-/// parsed by the check, which knows their names and places.
+/// The whole file. Sizes, durations and addresses are still texts here; the check parses them,
+/// since it knows their names and places.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawConfig {
-    /// Event loops.
+    /// Number of event loops.
     pub threads: Option<Spanned<i64>>,
-    /// Admin listener, or `off`.
+    /// Address of the admin listener, or `off`.
     pub admin: Option<Spanned<String>>,
     /// Threshold of the log of slow requests, or `off`.
     pub slow_log: Option<Spanned<String>>,
-    /// How long a stopping server waits.
+    /// Time that a stopping server gives its clients to take their replies.
     pub drain_time: Option<Spanned<String>>,
-    /// Where caches keep their state.
+    /// Folder in which caches keep their state over a restart.
     pub restart_from: Option<Spanned<String>>,
-    /// Ask for huge pages.
+    /// True to ask for huge pages.
     pub huge_pages: Option<Spanned<bool>>,
-    /// `auto`, `io-uring` or `threads`.
+    /// Backend for block files: `auto`, `io-uring` or `threads`.
     pub io_backend: Option<Spanned<String>>,
-    /// Addresses other than loopback may be listened on.
+    /// True to allow listening on addresses other than loopback.
     pub allow_remote: Option<Spanned<bool>>,
-    /// What one connection may hold.
+    /// Limits of a connection.
     pub limits: RawLimits,
-    /// How tenants share what they lie on.
+    /// Policy by which tenants share devices.
     pub sharing: RawSharing,
     /// Groups of tenants.
     pub group: Vec<Spanned<RawGroup>>,
-    /// The tenants.
+    /// Tenants.
     pub tenant: Vec<Spanned<RawTenant>>,
 }
 
-/// `[limits]`.
+/// Section `[limits]`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawLimits {
@@ -111,29 +111,29 @@ pub struct RawLimits {
     pub requests_per_turn: Option<Spanned<i64>>,
     /// Reads from a block file that one connection may have under way.
     pub pending_reads: Option<Spanned<i64>>,
-    /// Requests, replies and reads under way of all connections of one tenant together.
+    /// Memory of requests, replies and pending reads of all connections of a tenant together.
     pub buffers: Option<Spanned<SizeText>>,
-    /// A connection without a request for this long is closed.
+    /// Time without a request after which a connection is closed.
     pub idle_time: Option<Spanned<String>>,
-    /// A request begun, or a reply not taken, for this long closes the connection.
+    /// Time after which an unfinished request or an untaken reply closes the connection.
     pub progress_time: Option<Spanned<String>>,
 }
 
-/// `[[tenant]]`.
+/// Section `[[tenant]]`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawTenant {
-    /// The tenant's name.
+    /// Name of the tenant.
     pub name: Option<Spanned<String>>,
     /// TCP addresses.
     pub listen: Option<Spanned<TextOrList>>,
-    /// A UNIX socket.
+    /// Path of a UNIX socket.
     pub unix_socket: Option<Spanned<String>>,
-    /// The socket's file mode, octal.
+    /// File mode of the socket, octal.
     pub unix_socket_mode: Option<Spanned<String>>,
-    /// Connections at a time.
+    /// Maximum number of connections.
     pub connections: Option<Spanned<i64>>,
-    /// What values lie on.
+    /// Medium of the values.
     pub medium: Option<Spanned<String>>,
     /// Quota of DRAM.
     pub dram_quota: Option<Spanned<SizeText>>,
@@ -143,134 +143,134 @@ pub struct RawTenant {
     pub segment_size: Option<Spanned<SizeText>>,
     /// The medium's cost table.
     pub cost_table: Option<Spanned<String>>,
-    /// The largest value taken.
+    /// Largest value accepted.
     pub value_limit: Option<Spanned<SizeText>>,
-    /// Which segment goes when room is short.
+    /// Eviction policy: which segment is freed when room is short.
     pub eviction: Option<Spanned<String>>,
-    /// The device that the medium lies on, if its path does not tell.
+    /// Device of the medium, if its path does not tell.
     pub device: Option<Spanned<String>>,
-    /// The group that the tenant is in.
+    /// Group of the tenant.
     pub group: Option<Spanned<String>>,
-    /// `latency-critical` or `best-effort`.
+    /// Class of the tenant: `latency-critical` or `best-effort`.
     pub class: Option<Spanned<String>>,
-    /// The promised response time, as `p99 2ms`.
+    /// Promised response time, such as `p99 2ms`.
     pub target: Option<Spanned<String>>,
-    /// Importance beside others.
+    /// Weight beside the other tenants.
     pub weight: Option<Spanned<f64>>,
-    /// The most of its medium's time that it may use.
+    /// Maximum share of its medium's time.
     pub share_max: Option<Spanned<String>>,
-    /// The most bytes a second that it may move.
+    /// Maximum bytes a second that it may move.
     pub bytes_s_max: Option<Spanned<SizeText>>,
-    /// The most that it may be slowed, compared with being alone.
+    /// Maximum slowdown, compared with being alone.
     pub slowdown_max: Option<Spanned<f64>>,
 }
 
-/// `[sharing]`.
+/// Section `[sharing]`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawSharing {
-    /// Which promise is kept.
+    /// Name of the policy.
     pub policy: Option<Spanned<String>>,
-    /// The policy's parameters.
+    /// Parameters of the policy.
     pub parameters: RawParameters,
-    /// How many decisions the log keeps.
+    /// Number of decisions that the controller remembers.
     pub decisions_max: Option<Spanned<i64>>,
 }
 
-/// `[[group]]`.
+/// Section `[[group]]`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawGroup {
-    /// The group's name.
+    /// Name of the group.
     pub name: Option<Spanned<String>>,
-    /// Which promise is kept among its tenants.
+    /// Name of the policy among its tenants.
     pub policy: Option<Spanned<String>>,
-    /// That policy's parameters.
+    /// Parameters of that policy.
     pub parameters: RawParameters,
-    /// `latency-critical` or `best-effort`.
+    /// Class of the group: `latency-critical` or `best-effort`.
     pub class: Option<Spanned<String>>,
-    /// The promised response time, as `p99 2ms`.
+    /// Promised response time, such as `p99 2ms`.
     pub target: Option<Spanned<String>>,
-    /// Importance beside others.
+    /// Weight beside other groups and tenants.
     pub weight: Option<Spanned<f64>>,
-    /// The most of its medium's time that it may use.
+    /// Maximum share of its medium's time.
     pub share_max: Option<Spanned<String>>,
-    /// The most bytes a second that it may move.
+    /// Maximum bytes a second that it may move.
     pub bytes_s_max: Option<Spanned<SizeText>>,
-    /// The most that it may be slowed, compared with being alone.
+    /// Maximum slowdown, compared with being alone.
     pub slowdown_max: Option<Spanned<f64>>,
 }
 
-/// `[sharing.parameters]` and `[group.parameters]`.
+/// Sections `[sharing.parameters]` and `[group.parameters]`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawParameters {
-    /// How often counters are read.
+    /// Interval between readings of the counters.
     pub tick: Option<Spanned<String>>,
-    /// `bucket` or `epochs`.
+    /// Way of enforcing a limit: `bucket` or `epochs`.
     pub enforcement: Option<Spanned<String>>,
-    /// How often use is looked at in an epoch.
+    /// Interval between looks at the use of an epoch.
     pub epoch_tick: Option<Spanned<String>>,
-    /// How many ticks make an epoch.
+    /// Ticks in an epoch.
     pub epoch_ticks: Option<Spanned<i64>>,
-    /// Response times are watched at least so long.
+    /// Minimum time for which response times are watched.
     pub watch_shortest: Option<Spanned<String>>,
-    /// And at most so long.
+    /// Maximum time for which response times are watched.
     pub watch_longest: Option<Spanned<String>>,
-    /// In between, until so many requests lie beyond the percentile.
+    /// Number of requests beyond the percentile that ends a watch between its minimum and maximum.
     pub watch_tail_min: Option<Spanned<i64>>,
-    /// `adaptive` or `published`.
+    /// Size of steps: `adaptive` or `published`.
     pub pace: Option<Spanned<String>>,
-    /// What an experiment costs each candidate.
+    /// Cost of an experiment to each candidate.
     pub expense: Option<Spanned<SizeText>>,
-    /// `throughput`, `mean` or a percentile as `p99`.
+    /// Metric of performance: `throughput`, `mean` or a percentile such as `p99`.
     pub metric: Option<Spanned<String>>,
-    /// How many candidates are tried.
+    /// Maximum number of candidates that are tried.
     pub candidates_max: Option<Spanned<i64>>,
-    /// Who has more slack than this may be slowed.
+    /// Slack above which a tenant may be slowed.
     pub slack_min: Option<Spanned<String>>,
-    /// Nobody is slowed below this share.
+    /// Share below which no tenant is slowed.
     pub share_min: Option<Spanned<String>>,
-    /// What had to be taken back is tried again after at most this.
+    /// Maximum wait before a step that was taken back is tried again.
     pub patience_max: Option<Spanned<String>>,
-    /// How often slow-downs are compared.
+    /// Interval between comparisons of slowdowns.
     pub interval: Option<Spanned<String>>,
-    /// The largest slow-down over the smallest, up to which it is fair.
+    /// Largest slowdown over the smallest, up to which sharing counts as fair.
     pub unfairness_max: Option<Spanned<f64>>,
-    /// After so many fair rounds all are released a step.
+    /// Fair rounds after which all tenants are released by a step.
     pub rounds: Option<Spanned<i64>>,
-    /// Whether slow-downs are made equal at all.
+    /// True to make slowdowns equal, rather than only keep limits.
     pub equalise: Option<Spanned<bool>>,
-    /// The distance that is kept from a limit or a guarantee.
+    /// Distance kept from a limit or a guarantee.
     pub margin: Option<Spanned<String>>,
-    /// How often shares are assigned anew.
+    /// Interval between assignments of shares.
     pub period: Option<Spanned<String>>,
-    /// `adaptive`, `never`, `naive` or a step as `10%`.
+    /// Lending of unused share: `adaptive`, `never`, `naive` or a step such as `10%`.
     pub donation: Option<Spanned<String>>,
-    /// How often performance alone is learnt.
+    /// Interval between measurements of performance alone.
     pub alone_period: Option<Spanned<String>>,
-    /// For how long the others are paused.
+    /// Time for which the others are paused.
     pub pause: Option<Spanned<String>>,
-    /// A pause in which fewer requests were answered goes on.
+    /// Requests below which a pause is prolonged.
     pub pause_requests_min: Option<Spanned<i64>>,
-    /// But not for longer than this.
+    /// Maximum length of a pause.
     pub pause_max: Option<Spanned<String>>,
-    /// A change by more than this is another load.
+    /// Change of load above which earlier measurements no longer hold.
     pub load_change: Option<Spanned<String>>,
 }
 
-/// A size as a number of bytes or as a text with a unit.
+/// A size, as a number of bytes or as a text with a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum SizeText {
-    /// Bytes.
+    /// Number of bytes.
     Bytes(u64),
-    /// `64MiB`.
+    /// Text with a unit, such as `64MiB`.
     Text(String),
 }
 
 impl SizeText {
-    /// The size as a text.
+    /// The size as text.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -280,7 +280,7 @@ impl SizeText {
     }
 }
 
-/// Reads the text: its grammar first, then its keys, then the types of its values.
+/// Reads the text: first its grammar, then its keys, then the types of its values.
 pub(super) fn read(origin: &Origin) -> Result<RawConfig, ConfigError> {
     let Origin::File { text, .. } = origin else {
         return Ok(RawConfig::default());
@@ -298,20 +298,20 @@ pub(super) fn read(origin: &Origin) -> Result<RawConfig, ConfigError> {
     toml::from_str(text).map_err(grammar)
 }
 
-/// What the reader of the grammar says, with the key that it is about and the fix.
+/// Explains an error of the TOML reader: the key, what the reader says, and the fix.
 fn explained(text: &str, position: usize, message: &str) -> String {
     let message = message.trim_end();
     let begin = text.get(..position).and_then(|before| before.rfind('\n')).map_or(0, |end| end + 1);
     let line = text.get(begin..).and_then(|rest| rest.lines().next()).unwrap_or_default();
     let key = line.split_once('=').map_or(line, |(key, _)| key).trim();
     let fix = match message {
-        _ if message.contains("duplicate key") => "it is there twice; remove one",
+        _ if message.contains("duplicate key") => "the key occurs twice; remove one",
         _ if message.contains("expected a string") => {
             "write it in quotes, with its unit: \"10%\", \"10ms\""
         }
         _ if message.contains("untagged enum SizeText") => {
             return format!(
-                "{key} is no size; write whole bytes (1048576), or a size in quotes (\"1MiB\")"
+                "{key} is not a size; write whole bytes (1048576), or a size in quotes (\"1MiB\")"
             );
         }
         _ if message.contains("expected f64") || message.contains("expected i64") => {

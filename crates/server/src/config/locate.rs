@@ -1,4 +1,4 @@
-//! Finds keys that mean nothing, with their line and the nearest key that does.
+//! Finds unknown keys, with their line and the nearest known key.
 
 use entresol_base::suggest::nearest;
 use toml::de::{DeTable, DeValue};
@@ -187,7 +187,7 @@ fn check_table(
     }
 }
 
-/// The line, counted from 1, that holds the byte at `position`.
+/// Line, counted from 1, of the byte at `position`.
 pub(super) fn line_of(text: &str, position: usize) -> usize {
     let before = text.as_bytes().get(..position).unwrap_or(text.as_bytes());
     before.iter().filter(|&&byte| byte == b'\n').count() + 1

@@ -1,5 +1,5 @@
-//! What a server is configured with: read from a TOML file or from flags, checked as a whole, and
-//! turned into [`Settings`] that nothing downstream needs to doubt.
+//! Configuration of a server, read from a TOML file or from flags. It is checked as a whole and
+//! becomes [`Settings`] that later code can trust.
 //!
 //! Deliberately absent: opening anything. A configuration can be checked on a machine that does
 //! not run it; names of hosts are looked up where it is checked.
@@ -27,9 +27,9 @@ use entresol_base::list;
 /// One thing that is wrong with a configuration, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// `FILE:LINE`, a flag's name, or the file alone where no line is to blame.
+    /// `FILE:LINE`, a flag's name, or the file alone if no line is to blame.
     pub place: String,
-    /// What is wrong and how to put it right, on one line.
+    /// Description of the problem and its fix, on one line.
     pub message: String,
 }
 
@@ -44,7 +44,7 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let message = self.message.replace('\n', " ");
-        // A flag's name is the place and often begins the message, too.
+        // A flag's name is the place and often begins the message too.
         if message.starts_with(&self.place) {
             return f.write_str(&message);
         }
@@ -52,10 +52,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a configuration; never empty.
+/// All problems of a configuration; never empty.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
-    /// The problems, in the order of the file.
+    /// Problems in the order of the file.
     pub problems: Vec<Problem>,
 }
 
@@ -68,26 +68,26 @@ impl fmt::Display for ConfigError {
 /// Reads and checks the text of a configuration file called `name`, for `machine`.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All problems of the configuration.
 pub fn parse(name: &str, text: &str, machine: &Machine) -> Result<Settings, ConfigError> {
     let origin = Origin::file(name, text);
     let raw = file::read(&origin)?;
     check::check(&raw, &origin, machine)
 }
 
-/// Checks what was given by flags.
+/// Checks a configuration that was given by flags.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All problems of the configuration.
 pub fn from_flags(raw: &RawConfig, machine: &Machine) -> Result<Settings, ConfigError> {
     check::check(raw, &Origin::Flags, machine)
 }
 
-/// Reads the text of a configuration file, lets `override_with` put flags over it, and checks the
-/// result, also against the files that it names on this machine.
+/// Reads a configuration file and lets `override_with` put flags over it. The result is checked,
+/// also against the files of this machine that it names.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All problems of the configuration.
 pub fn parse_with(
     name: &str,
     text: &str,

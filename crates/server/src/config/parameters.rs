@@ -1,5 +1,5 @@
-//! A policy by its name, and its parameters: what is not written is the policy's default, and what
-//! the policy does not read is refused.
+//! A policy and its parameters. Parameters that are not written have the policy's defaults; those
+//! that the policy does not have are refused.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -46,7 +46,7 @@ const FAIR: [&str; 9] = [
 ];
 const PROPORTIONAL: [&str; 5] = ["tick", "period", "donation", "metric", "margin"];
 
-/// Whether a policy reads a parameter.
+/// Returns true if a policy has the parameter `key`.
 fn reads(policy: &PolicySettings, key: &str) -> bool {
     match policy {
         PolicySettings::None => false,
@@ -60,7 +60,7 @@ fn reads(policy: &PolicySettings, key: &str) -> bool {
     }
 }
 
-/// Every parameter that is written, with its place.
+/// Lists every parameter that is written, with its place.
 fn written(raw: &RawParameters) -> Vec<(&'static str, Range<usize>)> {
     macro_rules! list {
         ($($key:ident)*) => {
@@ -76,7 +76,7 @@ fn written(raw: &RawParameters) -> Vec<(&'static str, Range<usize>)> {
     all.into_iter().filter_map(|(key, span)| Some((key, span?))).collect()
 }
 
-/// Where the parameter stands that the controller calls `key`.
+/// Finds the place of the parameter that the controller calls `key`.
 pub(super) fn place(raw: &RawParameters, key: &str) -> Option<Range<usize>> {
     let keys: &[&str] = match key {
         "watch" => &["watch_shortest", "watch_longest"],
@@ -92,7 +92,7 @@ pub(super) fn place(raw: &RawParameters, key: &str) -> Option<Range<usize>> {
 }
 
 impl Checker<'_> {
-    /// The policy of this name with these parameters.
+    /// Builds the policy of this name with these parameters.
     pub(super) fn policy(
         &mut self,
         name: &Option<Spanned<String>>,
@@ -107,7 +107,7 @@ impl Checker<'_> {
             }
         };
         for (key, span) in written(raw).into_iter().filter(|(key, _)| !reads(&policy, key)) {
-            let message = format!("policy '{written_name}' does not read {key}; remove it");
+            let message = format!("policy '{written_name}' has no parameter {key}; remove it");
             self.problem(key, &span, message);
         }
         match &mut policy {

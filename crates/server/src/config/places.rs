@@ -1,5 +1,5 @@
-//! What is wrong with a configuration on this machine: files that it names and sizes that a cache
-//! could not be opened with, found before anything is opened.
+//! Checks a configuration against this machine: files that it names, and sizes that a cache cannot
+//! be opened with. Nothing is opened yet.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use toml::Spanned;
 use super::check::Checker;
 use super::{ConfigError, Origin, RawConfig, RawTenant, Settings, TenantSettings};
 
-/// Looks at what `settings` name.
+/// Checks the files and sizes that `settings` name.
 pub(super) fn check(
     raw: &RawConfig,
     settings: &Settings,

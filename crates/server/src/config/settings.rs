@@ -8,36 +8,36 @@ use entresol_base::ByteSize;
 use entresol_cache::{Config as CacheConfig, Eviction};
 use entresol_media::{BackendChoice, MediumSpec};
 
-/// Everything a server runs with.
+/// Settings of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Event loops, one thread each.
+    /// Number of event loops, one thread each.
     pub threads: usize,
-    /// Where metrics, health and statistics are served; `None` is off.
+    /// Address of metrics, health and statistics; `None` is off.
     pub admin: Option<AdminAddress>,
-    /// Requests that take longer are logged; `None` is off.
+    /// Response time from which requests are logged; `None` is off.
     pub slow_log: Option<Duration>,
-    /// How long a stopping server waits for clients to take their replies.
+    /// Time that a stopping server gives its clients to take their replies.
     pub drain_time: Duration,
-    /// Where caches keep their state over a restart, one folder a tenant.
+    /// Folder in which caches keep their state over a restart, one subfolder a tenant.
     pub restart_from: Option<PathBuf>,
-    /// Ask for huge pages.
+    /// True to ask for huge pages.
     pub huge_pages: bool,
-    /// How block files are read and written.
+    /// Backend that reads and writes block files.
     pub io_backend: BackendChoice,
-    /// What one connection may hold.
+    /// Limits of a connection.
     pub limits: ConnectionLimits,
-    /// How tenants share what they lie on. Its tenants are those below, numbered by their place.
+    /// Policy by which tenants share devices. Its tenants are those below, numbered by their place.
     pub sharing: entresol_sharing::Settings,
-    /// The tenants, in the order of the file.
+    /// Tenants in the order of the file.
     pub tenants: Vec<TenantSettings>,
 }
 
-/// Where the admin listener listens.
+/// Address of the admin listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdminAddress(pub SocketAddr);
 
-/// What one connection may hold and how long it may take.
+/// Limits on a connection's memory and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {
     /// Longest command line.
@@ -50,56 +50,57 @@ pub struct ConnectionLimits {
     pub requests_per_turn: usize,
     /// Reads from a block file that one connection may have under way.
     pub pending_reads: usize,
-    /// Requests, replies and reads under way of all connections of one tenant together.
+    /// Memory of requests, replies and pending reads of all connections of a tenant together.
     pub buffers_bytes: usize,
-    /// A connection without a request for this long is closed; zero is never.
+    /// Time without a request after which a connection is closed; zero is never.
     pub idle_time: Duration,
-    /// A request begun, or a reply not taken, for this long closes the connection; zero is never.
+    /// Time after which an unfinished request or an untaken reply closes the connection; zero is
+    /// never.
     pub progress_time: Duration,
 }
 
-/// A tenant: whose requests, where they arrive, and what they may use.
+/// Settings of a tenant: its listeners, its medium and its quotas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantSettings {
-    /// The tenant's name.
+    /// Name of the tenant.
     pub name: String,
     /// TCP addresses; port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,
-    /// A UNIX socket.
+    /// Path of a UNIX socket.
     pub unix_socket: Option<PathBuf>,
-    /// The socket's file mode.
+    /// File mode of the socket.
     pub unix_socket_mode: u32,
-    /// Connections at a time.
+    /// Maximum number of connections.
     pub connections: usize,
-    /// What values lie on.
+    /// Medium of the values.
     pub medium: MediumSpec,
     /// Quota of DRAM.
     pub dram_quota: ByteSize,
-    /// Quota of the medium, if it is another than DRAM.
+    /// Quota of the medium, if it is not DRAM.
     pub medium_quota: ByteSize,
-    /// Size of a segment; the cache chooses if absent.
+    /// Size of a segment; chosen by the cache if absent.
     pub segment_size: Option<ByteSize>,
-    /// The largest value taken.
+    /// Largest value accepted.
     pub value_limit: ByteSize,
-    /// Which segment goes when room is short.
+    /// Eviction policy: which segment is freed when room is short.
     pub eviction: Eviction,
-    /// The medium's cost table; looked for beside the medium if absent.
+    /// Cost table of the medium; if absent, it is looked for beside the medium.
     pub cost_table: Option<PathBuf>,
-    /// The device that the medium lies on, if its path does not tell.
+    /// Device of the medium, if its path does not tell.
     pub device: Option<String>,
-    /// For measuring only: every get is answered with this many bytes, every store with success,
-    /// and the cache is never asked. What is left is the cost of the connection.
+    /// For measurements only: answers every get with this many bytes and every store with success,
+    /// without asking the cache. The cost of the connection alone remains.
     pub null_store_bytes: Option<usize>,
 }
 
 impl TenantSettings {
-    /// The device whose time the tenant shares with all others on it.
+    /// Device whose time the tenant shares with the other tenants on it.
     #[must_use]
     pub fn device(&self) -> String {
         self.device.clone().unwrap_or_else(|| self.medium.device())
     }
 
-    /// What the tenant's cache is made from, in a server with these `settings`.
+    /// Configuration of the tenant's cache, in a server with these `settings`.
     #[must_use]
     pub fn cache(&self, settings: &Settings) -> CacheConfig {
         CacheConfig {

@@ -1,5 +1,5 @@
-//! `[sharing]`, `[[group]]` and the promises of tenants: turned into what the controller is made
-//! of, and its complaints turned into places in the file.
+//! Turns `[sharing]`, `[[group]]` and the promises of tenants into the controller's settings, and
+//! the controller's complaints into places of the file.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use super::check::{Checker, span_of};
 use super::file::SizeText;
 use super::{RawConfig, RawGroup, RawTenant, TenantSettings};
 
-/// Decisions that the log can be told to keep.
+/// Maximum number of decisions that the controller can be told to remember.
 const DECISIONS_MAX: i64 = 100_000;
 
-/// What stands in a tenant's or a group's table about sharing.
+/// Keys about sharing in the table of a tenant or group.
 struct Promises<'a> {
     class: &'a Option<Spanned<String>>,
     target: &'a Option<Spanned<String>>,
@@ -62,7 +62,7 @@ impl RawGroup {
 }
 
 impl Promises<'_> {
-    /// Where a key of the controller's settings stands.
+    /// Finds the place of a key of the controller's settings.
     fn place(&self, key: &str) -> Option<Range<usize>> {
         match key {
             "class" => self.class.as_ref().map(Spanned::span),
@@ -78,7 +78,7 @@ impl Promises<'_> {
 }
 
 impl Checker<'_> {
-    /// How the tenants share; what cannot be is among the problems.
+    /// Builds the sharing settings; complaints about them join the problems.
     pub(super) fn sharing(
         &mut self,
         raw: &RawConfig,
@@ -113,7 +113,7 @@ impl Checker<'_> {
             decisions_max: decisions_max as usize,
             ..defaults
         };
-        // What could not be read is no reason to find fault with what stands in for it.
+        // A value that could not be read has a stand-in, which must not be complained about.
         if self.problems.is_empty()
             && let Err(errors) = settings.check()
         {
@@ -130,7 +130,7 @@ impl Checker<'_> {
             self.problem("name", &span, "a group has no name; add name = \"...\"".to_owned());
         }
         let name = raw.name.as_ref().map_or("", |name| name.get_ref());
-        // The group as a whole may have so much of each medium.
+        // A group's limit holds on each medium.
         let everywhere = |share| vec![share; media];
         GroupSettings {
             whole: self.member(TenantId::default(), name, &raw.promises(), everywhere),
@@ -192,7 +192,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A part of a whole, as `12.5%`.
+    /// Parses a part of a whole, such as `12.5%`.
     pub(super) fn percent(&mut self, key: &str, written: &Option<Spanned<String>>) -> Option<f64> {
         let written = written.as_ref()?;
         let part = parse_percent(written.get_ref());
@@ -204,7 +204,7 @@ impl Checker<'_> {
         part
     }
 
-    /// Tells one of the controller's complaints, with the line that it is about.
+    /// Reports one of the controller's complaints, with its line.
     fn refuse(&mut self, raw: &RawConfig, settings: &SharingSettings, error: &SettingsError) {
         let place = match error {
             SettingsError::Tenant { tenant, key, .. } => {
@@ -231,7 +231,7 @@ impl Checker<'_> {
     }
 }
 
-/// Where a parameter of a policy stands, or the policy's name.
+/// Finds the place of a policy's parameter, or of the policy's name.
 fn policy_place(
     raw: &RawConfig,
     settings: &SharingSettings,
@@ -249,30 +249,30 @@ fn policy_place(
     scopes.next().flatten()
 }
 
-/// What to say of a word that is none of those that are understood.
+/// Message for a word that is none of `names`.
 pub(super) fn one_of(key: &str, written: &str, names: &[&str]) -> String {
     let hint = nearest(written, names.iter().copied())
         .map_or(String::new(), |meant| format!("; did you mean '{meant}'?"));
     format!("{key} is '{written}'; it must be one of {}{hint}", names.join(", "))
 }
 
-/// `12.5%` as a part of one.
+/// Parses `12.5%` as a part of one.
 pub(super) fn parse_percent(text: &str) -> Option<f64> {
     let number: f64 = text.trim().strip_suffix('%')?.trim_end().parse().ok()?;
     number.is_finite().then_some(number / 100.0)
 }
 
-/// `p99.9` as 99.9.
+/// Parses `p99.9` as 99.9.
 pub(super) fn parse_percentile(text: &str) -> Option<f64> {
     text.strip_prefix('p')?.parse().ok().filter(|percent: &f64| percent.is_finite())
 }
 
-/// Whether a time says in what it is counted: of two, seconds and milliseconds may be meant.
+/// Returns true if a time has a unit. A bare number could mean seconds or milliseconds.
 pub(super) fn has_unit(text: &str) -> bool {
     !text.trim_end().ends_with(|last: char| last.is_ascii_digit())
 }
 
-/// `p99 2ms`.
+/// Parses a target such as `p99 2ms`.
 fn parse_target(text: &str) -> Option<Target> {
     let (percent, latency) = text.trim().split_once(char::is_whitespace)?;
     let latency = latency.trim_start();

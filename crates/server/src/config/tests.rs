@@ -1,4 +1,4 @@
-//! Configurations that are right, and every way in which they can be wrong.
+//! Valid configurations, and every way in which one can be invalid.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const SMALLEST: &str = "[[tenant]]\nname = \"a\"\nlisten = \"127.0.0.1:11211\"\n
 /// Keys that the tests of sharing are about.
 const SHARED: [&str; 2] = ["sharing", "group"];
 
-/// The text is refused with exactly one problem, which reads so.
+/// Asserts that the text is refused with exactly this problem.
 fn refused(text: &str, problem: &str) {
     let error = parse("server.toml", text, &MACHINE).expect_err(text);
     assert_eq!(error.to_string(), problem, "{text}");
@@ -147,13 +147,13 @@ fn values_that_make_no_sense_are_refused_with_their_line() {
     );
     tenant_refused(
         "medium = \"model:optane-ssd\"\nmedium_quota = \"64MiB\"",
-        "server.toml:4: medium model:optane-ssd is a model in virtual time and keeps nothing; \
+        "server.toml:4: medium model:optane-ssd is simulated in virtual time and stores nothing; \
          write file:PATH,model=optane-ssd for a file that is slowed to it",
     );
     tenant_refused(
         "medium = \"model:aep\"",
-        "server.toml:4: medium model:aep is a model in virtual time and keeps nothing; write dram, \
-         or pmem:PATH,assume-dax for emulated persistent memory",
+        "server.toml:4: medium model:aep is simulated in virtual time and stores nothing; write \
+         dram, or pmem:PATH,assume-dax for emulated persistent memory",
     );
     tenant_refused(
         "medium = \"file:/mnt/ssd\"",
@@ -165,7 +165,7 @@ fn values_that_make_no_sense_are_refused_with_their_line() {
     );
     tenant_refused(
         "dram_quota = \"64GiB\"",
-        "server.toml:4: the tenants' DRAM quotas come to 64GiB, but the machine has 16GiB of \
+        "server.toml:4: the tenants' DRAM quotas add up to 64GiB, but the machine has 16GiB of \
          memory; lower dram_quota",
     );
 }
@@ -216,7 +216,7 @@ fn the_network_is_refused_unless_allowed_in_so_many_words() {
     refused(
         text,
         "server.toml:3: 0.0.0.0:11211 is reachable from other machines and the protocol has no \
-         password; listen on 127.0.0.1, or say allow_remote = true at the top if the network is \
+         password; listen on 127.0.0.1, or set allow_remote = true at the top if the network is \
          trusted",
     );
     parse("server.toml", &format!("allow_remote = true\n{text}"), &MACHINE).unwrap();
@@ -390,7 +390,7 @@ mod sharing {
         );
         refused(
             &two("share_max = \"120%\"", limit),
-            "server.toml:4: tenant 'a': a share of 120.0% is none; write 0% to 100%\n\
+            "server.toml:4: tenant 'a': a share of 120.0% is invalid; write 0% to 100%\n\
              server.toml:4: the shares of dram add up to 120.0%; lower them to 100% in all",
         );
         let best_effort = two("target = \"p99 1ms\"", "[sharing]\npolicy = \"qos\"");
@@ -407,7 +407,7 @@ mod sharing {
         );
         refused(
             &two("share_max = \"10%\"", ""),
-            "server.toml:4: tenant 'a': has a share_max, which policy 'none' does not read; choose \
+            "server.toml:4: tenant 'a': has a share_max, which policy 'none' does not use; choose \
              policy 'limit', or remove it",
         );
         refused(
@@ -420,7 +420,7 @@ mod sharing {
     fn a_key_that_is_there_twice_is_named() {
         refused(
             &format!("{SMALLEST}weight = 1\nweight = 2\n"),
-            "server.toml:5: weight: duplicate key; it is there twice; remove one",
+            "server.toml:5: weight: duplicate key; the key occurs twice; remove one",
         );
     }
 
@@ -438,7 +438,7 @@ mod sharing {
             ),
             (
                 "bytes_s_max = -1",
-                "bytes_s_max is no size; write whole bytes (1048576), or a size in quotes (\"1MiB\")",
+                "bytes_s_max is not a size; write whole bytes (1048576), or a size in quotes (\"1MiB\")",
             ),
             (
                 "target = \"p99 2\"",
@@ -456,7 +456,7 @@ mod sharing {
             refused(&two(line, ""), &format!("server.toml:4: {problem}"));
         }
         for (policy, line, problem) in [
-            ("limit", "tick = \"1ms\"", "policy 'limit' does not read tick; remove it"),
+            ("limit", "tick = \"1ms\"", "policy 'limit' has no parameter tick; remove it"),
             (
                 "limit",
                 "epoch_ticks = 5",
@@ -506,7 +506,7 @@ mod sharing {
     }
 }
 
-/// What only a look at this machine's files tells.
+/// Problems that only a look at this machine's files tells.
 mod on_this_machine {
     use super::*;
 

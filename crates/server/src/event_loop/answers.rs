@@ -1,5 +1,5 @@
-//! How long requests took: from the moment at which they can first have been there to the end of
-//! the round in which they were answered. One clock read ends a round for everybody.
+//! Response times: from the earliest time at which requests may have arrived to the end of the
+//! round in which they were answered. One clock read ends a round for all of them.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use entresol_base::Nanos;
 
 use super::EventLoop;
 
-/// A wait for events that took longer than this began with nothing to do.
+/// Wait for events beyond which the loop counts as having been idle.
 const WAITED: Duration = Duration::from_micros(20);
 
 /// Requests of one connection that were answered together.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Answered {
-    /// The tenant's place.
+    /// Index of the tenant's seat.
     pub(super) seat: usize,
-    /// When the last of them can first have arrived.
+    /// Earliest time at which the last of them may have arrived.
     pub(super) arrived: Nanos,
     pub(super) requests: usize,
 }
 
 impl EventLoop {
-    /// Begins a round. What is found to have arrived came during the wait, or, if there was none,
-    /// at some time during the round before: then it counts from that round's beginning, so that
-    /// waiting behind others in the loop is never left out.
+    /// Begins a round. Bytes found now arrived during the wait or, if there was none, some time
+    /// during the round before. In that case they count from the beginning of that round, so that
+    /// waiting behind other connections is never left out.
     pub(super) fn begin_round(&mut self) {
         let nanos = self.clock.now();
         let waited = nanos.since(self.round_ended) > WAITED;
@@ -32,7 +32,7 @@ impl EventLoop {
         self.now.nanos = nanos;
     }
 
-    /// Ends a round: everything that was answered in it took until now.
+    /// Ends a round: every request answered in it took until now.
     pub(super) fn end_round(&mut self) {
         let now = self.clock.now();
         self.round_ended = now;

@@ -1,6 +1,7 @@
-//! What the buffers of all of a tenant's connections may hold together, and what happens when it
-//! is used up: nothing more is executed for the tenant until there is room, and connections that
-//! have not moved for a while are closed, the largest first: slow clients cannot stop the others.
+//! Memory quota for the buffers of all of a tenant's connections.
+//!
+//! While it is used up, nothing more is executed for the tenant. Connections that have not moved
+//! for a while are then closed, the largest first, so that slow clients cannot block the others.
 
 use std::time::Duration;
 
@@ -10,14 +11,14 @@ use super::EventLoop;
 use super::turn::After;
 use crate::slab::Key;
 
-/// How soon a connection that found the buffers full is looked at again.
+/// Delay before a connection that found the buffers full is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// How often connections are looked for that could be closed.
+/// Minimum interval between searches for connections to close.
 const SHED_EVERY: Duration = Duration::from_millis(100);
-/// A connection that has not moved for this long may be closed to make room.
+/// Time without progress after which a connection may be closed to make room.
 const UNMOVED: Duration = Duration::from_secs(1);
 
-/// A tenant's buffers in one loop: its share of the tenant's limit.
+/// A tenant's buffers in one loop, and the loop's share of the tenant's limit.
 #[derive(Debug, Default)]
 pub(super) struct BufferQuota {
     limit_bytes: usize,
@@ -26,7 +27,7 @@ pub(super) struct BufferQuota {
 }
 
 impl BufferQuota {
-    /// A loop's share of a tenant's limit.
+    /// Quota with a loop's share of a tenant's limit.
     pub(super) fn share(limit_bytes: usize, loops: usize) -> Self {
         let mut quota = BufferQuota::default();
         quota.set_share(limit_bytes, loops);
@@ -42,7 +43,7 @@ impl BufferQuota {
         self.held_bytes > self.limit_bytes
     }
 
-    /// A connection that was counted with `before` bytes now holds `after`.
+    /// Notes that a connection counted with `before` bytes now holds `after`.
     pub(super) fn change(&mut self, before: usize, after: usize) {
         let held = self.held_bytes;
         debug_assert!(before <= held, "{before} bytes of a connection, {held} of all together");
@@ -51,7 +52,7 @@ impl BufferQuota {
 }
 
 impl EventLoop {
-    /// Counts what a connection now holds.
+    /// Counts the buffers that a connection now holds.
     pub(super) fn count_buffers(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let held = connection.held_bytes();
@@ -61,8 +62,8 @@ impl EventLoop {
         }
     }
 
-    /// Makes a connection whose tenant's buffers are full wait, and sees to it that they do not
-    /// stay so.
+    /// Parks a connection whose tenant's buffers are full, and now and then closes some to make
+    /// room.
     pub(super) fn wait_for_buffers(&mut self, key: Key) -> After {
         let now = self.now.nanos;
         let Some(connection) = self.connections.get_mut(key) else { return After::Wait };

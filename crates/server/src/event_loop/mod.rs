@@ -1,10 +1,10 @@
-//! One event loop: a thread that waits for its sockets, its block files and its timers, and never
-//! for anything else.
+//! An event loop: a thread that waits for its sockets, block files and timers, and for nothing
+//! else.
 //!
-//! Each wake-up reads the clock, gives every ready connection one turn (one read, the whole
-//! requests in it, one write), then hands all reads of block files that the turns asked for to
-//! the system together, and reads the clock again, to know how long the answers took. Who has more
-//! to do than a turn allows stands in a queue behind the others.
+//! Each wake-up reads the clock and gives every ready connection one turn: one read, the whole
+//! requests in it, one write. All reads of block files that the turns asked for are then handed to
+//! the system together. A second clock read tells how long the answers took. A connection with more
+//! work than a turn allows queues up behind the others.
 
 mod answers;
 mod buffers;
@@ -38,12 +38,12 @@ use timers::Timers;
 
 /// Events taken from the system at a time.
 const EVENTS_MAX: usize = 1024;
-/// The token of the mailbox; connections' tokens have the top bit set, and below it lie sources.
+/// Token of the mailbox. Connections' tokens have the top bit set; sources' tokens lie below it.
 const MAILBOX: Token = Token(usize::MAX >> 1);
 const CONNECTION_BIT: usize = 1 << 63;
 
 pub(crate) struct EventLoop {
-    /// Which of the loops this is.
+    /// Number of this loop.
     number: usize,
     poll: Poll,
     clock: Arc<dyn Clock>,
@@ -55,33 +55,33 @@ pub(crate) struct EventLoop {
     /// Listeners and block files, by token.
     sources: Slab<Source>,
     connections: Slab<Connection>,
-    /// Connections that have something to do now.
+    /// Connections that have work now.
     ready: VecDeque<Key>,
     /// Listeners that may have more to accept.
     accepting: VecDeque<Key>,
     timers: Timers,
-    /// Tenants that go, whose connections are being closed.
+    /// Tenants that are leaving, whose connections are being closed.
     dismissals: Vec<Dismissal>,
-    /// Places of the tenants that have connections waiting for their account.
+    /// Seats of the tenants that have connections waiting for their account.
     throttled: Vec<usize>,
-    /// When the first of them may ask its account.
+    /// Time at which the first of them may ask its account.
     question_at: Nanos,
-    /// When what this round finds can first have arrived.
+    /// Earliest time at which the bytes found in this round may have arrived.
     arrival: Nanos,
     round_ended: Nanos,
-    /// What was answered in this round.
+    /// Requests answered in this round.
     answered: Vec<Answered>,
     executor: Executor,
     output: Output,
     buffers: BufferPool,
-    /// The loop ends at this moment at the latest, and earlier if no connection is left.
+    /// Time at which a draining loop ends; it ends earlier if no connection is left.
     draining: Option<Nanos>,
     drain_began: Nanos,
     stopped: bool,
 }
 
 impl EventLoop {
-    /// Runs until ordered to stop; whether it was.
+    /// Runs until ordered to stop, and returns true; returns false if the loop cannot go on.
     fn run(mut self) -> bool {
         let mut events = Events::with_capacity(EVENTS_MAX);
         while !self.stopped {
@@ -118,7 +118,7 @@ impl EventLoop {
             let is_leaving = over && !connection.half_closed && connection.waiting;
             connection.half_closed |= over;
             if event.is_error() && connection.waiting {
-                // The client has given up, and nobody is there to read an answer.
+                // The client has given up and will read no answer.
                 return self.close(key);
             }
             if !connection.readable && (over || event.is_readable()) {
@@ -144,7 +144,7 @@ impl EventLoop {
         }
     }
 
-    /// Puts a connection into the queue unless it stands there.
+    /// Puts a connection into the queue, unless it is there already.
     fn enqueue(&mut self, key: Key) {
         if let Some(connection) = self.connections.get_mut(key)
             && !connection.queued
@@ -154,7 +154,7 @@ impl EventLoop {
         }
     }
 
-    /// One turn for everyone who stood in the queue when this began.
+    /// Gives one turn to every connection that was in the queue when this began.
     fn serve_ready(&mut self) {
         for _ in 0..self.ready.len() {
             if let Some(key) = self.ready.pop_front() {
@@ -163,7 +163,7 @@ impl EventLoop {
         }
     }
 
-    /// How long the loop may wait for events.
+    /// Time that the loop may wait for events.
     fn patience(&self) -> Option<std::time::Duration> {
         if !self.ready.is_empty() || !self.dismissals.is_empty() {
             return Some(std::time::Duration::ZERO);
@@ -196,12 +196,12 @@ impl EventLoop {
     }
 }
 
-/// What a connection's events are called.
+/// Token of a connection's events.
 fn connection_token(key: Key) -> Token {
     Token(CONNECTION_BIT | key.pack() as usize)
 }
 
-/// What a source's events are called.
+/// Token of a source's events.
 fn source_token(key: Key) -> Token {
     Token(key.pack() as usize)
 }

@@ -20,33 +20,33 @@ use crate::registry::Registry;
 use crate::slow_log::SlowLog;
 use crate::tenant::{Seat, Tenant};
 
-/// What a loop is told to do.
+/// An order to a loop.
 pub(crate) enum Order {
     /// Take a tenant in at this place.
     Admit { place: usize, tenant: Arc<Tenant>, listeners: LoopListeners },
     /// Close the tenant's listeners and connections.
     Dismiss { place: usize },
-    /// Work under these limits, and log requests slower than this.
+    /// Apply these limits, and log requests that take at least this long.
     Change { limits: ConnectionLimits, slow_log: Option<Duration> },
-    /// Accept nobody any more, answer what has been asked, end within this time.
+    /// Accept no more connections, answer pending requests, and end within this time.
     Drain { within: Duration },
 }
 
-/// Orders on their way, and the answers' addresses.
+/// Orders on their way to a loop, with the senders of their answers.
 #[derive(Default)]
 pub(super) struct Mailbox {
     orders: Mutex<Vec<(Order, Sender<io::Result<()>>)>>,
-    /// Some tenant's limit was changed.
+    /// Set once a tenant's limit has changed.
     limits_changed: AtomicBool,
 }
 
-/// The controlling thread's hold of a loop.
+/// Handle of a loop, held by the controlling thread.
 pub(crate) struct LoopHandle {
     bell: LoopBell,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What wakes a loop; anybody may hold one.
+/// Waker of a loop; any thread may hold one.
 #[derive(Clone)]
 pub(crate) struct LoopBell {
     mailbox: Arc<Mailbox>,
@@ -76,7 +76,7 @@ impl LoopHandle {
         answered
     }
 
-    /// What wakes this loop.
+    /// Waker of this loop.
     pub(crate) fn bell(&self) -> LoopBell {
         self.bell.clone()
     }
@@ -139,7 +139,7 @@ pub(crate) fn start(
     Ok(LoopHandle { bell: LoopBell { mailbox, waker }, thread: Some(thread) })
 }
 
-/// Reports a loop that ends without having been told to, be it by panic.
+/// Reports a loop that ends without an order to, for instance by a panic.
 struct Alarm {
     registry: Arc<Registry>,
     armed: bool,
@@ -182,7 +182,7 @@ impl EventLoop {
                 Ok(())
             }
         };
-        // Who gave the order may have given up waiting.
+        // The controlling thread may have given up waiting.
         let _ = answer.send(done);
     }
 
@@ -192,7 +192,7 @@ impl EventLoop {
         }
         self.drain_began = self.now.nanos;
         self.draining = Some(self.now.nanos.after(within));
-        // What has arrived by now is still answered: everyone gets a last read.
+        // Requests that have arrived by now are still answered: every connection gets a last read.
         let all: Vec<_> = self.connections.iter().map(|(key, _)| key).collect();
         for key in all {
             if let Some(connection) = self.connections.get_mut(key) {

@@ -1,4 +1,4 @@
-//! Values from block files: reads are collected during a wake-up, handed over together, and their
+//! Values from block files. Reads are collected during a wake-up and submitted together; their
 //! completions fill the holes that the replies have for them.
 
 use std::collections::VecDeque;
@@ -16,13 +16,13 @@ use crate::connection::Connection;
 use crate::slab::{Key, Slab};
 use crate::tenant::Seat;
 
-/// Reads that one loop has under way for one tenant; more wait their turn.
+/// Reads that one loop has under way for one tenant; further ones wait.
 const QUEUE_DEPTH: usize = 128;
 
-/// How soon reads that the kernel refused to start are tried again.
+/// Delay before reads that the kernel refused to start are tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(1);
 
-/// One tenant's reads in one loop.
+/// A tenant's reads in one loop.
 #[derive(Default)]
 pub(super) struct Reads {
     queue: Option<Box<dyn IoQueue>>,
@@ -30,11 +30,11 @@ pub(super) struct Reads {
     /// Requests that the queue had no room for; bounded by connections and their pending reads.
     waiting: VecDeque<IoRequest>,
     completions: Vec<IoCompletion>,
-    /// Something was submitted and not started.
+    /// True if a read was submitted and not started.
     submitted: bool,
 }
 
-/// What a read is for.
+/// Purpose of a read.
 struct ReadFor {
     connection: Key,
     part: Part,
@@ -82,7 +82,7 @@ impl Reads {
         }
     }
 
-    /// Hands waiting requests over, as many as there is room for.
+    /// Submits as many waiting requests as there is room for.
     fn submit(&mut self) -> io::Result<()> {
         let Some(queue) = &mut self.queue else { return Ok(()) };
         while let Some(request) = self.waiting.pop_front() {
@@ -101,7 +101,7 @@ impl Reads {
 }
 
 impl EventLoop {
-    /// Hands over the reads that this wake-up's turns have asked for.
+    /// Submits the reads that the turns of this wake-up asked for.
     pub(super) fn submit_reads(&mut self) {
         for seat in self.seats.iter_mut().flatten() {
             if seat.reads.waiting.is_empty() && !seat.reads.submitted {
@@ -114,7 +114,7 @@ impl EventLoop {
         }
     }
 
-    /// Takes completions in.
+    /// Takes completions and finishes the connections whose last read has completed.
     pub(super) fn reap_reads(&mut self, place: usize) {
         let Some(Some(seat)) = self.seats.get_mut(place) else { return };
         let LoopSeat { reads, seat, name, .. } = seat;
@@ -149,7 +149,7 @@ impl EventLoop {
     }
 }
 
-/// Gives what was read to whom it is for.
+/// Hands a completed read to its hole or its session.
 fn complete(seat: &mut Seat, connection: &mut Connection, part: Part, completion: &IoCompletion) {
     match part {
         Part::Hole(number) => {
@@ -165,8 +165,8 @@ fn complete(seat: &mut Seat, connection: &mut Connection, part: Part, completion
     }
 }
 
-/// The value that a read has found. After a failure the cache no longer has the item, so that
-/// nobody waits for it again.
+/// Value that a read has found. After a failure the cache drops the item, so that no later request
+/// waits for it again.
 fn value_of<'c>(
     seat: &mut Seat,
     read: &PendingRead,

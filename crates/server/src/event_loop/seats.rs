@@ -1,4 +1,4 @@
-//! The tenants' places in one loop, and what wakes the loop for them.
+//! Seats of the tenants in one loop, and the sources that wake the loop for them.
 
 use std::io;
 use std::sync::mpsc::Sender;
@@ -21,40 +21,40 @@ use crate::tenant::{ConnectionGuard, Seat, Tenant};
 
 /// Connections accepted from one listener before others have their turn.
 const ACCEPTS_PER_TURN: usize = 64;
-/// Connections of a tenant that goes are closed so many at a time: a socket takes some ten
-/// microseconds, and others have their turn in between.
+/// Connections of a leaving tenant that are closed in one round. Closing a socket takes some ten
+/// microseconds, and other tenants have their turn in between.
 const CLOSES_PER_ROUND: usize = 32;
-/// What a client gets to read when its tenant has as many connections as it may.
+/// Reply to a client whose tenant has its maximum of connections.
 const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
 
-/// A tenant's place in one loop.
+/// A tenant's seat in one loop.
 pub(super) struct LoopSeat {
     pub(super) seat: Seat,
     pub(super) name: String,
     pub(super) limits: TurnLimits,
     pub(super) reads: Reads,
-    /// What its connections' buffers may hold in this loop, and what they hold.
+    /// Memory quota of its connections' buffers in this loop.
     pub(super) buffers: BufferQuota,
     /// Connections that wait for the tenant's account.
     pub(super) waiting: Waiting,
     sources: Vec<Key>,
 }
 
-/// A tenant that goes, and who waits for it.
+/// A tenant that is leaving, and the sender of the answer to its dismissal.
 pub(super) struct Dismissal {
     place: usize,
     connections: Vec<Key>,
     answer: Sender<io::Result<()>>,
 }
 
-/// Something besides connections that wakes the loop.
+/// A source of events other than a connection.
 pub(super) enum Source {
     Tcp { seat: usize, listener: TcpListener },
     Unix { seat: usize, listener: UnixListener },
     Reads { seat: usize },
 }
 
-/// What a turn of a connection of `tenant` may use.
+/// Limits of a turn of a connection of `tenant`.
 pub(super) fn turn_limits(tenant: &Tenant, limits: &ConnectionLimits) -> TurnLimits {
     let value_limit = tenant.settings().value_limit.0;
     TurnLimits {
@@ -71,7 +71,7 @@ pub(super) fn turn_limits(tenant: &Tenant, limits: &ConnectionLimits) -> TurnLim
 }
 
 impl EventLoop {
-    /// Takes a tenant in.
+    /// Takes a tenant in at `place`.
     pub(super) fn admit(
         &mut self,
         place: usize,
@@ -125,7 +125,7 @@ impl EventLoop {
         }
     }
 
-    /// Closes a tenant's listeners, and then its connections, before it gives up its place.
+    /// Closes a tenant's listeners, and then its connections, before its seat is given up.
     pub(super) fn begin_dismissal(&mut self, place: usize, answer: Sender<io::Result<()>>) {
         self.stop_listening(place);
         let theirs = self.connections.iter().filter(|(_, connection)| connection.seat == place);
@@ -133,7 +133,7 @@ impl EventLoop {
         self.dismissals.push(Dismissal { place, connections, answer });
     }
 
-    /// Closes some connections of the tenants that go.
+    /// Closes some connections of a leaving tenant.
     pub(super) fn go_on_dismissing(&mut self) {
         let Some(dismissal) = self.dismissals.last_mut() else { return };
         let left = dismissal.connections.len().saturating_sub(CLOSES_PER_ROUND);
@@ -151,7 +151,7 @@ impl EventLoop {
             *seat = None;
         }
         if let Some(dismissal) = self.dismissals.pop() {
-            // Who gave the order may have given up waiting.
+            // The controlling thread may have given up waiting.
             let _ = dismissal.answer.send(Ok(()));
         }
     }
@@ -182,7 +182,7 @@ impl EventLoop {
         }
     }
 
-    /// Accepts from every listener that may have someone waiting.
+    /// Accepts from every listener that may have connections waiting.
     pub(super) fn accept_more(&mut self) {
         if self.timers.accept_at() > self.now.nanos {
             return;
@@ -202,12 +202,12 @@ impl EventLoop {
         }
     }
 
-    /// Accepts some connections; whether there may be more.
+    /// Accepts some connections; returns true if there may be more.
     fn accept_from(&mut self, key: Key) -> io::Result<bool> {
         for _ in 0..ACCEPTS_PER_TURN {
             let accepted = match self.sources.get_mut(key) {
                 Some(Source::Tcp { seat, listener }) => listener.accept().map(|(stream, _)| {
-                    // Without it replies to small requests wait for the client's acknowledgement.
+                    // Without it, replies to small requests wait for the client's acknowledgement.
                     let _ = stream.set_nodelay(true);
                     (*seat, Stream::Tcp(stream))
                 }),
@@ -228,7 +228,7 @@ impl EventLoop {
         Ok(true)
     }
 
-    /// Counts a connection in, if its tenant may have one more.
+    /// Counts a connection towards its tenant, if the tenant may have one more.
     fn count_in(&self, place: usize, stream: &Stream) -> Option<ConnectionGuard> {
         let seat = self.seats.get(place)?.as_ref()?;
         ConnectionGuard::new(&seat.seat.tenant, stream.peer(), self.now.nanos)
@@ -243,7 +243,7 @@ impl EventLoop {
         let counters = &seat.seat.counters;
         let Some(guard) = guard else {
             counters.rejected_connections.count();
-            // The socket is new, so its send buffer takes a line; if not, there is none.
+            // A new socket's send buffer has room for a line. If it has not, the client gets none.
             let _ = stream.write(TOO_MANY_CONNECTIONS);
             return;
         };

@@ -1,10 +1,12 @@
-//! Tenants whose account is empty or stopped: their connections stand in one queue per tenant, and
-//! one of them, not all, asks when the account's time has come. So a throttled tenant costs the
-//! loop what it executes and one question in a while, however many connections it has.
+//! Throttled tenants, whose account is empty or stopped.
 //!
-//! A client that has closed its side may still read its answer, or may have given up: it is served
-//! after all who have not, and not waited for longer than [`LEAVING_MAX`]. So a tenant whose
-//! clients give up early spends its share on those who are still there.
+//! Their connections wait in one queue per tenant. One of them, not all, asks the account when it
+//! is due, so a throttled tenant costs the loop its executed requests and an occasional question,
+//! however many connections it has.
+//!
+//! A client that has closed its side may still read its answer, or may have given up. Its
+//! connection is served after all others of the tenant, and kept for at most [`LEAVING_MAX`]. A
+//! tenant whose clients give up early thus spends its share on those that stay.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,47 +18,48 @@ use crate::slab::Key;
 
 /// Connections that are served from one queue before the others have their turn.
 const CALLS_PER_ROUND: usize = 8;
-/// Whoever waits asks again after this at the latest: a limit may be changed by somebody who does
-/// not tell the loops.
+/// Maximum time before a waiting connection asks again. A limit may be changed without a word to
+/// the loops.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// So long who has closed its side is kept while others of its tenant are served.
+/// Time for which a connection is kept whose client has closed its side, while others of its tenant
+/// are served.
 pub(super) const LEAVING_MAX: Duration = Duration::from_secs(1);
 
-/// A server that stops refuses who would wait for longer than it may take, but not before this: a
+/// Minimum time before a stopping server refuses connections that would wait beyond its end. A
 /// policy stops a tenant for a moment to see how fast another one is alone.
 const REFUSED_AFTER: Duration = Duration::from_millis(200);
-/// What whoever is refused gets to read.
+/// Reply to a connection that a stopping server refuses.
 const STOPPING: &[u8] = b"SERVER_ERROR the server is stopping\r\n";
 
-/// When nobody asks.
+/// Time of a question that is never asked.
 pub(super) const NEVER: Nanos = Nanos(u64::MAX);
 
 /// A tenant's connections that wait for its account, in one loop.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     queue: VecDeque<Key>,
-    /// How many at most stand in a queue and do not wait there any more.
+    /// Upper bound of the entries whose connections no longer wait in that queue.
     stale: usize,
-    /// Those whose clients have closed their side, and since when they have been known to.
+    /// Connections whose clients have closed their side, with the time at which the loop noticed.
     leaving: VecDeque<(Nanos, Key)>,
-    /// When the first of them may ask; none if nobody waits or somebody is being served.
+    /// Time at which the first may ask; none if no connection waits or one is being served.
     until: Option<Nanos>,
 }
 
 impl Waiting {
-    /// Whether whoever comes now stands behind others.
+    /// Returns true if a new request has to queue up behind others.
     pub(super) fn is_any(&self) -> bool {
         self.until.is_some() || !self.queue.is_empty() || !self.leaving.is_empty()
     }
 
-    /// Whoever is to be served next, and whether it is known to be leaving.
+    /// Takes the connection to be served next, and whether its queue is that of leaving clients.
     fn next(&mut self) -> Option<(Key, bool)> {
         let staying = self.queue.pop_front().map(|key| (key, false));
         staying.or_else(|| self.leaving.pop_front().map(|(_, key)| (key, true)))
     }
 
-    /// Takes the one out that has been leaving for longest, if that is since a moment or longer.
+    /// Takes the connection that has been leaving for longest, if it has since `moment` or earlier.
     fn take_left_since(&mut self, moment: Nanos) -> Option<Key> {
         let (_, key) = self.leaving.pop_front_if(|(since, _)| *since <= moment)?;
         Some(key)
@@ -68,7 +71,7 @@ impl Waiting {
 }
 
 impl EventLoop {
-    /// Lets a connection wait behind those of its tenant that wait already.
+    /// Queues a connection behind those of its tenant that already wait.
     pub(super) fn join_waiting(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return };
@@ -81,7 +84,7 @@ impl EventLoop {
         seat.seat.counters.throttled.count();
     }
 
-    /// The client of a connection that waits has closed its side.
+    /// Notes that the client of a waiting connection has closed its side.
     pub(super) fn note_leaving(&mut self, key: Key) {
         let Some(connection) = self.connections.get(key) else { return };
         let Some(Some(seat)) = self.seats.get_mut(connection.seat) else { return };
@@ -89,8 +92,8 @@ impl EventLoop {
         self.leave_waiting(connection.seat);
     }
 
-    /// Closes the connection of a tenant that waits though its client has closed its side since a
-    /// moment or longer; whether there was one.
+    /// Closes a waiting connection of a tenant whose client closed its side at `moment` or earlier.
+    /// Returns true if there was one.
     pub(super) fn close_leaving(&mut self, place: usize, moment: Nanos) -> bool {
         while let Some(Some(seat)) = self.seats.get_mut(place)
             && let Some(key) = seat.waiting.take_left_since(moment)
@@ -103,15 +106,15 @@ impl EventLoop {
         false
     }
 
-    /// Lets a connection wait until its tenant's account has something again. Who was called and
-    /// executed nothing keeps its place.
+    /// Makes a connection wait until its tenant's account has device time again. A connection that
+    /// was called and executed nothing keeps its place.
     pub(super) fn wait_for_account(&mut self, key: Key, until: Nanos, executed: bool) {
         let latest = self.now.nanos.after(ASK_AGAIN);
         let hopeless = self.draining.is_some_and(|end| until > end);
         let Some(connection) = self.connections.get_mut(key) else { return };
         if hopeless && self.now.nanos.since(self.drain_began) >= REFUSED_AFTER {
             if !connection.has_backlog() {
-                // The socket's buffer takes a line, or the client does not read anyway.
+                // The socket's buffer has room for a line, or the client does not read anyway.
                 let _ = connection.stream.write(STOPPING);
             }
             return self.close(key);
@@ -137,14 +140,14 @@ impl EventLoop {
         }
     }
 
-    /// When the first waiting connection of any tenant may ask; never if there is none. Known
-    /// without looking, so that a round in which nobody may ask costs the others a comparison.
+    /// Time at which the first waiting connection of any tenant may ask, or [`NEVER`]. The loop
+    /// keeps it, so that a round in which none may ask costs one comparison.
     fn first_question(&self) -> Nanos {
         let seats = self.throttled.iter().filter_map(|place| self.seats.get(*place)?.as_ref());
         seats.map(|seat| seat.waiting.until.unwrap_or(self.now.nanos)).min().unwrap_or(NEVER)
     }
 
-    /// Somebody has changed a limit: whoever waits may ask now.
+    /// Lets all waiting connections ask now, since a limit has changed.
     pub(super) fn ask_again(&mut self) {
         for &place in &self.throttled {
             if let Some(Some(seat)) = self.seats.get_mut(place) {
@@ -154,7 +157,7 @@ impl EventLoop {
         self.question_at = self.first_question();
     }
 
-    /// Serves waiting connections of tenants whose account has something again.
+    /// Serves waiting connections of tenants whose account has device time again.
     pub(super) fn serve_throttled(&mut self) {
         if self.question_at > self.now.nanos {
             return;
@@ -186,7 +189,7 @@ impl EventLoop {
             let Some((key, is_leaving)) = seat.waiting.next() else { return };
             let Some(connection) = self.connections.get_mut(key) else { continue };
             if connection.half_closed != is_leaving {
-                // It stands in the other queue.
+                // The connection waits in the other queue.
                 continue;
             }
             connection.waiting = false;
@@ -198,8 +201,9 @@ impl EventLoop {
         }
     }
 
-    /// A connection that waited goes, or has joined those that are leaving. Where it stood is
-    /// cleared now and then, so that thousands who go at once cost no more than each of them.
+    /// Counts a stale entry: a waiting connection has closed or joined the leaving ones. The queues
+    /// are cleaned only once half of their entries are stale, so that thousands of closes cost a
+    /// constant each.
     pub(super) fn leave_waiting(&mut self, place: usize) {
         let Some(Some(seat)) = self.seats.get_mut(place) else { return };
         let Waiting { queue, leaving, stale, .. } = &mut seat.waiting;
@@ -216,8 +220,7 @@ impl EventLoop {
         leaving.retain(|(_, key)| waits(*key, true));
     }
 
-    /// Closes all connections that wait though their clients have closed their side since a moment
-    /// or longer.
+    /// Closes all waiting connections whose clients closed their side at `moment` or earlier.
     pub(super) fn close_left_since(&mut self, moment: Nanos) {
         for place in 0..self.seats.len() {
             while self.close_leaving(place, moment) {}

@@ -1,4 +1,4 @@
-//! What happens because time passes: parked connections wake, idle ones are closed.
+//! Timers of a loop: they wake parked connections and close idle ones.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,11 +10,11 @@ use super::EventLoop;
 use super::throttled::LEAVING_MAX;
 use crate::slab::Key;
 
-/// How often idle and stalled connections are looked for.
+/// Interval between searches for idle and stalled connections.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// How stale the coarse clock may be.
+/// Maximum age of the coarse clock.
 const SECONDS_EVERY: Duration = Duration::from_millis(5);
-/// How long nothing is accepted after the system has run out of descriptors.
+/// Pause in accepting after the system has run out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(super) struct Timers {
 }
 
 impl Timers {
-    /// The coarse time, read anew only when it may have changed.
+    /// Coarse time, read anew only when it may have changed.
     pub(super) fn seconds(&mut self, now: Nanos, clock: &dyn Clock) -> Seconds {
         let fresh = self.seconds_read_at.is_some_and(|read| now.since(read) < SECONDS_EVERY);
         if !fresh {
@@ -42,7 +42,7 @@ impl Timers {
         self.parked.push(Reverse((until, key)));
     }
 
-    /// Sees to it that the loop goes round at this time at the latest.
+    /// Makes the loop go round at this time at the latest.
     pub(super) fn wake_at(&mut self, at: Nanos) {
         self.wake_at = Some(at);
     }
@@ -55,7 +55,7 @@ impl Timers {
         self.accept_at = now.after(ACCEPT_PAUSE);
     }
 
-    /// The next moment at which something is due.
+    /// Next time at which a timer is due.
     pub(super) fn next(&self) -> Option<Nanos> {
         let parked = self.parked.peek().map(|Reverse((until, _))| *until);
         [parked, self.next_sweep, self.wake_at].into_iter().flatten().min()
@@ -63,7 +63,7 @@ impl Timers {
 }
 
 impl EventLoop {
-    /// Puts connections whose time has come into the queue.
+    /// Enqueues parked connections whose time has come.
     pub(super) fn wake_parked(&mut self) {
         if self.timers.wake_at.is_some_and(|at| at <= self.now.nanos) {
             self.timers.wake_at = None;

@@ -1,4 +1,4 @@
-//! A connection's turn: what is due is sent, one read, the whole requests in it, one write.
+//! A connection's turn: the backlog is sent, then one read, the whole requests in it, one write.
 
 use entresol_base::Nanos;
 
@@ -9,7 +9,7 @@ use crate::connection::{Connection, Transfer};
 use crate::executor::{Then, Turn};
 use crate::slab::Key;
 
-/// What becomes of a connection after its turn.
+/// Fate of a connection after its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
     Wait,
@@ -71,7 +71,7 @@ impl EventLoop {
         self.settle(key, turn)
     }
 
-    /// After the execution: how to go on, and what to send.
+    /// Ends a turn after the execution: sends replies and decides how to go on.
     fn settle(&mut self, key: Key, turn: Turn) -> After {
         let now = self.now.nanos;
         let Some(connection) = self.connections.get_mut(key) else { return After::Wait };
@@ -124,7 +124,7 @@ impl EventLoop {
         }
     }
 
-    /// Whether the connection waits, comes again or goes.
+    /// Ends the wait for reads: sends replies and decides how to go on.
     pub(super) fn finish_after_reads(&mut self, key: Key) {
         self.count_buffers(key);
         let now = self.now.nanos;
@@ -153,7 +153,7 @@ impl EventLoop {
     }
 }
 
-/// Sends what earlier turns have left; `None` if nothing is left now.
+/// Sends the replies that earlier turns have left; `None` if nothing is left now.
 fn send_backlog(connection: &mut Connection, seat: &mut LoopSeat, now: Nanos) -> Option<After> {
     if !connection.has_backlog() {
         return None;
@@ -176,7 +176,7 @@ fn send_backlog(connection: &mut Connection, seat: &mut LoopSeat, now: Nanos) ->
     }
 }
 
-/// Sends the turn's replies; what the client does not take becomes its backlog.
+/// Sends the turn's replies; bytes that the client does not take become its backlog.
 fn send(connection: &mut Connection, seat: &mut LoopSeat, bytes: &[u8], now: Nanos) {
     if bytes.is_empty() {
         return;
@@ -200,7 +200,7 @@ fn send(connection: &mut Connection, seat: &mut LoopSeat, bytes: &[u8], now: Nan
     }
 }
 
-/// One read; whether anything came.
+/// Reads once; returns true if bytes arrived.
 fn receive(
     connection: &mut Connection,
     seat: &mut LoopSeat,
@@ -217,11 +217,11 @@ fn receive(
         Transfer::Bytes(count) => {
             connection.input.filled(count);
             seat.seat.counters.bytes_read.add(count as u64);
-            // Less than was offered: the socket is empty, and more will come with a new event.
+            // A short read has emptied the socket; further bytes bring a new event.
             connection.readable = count == offered || connection.half_closed || count == 0;
             if count > 0 {
                 connection.arrived = connection.readable_since;
-                // What is left may have been there by now, and not been seen before.
+                // Bytes still in the socket may have arrived by now, and were not seen before.
                 connection.readable_since = now;
             }
             count > 0

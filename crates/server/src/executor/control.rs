@@ -1,4 +1,4 @@
-//! Commands that name no key: stats, flush_all, version, verbosity, cache_memlimit, mn, quit and
+//! Commands without a key: stats, flush_all, version, verbosity, cache_memlimit, mn, quit and
 //! shutdown.
 
 use entresol_base::ByteSize;
@@ -7,19 +7,19 @@ use entresol_protocol::{Exptime, Lifetime, Request, encode};
 use super::{Call, Flow, Then};
 use crate::stats::{self, Topic};
 
-/// What `version` answers: the memcached whose protocol this is, and behind it who speaks. Some
-/// clients read three numbers between dots, others take a blank for the end: the fourth number and
-/// the plus sign suit both.
+/// Version string: the memcached release whose protocol is spoken, then Entresol's own. Some
+/// clients read three numbers between dots, others stop at a blank; the fourth number and the plus
+/// sign suit both.
 pub const VERSION: &str = concat!("1.6.45.0+entresol-", env!("CARGO_PKG_VERSION"));
 
 const MEMORY_LIMIT_TOO_SMALL: &[u8] = b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n";
 const MEMORY_LIMIT_REFUSED: &[u8] = b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
 
 impl Call<'_> {
-    /// Executes a request that names no key.
+    /// Executes a request without a key.
     pub(super) fn control(&mut self, request: &Request<'_>) -> Flow {
         if matches!(request, Request::Stats { .. } | Request::MemoryLimit { .. }) {
-            // These look at the whole tenant: one of them is a turn.
+            // These read the whole tenant, so one of them fills a turn.
             *self.bytes_left = 0;
         }
         match request {
@@ -33,9 +33,9 @@ impl Call<'_> {
             Request::MemoryLimit { megabytes, noreply } => self.limit_memory(*megabytes, *noreply),
             Request::MetaNoop => self.reply(false, encode::META_NOOP),
             Request::Quit => Flow::Stop(Then::Close),
-            // One tenant must not be able to stop the others' server.
+            // One tenant must not be able to stop the server of the others.
             Request::Shutdown { .. } => self.reply(false, encode::SHUTDOWN_DISABLED),
-            // A request for keys has keys: the parser sees to that.
+            // The parser guarantees that a request for keys has keys.
             _ => self.reply(false, encode::ERROR),
         }
     }
@@ -51,7 +51,7 @@ impl Call<'_> {
         self.reply(noreply, encode::OK)
     }
 
-    /// A tenant may take less than its quota, and its quota again, but never more.
+    /// Changes the DRAM limit. A tenant may take less than its quota, but never more.
     fn limit_memory(&mut self, megabytes: u32, noreply: bool) -> Flow {
         const LEAST_MEGABYTES: u32 = 8;
         if megabytes < LEAST_MEGABYTES {

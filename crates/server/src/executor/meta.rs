@@ -1,4 +1,4 @@
-//! The meta commands: mg, ms, md, ma and me.
+//! Meta commands: mg, ms, md, ma and me.
 
 use entresol_base::Seconds;
 use entresol_cache::{
@@ -50,7 +50,7 @@ impl Call<'_> {
             && request.value
             && request.compare == Some(meta.cas)
         {
-            // The client has this value already: it gets the facts alone.
+            // The client already has this value and gets the facts alone.
             self.out.bytes.truncate(start);
             let bare = MetaGet { value: false, ..*request };
             encode::meta_get_header(&mut self.out.bytes, &bare, &reported.facts(meta));
@@ -96,7 +96,7 @@ impl Call<'_> {
         };
         let joins = matches!(mode, StoreMode::Append | StoreMode::Prepend);
         let vivify = request.vivify.filter(|_| joins);
-        // Adding succeeds only where nothing is, so there is no token to compare with.
+        // An add stores only where there is no item, so there is no token to compare with.
         let compare = request.compare.filter(|_| mode != StoreMode::Add);
         let store = Store {
             value: request.data,
@@ -125,7 +125,7 @@ impl Call<'_> {
             }
             Stored::NotStored => Status::NotStored,
             Stored::Exists => Status::Exists,
-            // What is not there cannot be joined to, whatever its token should have been.
+            // Without an item there is nothing to join to, whatever token was expected.
             Stored::NotFound if joins => Status::NotStored,
             Stored::NotFound => Status::NotFound,
             Stored::TooLarge | Stored::NoMemory => {
@@ -144,7 +144,7 @@ impl Call<'_> {
         Flow::Done
     }
 
-    /// The length of the value that an append or prepend has made longer; `sent` if it is gone.
+    /// Length of a value after an append or prepend; `sent` if the item is no longer there.
     fn whole_length(&mut self, key: &[u8], hash: KeyHash, sent: u32) -> u32 {
         let options = GetOptions { value: false, no_bump: true, ..GetOptions::default() };
         let bytes = &mut self.out.bytes;
@@ -249,15 +249,15 @@ impl Call<'_> {
     }
 }
 
-/// What an item takes besides key and value, as `me` reports it: its index slot and its header.
+/// Bytes that `me` reports for an item besides key and value: its index slot and its header.
 const ITEM_OVERHEAD_BYTES: u64 = 16;
 
-/// How an item is reported to one request.
+/// Circumstances under which an item is reported to one request.
 #[derive(Clone, Copy)]
 struct Reported<'a> {
-    /// The expiry that the request sets.
+    /// Expiry that the request sets.
     touch: Option<Expiry>,
-    /// The expiry of an item that the request may have created.
+    /// Expiry of an item that the request may have created.
     vivify: Option<Expiry>,
     tokens: FlagTokens<'a>,
     now: Seconds,
@@ -281,8 +281,8 @@ impl Reported<'_> {
         }
     }
 
-    /// Flags are executed in their order: `T30 t` reports the new time to live, `t T30` the old,
-    /// and `t N30` that of an item just created, which it does not have yet.
+    /// Time to live as the order of flags makes it: `T30 t` reports the new one, `t T30` the old
+    /// one. With `t N30` an item just created has none yet.
     fn ttl_s(&self, meta: &ItemMeta) -> Option<u32> {
         let place = |flag: u8| self.tokens.iter().position(|t| t.first() == Some(&flag));
         let created = !meta.stale && !meta.fetched && self.vivify == Some(meta.expiry);
@@ -298,12 +298,12 @@ impl Reported<'_> {
     }
 }
 
-/// A token to compare with; to memcached 0 is none, but where a value is set.
+/// Token to compare with. To memcached 0 means none, except where a value is set.
 fn told(token: Option<u64>) -> Option<u64> {
     token.filter(|token| *token != 0)
 }
 
-/// Whether the reply is to hold the fact that this flag stands for.
+/// Returns true if the reply must hold the fact of this flag.
 fn asks_for(tokens: FlagTokens<'_>, flag: u8) -> bool {
     tokens.iter().any(|token| token.first() == Some(&flag))
 }

@@ -1,9 +1,9 @@
-//! The executor: a connection's bytes in, replies out, against one tenant's cache. No sockets and
-//! no clock of its own, so that tests and fuzzing drive exactly what a server runs.
+//! The executor: a connection's bytes in, replies out, against one tenant's cache.
 //!
-//! A batch of pipelined requests is first parsed as a whole, then the index buckets of all its
-//! keys are fetched towards the processor, then the records they name, and only then is the first
-//! request executed: by then most of its memory has arrived.
+//! It has no socket and no clock, so that tests and fuzzing run the code that a server runs. A
+//! batch of pipelined requests is parsed as a whole. Then the index buckets of all its keys are
+//! prefetched, then the records that they name. Only then is the first request executed; by that
+//! time most of its memory has arrived.
 
 mod control;
 mod meta;
@@ -26,33 +26,33 @@ pub use output::{Hole, Output};
 /// A moment, on both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// For intervals.
+    /// Fine clock, for intervals.
     pub nanos: Nanos,
-    /// For expiry.
+    /// Coarse clock, for expiry.
     pub seconds: Seconds,
 }
 
-/// What one turn of one connection may use.
+/// Limits of one turn of one connection.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnLimits {
     /// Limits of the protocol.
     pub protocol: Limits,
     /// Keys and other requests executed.
     pub requests: usize,
-    /// Replies held; beyond it nothing more is executed.
+    /// Bytes of replies held; beyond it nothing more is executed.
     pub output_bytes: usize,
     /// Reads of values under way.
     pub pending_reads: usize,
 }
 
-/// What a connection's protocol remembers between turns.
+/// Protocol state of a connection between turns.
 #[derive(Debug, Default)]
 pub struct Session {
     /// Bytes still to come that belong to a refused request.
     swallow: u64,
-    /// Keys of the first request that are answered already.
+    /// Keys of the first request that have been answered.
     keys_done: usize,
-    /// The old value that the first request waited for; `Some(None)` if it could not be read.
+    /// Old value that the first request waited for.
     old: Option<OldValue>,
 }
 
@@ -62,64 +62,64 @@ impl Session {
         self.old = Some(old);
     }
 
-    /// Whether bytes of a refused request are still being skipped.
+    /// Returns true while bytes of a refused request are being skipped.
     #[must_use]
     pub fn is_swallowing(&self) -> bool {
         self.swallow > 0
     }
 }
 
-/// How a turn ended. Whatever it is, the bytes not consumed are the connection's to keep.
+/// End of a turn. In every case the connection keeps the bytes that were not consumed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Then {
-    /// All whole requests are executed. The rest must grow to `needed` bytes before it pays to
-    /// come again.
+    /// All whole requests are executed. The rest must grow to `needed` bytes before another turn
+    /// pays.
     Read {
-        /// At least this many bytes, counted from the first that was not consumed.
+        /// Minimum number of bytes, counted from the first that was not consumed.
         needed: usize,
     },
     /// The turn's limits are reached; there may be more to execute.
     Yield,
     /// Nothing more may be executed before this moment.
     Park {
-        /// When to come again.
+        /// Time of the next turn.
         until: Nanos,
     },
     /// The tenant's account lets nothing more happen before this moment.
     Throttle {
-        /// When to ask again.
+        /// Time of the next question to the account.
         until: Nanos,
     },
-    /// The next request needs an old value: read it, [`Session::provide`] it, come again.
+    /// The next request needs an old value, which must be read and handed to [`Session::provide`].
     Fetch(PendingRead),
-    /// The client asked for the end or broke the protocol: send what is due and close.
+    /// The client ended the connection or broke the protocol: send what is due and close.
     Close,
 }
 
-/// What a turn did.
+/// Result of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Turn {
     /// Bytes of the input that are dealt with.
     pub consumed: usize,
-    /// How it ended.
+    /// End of the turn.
     pub then: Then,
-    /// Requests that were executed.
+    /// Number of requests executed.
     pub requests: usize,
 }
 
-/// How the execution of one request ended.
+/// End of the execution of one request.
 enum Flow {
     Done,
     Stop(Then),
 }
 
-/// Bytes of values and replies that a turn moves at most before the others have theirs; a turn
-/// that copies as much takes some 100 us.
+/// Bytes of values and replies that a turn may move before the others have theirs. Copying that
+/// much takes some 100 us.
 const TURN_BYTES: usize = 256 * 1024;
-/// How long a connection waits for a write buffer to come back.
+/// Time for which a connection waits for a write buffer to come back.
 const WRITE_WAIT: std::time::Duration = std::time::Duration::from_micros(500);
 
-/// One thread's executor: scratch memory that all its connections share.
+/// Executor of one thread: scratch memory that all its connections share.
 #[derive(Debug, Default)]
 pub struct Executor {
     planned: Vec<Planned<'static>>,
@@ -127,7 +127,7 @@ pub struct Executor {
     key: KeyBuffer,
 }
 
-/// Everything that executing one request needs.
+/// Context of executing one request.
 struct Call<'c> {
     seat: &'c mut Seat,
     session: &'c mut Session,
@@ -201,7 +201,7 @@ fn skip(session: &mut Session, input: &[u8]) -> usize {
 }
 
 impl<'c> Call<'c> {
-    /// Executes a batch; returns how many bytes are dealt with and why it stopped, if it did.
+    /// Executes a batch; returns the bytes dealt with, and why it stopped early.
     fn batch(&mut self, planned: &[Planned<'_>]) -> (usize, Option<Then>) {
         let mut done = 0;
         for planned in planned {
@@ -254,7 +254,7 @@ impl<'c> Call<'c> {
         }
     }
 
-    /// Why the next request, or the next key of one, may not be executed in this turn.
+    /// Reason for which the next request, or its next key, may not be executed in this turn.
     #[inline]
     fn may_not_start(&mut self) -> Option<Then> {
         if *self.left == 0

@@ -1,4 +1,4 @@
-//! Replies on their way out, with holes where values from a block file belong.
+//! Replies of a turn, with holes for values from a block file.
 
 use std::ops::Range;
 
@@ -9,24 +9,24 @@ use crate::counters::Counters;
 /// Replies in the order of their requests.
 #[derive(Debug, Default)]
 pub struct Output {
-    /// The replies' bytes.
+    /// Bytes of the replies.
     pub bytes: Vec<u8>,
-    /// Values to be filled in, in the order of their places.
+    /// Holes in the order of their places.
     pub holes: Vec<Hole>,
 }
 
 /// A reply whose value must be read from a block file.
 #[derive(Debug)]
 pub struct Hole {
-    /// Where the whole reply lies in the output: header, value and line ending.
+    /// Range of the whole reply in the output: header, value and line ending.
     pub reply: Range<usize>,
-    /// What to read.
+    /// Read that fills the hole.
     pub read: PendingRead,
-    /// What takes the reply's place if the read comes to nothing.
+    /// Reply that takes its place if the read fails.
     pub miss: Vec<u8>,
-    /// The lookup counts as a touch rather than a get.
+    /// True if the lookup counts as a touch rather than a get.
     pub touch: bool,
-    /// The read came to nothing.
+    /// Set once the read has failed.
     pub failed: bool,
 }
 
@@ -57,10 +57,10 @@ impl Output {
         }
     }
 
-    /// Once no read is under way: puts misses in the place of replies whose reads came to nothing,
-    /// and counts all of them. After this there are no holes.
+    /// Replaces the replies of failed reads by misses, and counts all lookups. Called once no read
+    /// is under way; leaves no holes.
     pub fn close_holes(&mut self, counters: &Counters) {
-        // From the back, so that the places of those before stay what they are.
+        // From the back, so that the ranges of earlier holes stay valid.
         for hole in self.holes.drain(..).rev() {
             let (commands, hits, misses) = if hole.touch {
                 (&counters.cmd_touch, &counters.touch_hits, &counters.touch_misses)

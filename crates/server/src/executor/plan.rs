@@ -5,24 +5,24 @@ use entresol_protocol::{AfterRefusal, Key, KeyBuffer, Limits, Request, Step};
 
 use crate::tenant::Seat;
 
-/// Keys whose memory is fetched ahead at a time. More would push each other out of the
-/// processor's line-fill buffers and first-level cache before they are used.
+/// Keys that are prefetched at a time. More would evict each other from the processor's line-fill
+/// buffers and first-level cache before they are used.
 const KEYS_AHEAD: usize = 32;
 
 /// A request of the batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Planned<'a> {
     pub(super) step: Step<'a>,
-    /// Where it ends, counted from the start of the batch.
+    /// End of the request, counted from the start of the batch.
     pub(super) end: usize,
-    /// How many of the batch's hashes are its keys'.
+    /// Number of the batch's hashes that belong to its keys.
     pub(super) keys: usize,
 }
 
-/// How a batch ended.
+/// End of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tail {
-    /// What follows is no whole request yet.
+    /// The rest is no whole request yet.
     Incomplete { needed: usize },
     /// There may be more.
     Full,
@@ -101,7 +101,7 @@ fn fetch_ahead(seat: &Seat, hashes: &[KeyHash]) {
     }
 }
 
-/// The same allocation, empty, for requests that borrow from another input.
+/// Empties the vector and keeps its allocation for requests that borrow from another input.
 pub(super) fn recycle<'a>(mut planned: Vec<Planned<'_>>) -> Vec<Planned<'a>> {
     planned.clear();
     // Collecting an emptied vector into one of the same layout keeps its memory.

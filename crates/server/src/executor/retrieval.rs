@@ -1,4 +1,4 @@
-//! get, gets, gat, gats and touch: the hit path.
+//! Retrieval commands, the hit path: get, gets, gat, gats and touch.
 
 use entresol_cache::{GetOptions, KeyHash, Lookup};
 use entresol_protocol::encode::{self, ValueFacts};

@@ -1,4 +1,4 @@
-//! The classic commands that change something: stores, delete, incr and decr.
+//! Classic commands that change an item: stores, delete, incr and decr.
 
 use entresol_base::Seconds;
 use entresol_cache::{
@@ -9,7 +9,7 @@ use entresol_protocol::{Exptime, Key, Lifetime, StoreVerb};
 
 use super::{Call, Flow, Then};
 
-/// What an expiry time of a request means to the cache.
+/// Translates a request's expiry time for the cache.
 pub(super) fn expiry(exptime: Exptime, now: Seconds) -> Expiry {
     match exptime.lifetime(now) {
         Lifetime::Forever => Expiry::Never,
@@ -70,7 +70,7 @@ impl Call<'_> {
         self.reply(request.noreply, reply)
     }
 
-    /// Counts a store that came to an end.
+    /// Counts a finished store.
     pub(super) fn count_store(&self, stored: &Stored, compared: bool) {
         let counters = &self.seat.counters;
         counters.cmd_set.count();
@@ -84,7 +84,7 @@ impl Call<'_> {
         }
     }
 
-    /// Drops the item whose new value could not be taken: better none than the old one.
+    /// Drops the item whose new value was refused: no value is better than the old one.
     pub(super) fn discard(&mut self, key: Key<'_>) {
         let key = key.resolve(self.key);
         let hash = self.seat.worker.hash(key);

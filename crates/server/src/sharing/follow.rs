@@ -1,4 +1,4 @@
-//! One tenant as the controller's thread sees it: what it read last, and what it has set.
+//! A tenant as the sharing thread sees it: its last readings, and the throttle in effect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use entresol_sharing::{Follower, MediumId, Reading, Sketch, TenantId, Throttle};
 
 use crate::tenant::Tenant;
 
-/// A tenant that is followed.
+/// A tenant that the sharing thread follows.
 pub(super) struct Followed {
     pub(super) id: TenantId,
-    /// What its account is on.
+    /// Medium of its account.
     pub(super) medium: MediumId,
     tenant: Arc<Tenant>,
     latencies: Vec<Follower>,
-    /// What its account was last told; none before the first time.
+    /// Throttle last set on its account; none before the first time.
     set: Option<Throttle>,
 }
 
-/// Brings the list up to date with the tenants that are served. Whoever is in no configuration yet,
-/// or no more, is left out.
+/// Updates the list to the tenants that are served. A tenant that is not, or no longer, in the
+/// configuration is left out.
 pub(super) fn keep_up(
     followed: &mut Vec<Followed>,
     tenants: &[Arc<Tenant>],
@@ -46,7 +46,7 @@ pub(super) fn keep_up(
 }
 
 impl Followed {
-    /// What the tenant has done so far, and its response times since the last call.
+    /// Reads the tenant's use so far, and its response times since the last call.
     pub(super) fn read(&mut self, media: usize) -> Reading {
         let mut latency = Sketch::new();
         let mut operations = 0;
@@ -61,7 +61,7 @@ impl Followed {
         Reading { tenant: self.id, used, operations: Some(operations), latency }
     }
 
-    /// Slows the tenant so from now on; whether it may use more than before.
+    /// Sets the tenant's throttle; returns true if it may now use more than before.
     pub(super) fn slow(&mut self, throttle: Throttle) -> bool {
         if self.set == Some(throttle) {
             return false;

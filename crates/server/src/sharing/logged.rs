@@ -1,5 +1,7 @@
-//! The policy's decisions in the server's log, a few in each second: a log must stay readable, and
-//! all of them are counted in `/metrics` and the newest shown in `/sharing.json`.
+//! The policy's decisions in the server's log.
+//!
+//! Only a few are logged in each second, so that the log stays readable. All are counted in
+//! `/metrics`, and the newest are in `/sharing.json`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,23 +9,23 @@ use std::time::Duration;
 use entresol_base::Nanos;
 use entresol_sharing::{Decision, Decisions, TenantId};
 
-/// Decisions that are logged in one second.
+/// Maximum number of decisions logged in one second.
 const LOGGED_MAX: u64 = 10;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What has been logged so far.
+/// State of the log.
 #[derive(Debug, Default)]
 pub(super) struct Logged {
     /// Decisions seen, logged or not.
     seen: u64,
-    /// When the second began in which the next counts, and how many there were in it.
+    /// Start of the current second of the log.
     second: Nanos,
     in_second: u64,
     left_out: u64,
 }
 
 impl Logged {
-    /// Logs what was decided since the last call.
+    /// Logs the decisions since the last call.
     pub(super) fn log(
         &mut self,
         now: Nanos,
@@ -50,8 +52,8 @@ impl Logged {
         }
     }
 
-    /// How many of so many new ones are to be logged, and how many were left out in the second
-    /// before.
+    /// Returns how many of `fresh` decisions may be logged, and how many were left out in the
+    /// second before.
     fn allow(&mut self, now: Nanos, fresh: u64) -> (u64, u64) {
         let mut left_out = 0;
         if now.since(self.second) >= SECOND {

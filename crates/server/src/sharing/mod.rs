@@ -1,9 +1,9 @@
-//! Sharing, live: a thread that tells the controller what every tenant did and puts what it says
-//! into effect on the tenants' accounts.
+//! Sharing, live: a thread that gives the controller its readings and applies its actions to the
+//! tenants' accounts.
 //!
-//! The thread reads counters that the event loops write anyway (accounts, response times), so that
-//! it takes no lock that a request waits for, except an account's own for the time of a sum. When
-//! somebody may use more than before, the loops are told, for they may have connections waiting.
+//! The thread reads counters that the event loops write anyway (accounts, response times). It
+//! therefore takes no lock that a request waits for, except an account's own for the time of a sum.
+//! When a tenant may use more than before, the loops are told, since connections may be waiting.
 
 mod follow;
 mod logged;
@@ -26,10 +26,10 @@ use crate::tenant::Tenant;
 use follow::Followed;
 use logged::Logged;
 
-/// How long the thread rests at most, so that it notices tenants that came or went.
+/// Maximum pause of the thread, so that it notices tenants that came or left.
 const REST_MAX: Duration = Duration::from_secs(1);
 
-/// The controller and what it is told of, shared by its thread, reloads and whoever looks on.
+/// Controller and its inputs, shared by the sharing thread, reloads and readers of the view.
 pub(crate) struct Sharing {
     state: Mutex<State>,
     bell: Condvar,
@@ -40,34 +40,34 @@ pub(crate) struct Sharing {
 
 struct State {
     controller: Controller,
-    /// Every name has the number that it was first given, so that a reload does not mix them up.
+    /// Number of each name, fixed when the name is first seen, so that a reload does not mix them
+    /// up.
     ids: BTreeMap<String, TenantId>,
     followed: Vec<Followed>,
-    /// The tenants that were there when the list was last brought up to date; none once the
-    /// settings have changed.
+    /// Tenants at the last update of the list; none once the settings have changed.
     seen: Option<Vec<Arc<Tenant>>>,
-    /// How many of the decisions are in the log.
+    /// State of the decision log.
     logged: Logged,
     stop: bool,
 }
 
-/// The running thread; stops when dropped.
+/// Running thread; stops when dropped.
 pub(crate) struct SharingThread {
     sharing: Arc<Sharing>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Sharing {
-    /// A controller for these settings; nothing is slowed before its thread runs.
+    /// Creates a controller for these settings; no tenant is slowed before its thread runs.
     ///
     /// # Errors
-    /// When the settings cannot be; a checked configuration's can.
+    /// When the settings are invalid; those of a checked configuration are valid.
     pub(crate) fn new(
         settings: &SharingSettings,
         registry: Arc<Registry>,
         loops: Vec<LoopBell>,
     ) -> Result<Arc<Sharing>, SettingsErrors> {
-        // Nobody must be able to guess when alone-performance is taken.
+        // A tenant must not be able to guess when performance alone is measured.
         let seed = RandomState::new().hash_one(std::process::id());
         let mut ids = BTreeMap::new();
         let controller = Controller::new(numbered(settings, &mut ids, seed))?;
@@ -91,7 +91,7 @@ impl Sharing {
     /// Changes the settings. The registry must hold the tenants that they name.
     ///
     /// # Errors
-    /// When the settings cannot be; then nothing has changed.
+    /// When the settings are invalid; nothing has changed then.
     pub(crate) fn replace(&self, settings: &SharingSettings) -> Result<(), SettingsErrors> {
         let mut state = self.state.lock();
         let mut ids = state.ids.clone();
@@ -102,7 +102,7 @@ impl Sharing {
         Ok(())
     }
 
-    /// What the controller knows, for those who watch.
+    /// Gives `at` a consistent look at the controller and the tenants' numbers.
     pub(crate) fn look<T>(
         &self,
         at: impl FnOnce(&Controller, &BTreeMap<String, TenantId>) -> T,
@@ -111,7 +111,7 @@ impl Sharing {
         at(&state.controller, &state.ids)
     }
 
-    /// One turn: readings in, limits out. How long to rest before the next.
+    /// Does one turn, readings in and limits out. Returns the pause before the next.
     fn turn(&self, state: &mut State) -> Duration {
         let tenants = self.registry.tenants();
         let State { controller, ids, followed, seen, logged, .. } = state;
@@ -150,7 +150,7 @@ impl Sharing {
     }
 }
 
-/// The settings with every tenant under the number that its name was first given.
+/// Gives every tenant of the settings the number that its name was first given.
 fn numbered(
     settings: &SharingSettings,
     ids: &mut BTreeMap<String, TenantId>,
@@ -172,7 +172,7 @@ impl SharingThread {
         Ok(SharingThread { sharing, thread: Some(thread) })
     }
 
-    /// The controller.
+    /// Controller of this thread.
     pub(crate) fn sharing(&self) -> &Arc<Sharing> {
         &self.sharing
     }

@@ -1,4 +1,4 @@
-//! Asking a running server for its view: one small HTTP request to its admin listener.
+//! Fetches a running server's view by one small HTTP request to its admin listener.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,40 +8,41 @@ use entresol_base::{Clock, SystemClock};
 
 use super::View;
 
-/// How long a server may take for the answer, all of it.
+/// Maximum time for the whole answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A view is a few kilobytes for each tenant; what is longer is something else.
+/// Maximum length of an answer. A view takes a few kilobytes for each tenant, so a longer answer is
+/// something else.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Why there is no view.
+/// Error of fetching a view.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FetchError {
-    /// Nobody answers there.
+    /// No listener answers there.
     #[error(
         "no admin listener answers at {address}: {cause}; give the address that the server's \
          `admin` names"
     )]
     Io {
-        /// Where.
+        /// Address that was asked.
         address: SocketAddr,
-        /// What the system says.
+        /// Error of the system.
         cause: io::Error,
     },
-    /// Somebody answers, who is no server of ours or another version.
+    /// The listener is not an Entresol server, or one of another version.
     #[error("{address} answers, but not with a view ({reason}); is it the admin listener?")]
     Answer {
-        /// Where.
+        /// Address that was asked.
         address: SocketAddr,
-        /// What is wrong with the answer.
+        /// Reason for which the answer is refused.
         reason: String,
     },
 }
 
-/// Asks the admin listener at `address`.
+/// Asks the admin listener at `address` for its view.
 ///
 /// # Errors
-/// When nobody answers there, or somebody else.
+/// When there is no listener, or its answer is not a view.
 pub fn fetch(address: SocketAddr) -> Result<View, FetchError> {
     let text = ask(address).map_err(|cause| FetchError::Io { address, cause })?;
     let refused = |reason: String| FetchError::Answer { address, reason };
@@ -58,7 +59,7 @@ fn ask(address: SocketAddr) -> io::Result<String> {
     let end = clock.now().after(PATIENCE);
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    // HTTP/1.0: the answer is not cut into chunks, and ends with the connection.
+    // With HTTP/1.0 the answer is not chunked, and ends with the connection.
     stream
         .write_all(format!("GET /sharing.json HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes())?;
     let mut answer = Vec::new();
@@ -68,7 +69,7 @@ fn ask(address: SocketAddr) -> io::Result<String> {
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        // Time is short for the whole: who sends a byte now and then has no more of it.
+        // The limit holds for the whole answer: a byte now and then does not prolong it.
         stream.set_read_timeout(Some(left))?;
         match stream.read(&mut part) {
             Ok(0) => break,

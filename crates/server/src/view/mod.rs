@@ -1,5 +1,5 @@
-//! What an operator sees of sharing: one structure, which the admin listener writes as JSON, the
-//! dashboard polls, and `entresol top` reads.
+//! An operator's view of sharing: the structure that the admin listener writes as JSON, the
+//! dashboard polls and `entresol top` reads.
 
 mod fetch;
 
@@ -16,96 +16,96 @@ use crate::sharing::Sharing;
 
 pub use fetch::{FetchError, fetch};
 
-/// Decisions that are shown at most, the newest.
+/// Number of newest decisions that are shown.
 const DECISIONS_SHOWN: usize = 50;
 
-/// The server's sharing at one moment.
+/// State of the server's sharing at one moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct View {
-    /// How long the server has been running.
+    /// Time since the server's start.
     pub uptime_s: f64,
-    /// The policy in force.
+    /// Policy in force.
     pub policy: String,
-    /// Whether an experiment or a pause is under way.
+    /// True while an experiment or a pause is under way.
     pub is_trying: bool,
-    /// The media that are shared.
+    /// Media that are shared.
     pub media: Vec<String>,
-    /// The groups that tenants are in; none if there are none.
+    /// Groups of tenants, if there are any.
     #[serde(default)]
     pub groups: Vec<GroupRow>,
-    /// The tenants, in the order in which they were first configured.
+    /// Tenants, in the order in which they were first configured.
     pub tenants: Vec<TenantRow>,
-    /// How many decisions there have been.
+    /// Number of decisions since the start.
     pub decisions_total: u64,
-    /// The last of them, the newest first.
+    /// Last decisions, the newest first.
     pub decisions: Vec<DecisionRow>,
 }
 
 /// A group of tenants.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct GroupRow {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
-    /// The policy among its tenants.
+    /// Policy among its tenants.
     pub policy: String,
-    /// Its weight beside the other groups.
+    /// Weight beside the other groups.
     pub weight: f64,
 }
 
-/// One tenant in its last whole second.
+/// A tenant in its last whole second.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TenantRow {
-    /// Its name.
+    /// Name of the tenant.
     pub name: String,
-    /// The group that it is in.
+    /// Group of the tenant.
     #[serde(default)]
     pub group: Option<String>,
-    /// Its weight beside the others.
+    /// Weight beside the others.
     #[serde(default = "usual_weight")]
     pub weight: f64,
     /// Requests answered in a second.
     pub throughput_ops_s: f64,
-    /// Half of its response times are not above this; none if nothing was answered.
+    /// Median response time; none if nothing was answered.
     pub p50_us: Option<f64>,
-    /// 99 of 100 are not above this.
+    /// 99th percentile of response times.
     pub p99_us: Option<f64>,
-    /// 999 of 1000 are not above this.
+    /// 99.9th percentile of response times.
     pub p999_us: Option<f64>,
-    /// What it was promised, in words; none if nothing.
+    /// Promise to the tenant, in words.
     pub promise: Option<String>,
-    /// How much slower than alone it is; none if the policy does not find out.
+    /// Slowdown compared with being alone; none if the policy does not measure it.
     pub slowdown: Option<f64>,
-    /// Its use of each medium that it is on.
+    /// Use of each medium that it is on.
     pub media: Vec<MediumRow>,
-    /// What was last done to it, and why.
+    /// Last decision about it.
     pub last_decision: Option<DecisionRow>,
 }
 
-/// One tenant's use of one medium.
+/// A tenant's use of one medium.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct MediumRow {
-    /// The medium.
+    /// Name of the medium.
     pub medium: String,
-    /// The part of the medium's time that it used.
+    /// Share of the medium's time that it used.
     pub share: f64,
-    /// The part that it may use: 1 is all of it, 0 is none.
+    /// Share that it may use: 1 is all, 0 is none.
     pub share_allowed: f64,
-    /// The same in words.
+    /// Share that it may use, in words.
     pub throttle: String,
 }
 
 /// A decision of the policy.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DecisionRow {
-    /// When, in seconds since the server's start.
+    /// Time in seconds since the server's start.
     pub at_s: f64,
-    /// About whom; none if it concerns everybody.
+    /// Tenant concerned; none if it concerns all of them.
     pub tenant: Option<String>,
-    /// What was done, and why.
+    /// Text of the decision, with its reason.
     pub text: String,
 }
 
-/// What can be seen now; nothing before the server has started to share.
+/// Builds the current view; empty before the server has started to share.
 pub(crate) fn view(registry: &Registry) -> View {
     let devices: BTreeMap<String, String> = registry
         .tenants()
@@ -121,7 +121,7 @@ pub(crate) fn view(registry: &Registry) -> View {
     View { uptime_s, ..registry.sharing().as_deref().map(seen).unwrap_or_default() }
 }
 
-/// The same as one JSON object.
+/// Current view as one JSON object.
 pub(crate) fn json(registry: &Registry) -> String {
     // Numbers, texts and lists always have a JSON form.
     serde_json::to_string(&view(registry)).unwrap_or_default()
@@ -136,11 +136,11 @@ fn group(settings: &GroupSettings) -> GroupRow {
     GroupRow { name: settings.whole.name.clone(), policy, weight: settings.whole.weight }
 }
 
-/// What a view is made of.
+/// Sources of a view.
 struct Look<'a> {
     controller: &'a Controller,
     ids: &'a BTreeMap<String, TenantId>,
-    /// What each tenant is on.
+    /// Device of each tenant.
     devices: &'a BTreeMap<String, String>,
     began: Nanos,
 }
@@ -193,7 +193,7 @@ impl Look<'_> {
         }
     }
 
-    /// What the tenant was promised or must keep to.
+    /// Promise to a tenant or limit on it, in words.
     fn promise(&self, tenant: TenantId, medium: Option<usize>) -> Option<String> {
         let settings = self.controller.settings().tenants.iter().find(|one| one.id == tenant)?;
         let target = settings.target.map(|target| {

@@ -1,11 +1,11 @@
-//! Conversations that nobody wrote: a few keys, every command, any order.
+//! Generated conversations: a few keys, every command, any order.
 //!
-//! CAS numbers are compared of one key only, since here they tell versions of one key apart, and
-//! there all versions of all keys.
+//! CAS numbers are compared for one key only. Here they tell versions of one key apart; in
+//! memcached they number all versions of all keys.
 //!
-//! Left out is what memcached does by accident: `h`, the marks of `R` and `I` and the expiry, which
-//! outlive a write where the new value happens to fit in the place of the old; and flags whose
-//! effect depends on where in the line they stand.
+//! Accidents of memcached's are left out: `h`, the marks of `R` and `I` and the expiry, which
+//! outlive a write if the new value happens to fit in the place of the old; and flags whose effect
+//! depends on their place in the line.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -56,8 +56,8 @@ fn text_other() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Counting, within numbers of three digits: memcached fills a number that became shorter with
-/// spaces, but only if nobody else holds the item at that moment.
+/// Generates counting within numbers of three digits. memcached pads a number that became shorter
+/// with spaces, but only if no other connection holds the item at that moment.
 fn counting() -> impl Strategy<Value = String> {
     const FLAGS: &[&str] = &["v", "t", "c", "k", "O4", "N400", "J8", "D3", "MD", "q"];
     let delta = select(vec!["0", "1", "9"]);

@@ -1,7 +1,8 @@
-//! The same bytes to Entresol and to a real memcached: the same replies.
+//! Differential tests: Entresol and a real memcached must reply alike to the same bytes.
 //!
 //! Needs `memcached` on PATH (Debian: `apt-get install memcached`); without it the tests say that
-//! they were skipped. What memcached 1.6.42 changed is compared only with one that new.
+//! they were skipped. Changes of memcached 1.6.42 are compared only with that version or a later
+//! one.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)]
 
 mod cases;

@@ -13,7 +13,7 @@ use entresol_protocol::{FlagTokens, Limits};
 use entresol_server::Running;
 use entresol_server::config::{self, Machine};
 
-/// How long silence must last before it counts as an answer.
+/// Silence after which a reply counts as complete.
 const SILENCE: Duration = Duration::from_millis(300);
 
 /// A server to talk to.
@@ -25,7 +25,7 @@ pub(crate) struct Peer {
 pub(crate) struct Pair {
     pub(crate) entresol: Peer,
     pub(crate) memcached: Peer,
-    /// Whether memcached has the text parser that Entresol follows.
+    /// True if memcached has the text parser that Entresol follows.
     pub(crate) new_parser: bool,
     _running: Running,
     _child: Child,

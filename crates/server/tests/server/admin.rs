@@ -50,7 +50,7 @@ fn sharing_is_shown_as_metrics_as_json_and_as_a_page() {
     let running = start(&text);
     let mut client = Client::of(&running, "a");
     let address = running.admin_address().unwrap();
-    // What was answered long ago is seen no more: it goes on until somebody has looked.
+    // The sample window may have passed: keep asking until the view has shown the answers.
     let mut seen = None;
     crate::support::eventually("what was answered is seen", || {
         for _ in 0..100 {

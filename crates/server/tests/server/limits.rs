@@ -104,7 +104,7 @@ fn slow_clients_together_hold_no_more_than_the_tenants_buffers() {
     }
     let kicks = || running.tenants()[0].counts().buffer_kicks;
     eventually("those that do not move are closed", || kicks() > 0);
-    // Whoever takes his replies is served, on whichever loop he is.
+    // Clients that take their replies are served, on whichever loop they are.
     for _ in 0..8 {
         Client::of(&running, "a").ask("mn\n", "MN\n");
     }

@@ -1,5 +1,5 @@
-//! Sharing through real sockets. What is asserted is device time as the accounts count it, never
-//! how fast this machine is.
+//! Sharing through real sockets. Tests assert device time as the accounts count it, never the speed
+//! of this machine.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -241,7 +241,7 @@ fn who_gives_up_waiting_makes_room_for_who_comes_and_is_served_after_who_stays()
     last.send(b"get k\r\n");
     eventually("it waits", || tenant.counts().throttled == 51);
     assert_eq!(tenant.counts().rejected_connections, 0);
-    // Nobody waits for long for those who went.
+    // No client waits for long behind those that left.
     eventually("they are gone", || tenant.connections() == 1);
     stopped.set_limit(Limit::Unlimited);
     last.expect("END\r\n");

@@ -1,4 +1,4 @@
-//! What a server refuses to start with.
+//! Configurations that a server refuses to start with.
 
 use crate::support::{Client, start, tenant, try_start};
 
@@ -43,7 +43,7 @@ fn a_unix_socket_is_private_shared_by_all_loops_and_removed_at_the_end() {
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     start(&text).stop().unwrap();
     entresol_media::files::write_atomically(&path, b"precious").unwrap();
-    assert!(try_start(&text).err().unwrap().to_string().contains("no socket"));
+    assert!(try_start(&text).err().unwrap().to_string().contains("not a socket"));
     assert_eq!(entresol_media::files::read(&path).unwrap(), b"precious");
 }
 

@@ -79,7 +79,7 @@ impl Client {
         self.expect(&reply.replace('\n', "\r\n"));
     }
 
-    /// Everything until the server closes; empty also if it resets the connection.
+    /// Reads until the server closes; empty also if it resets the connection.
     pub(crate) fn rest(&mut self) -> String {
         let mut reply = Vec::new();
         let _ = self.0.read_to_end(&mut reply);

@@ -1,16 +1,16 @@
-//! Performance alone: one tenant runs free while the others are paused for a moment.
+//! Performance alone, measured while one tenant runs free and the others are paused for a moment.
 //!
-//! Pauses come one at a time, at random times around the period, so that nobody can wait for one
-//! and race; the median of the last three is what counts, so that one that went wrong does not. A
-//! tenant that sees a pause, by its response times, may still race then to look slowed: so nobody
-//! is believed to be faster alone than the costs of its accesses allow, nor to have had more
-//! requests under way than it had together with the others, and requests that cost less in a pause
-//! count for less. After a pause every throttle is exactly what it was before.
+//! Pauses come one at a time, at random times around the period, so that no tenant can wait for one
+//! and race. The median of the last three counts, so that one bad pause does not. A tenant can
+//! still notice a pause by its response times and race in it to look slowed. Three bounds guard
+//! against that. No tenant is believed to be faster alone than the costs of its accesses allow.
+//! None is believed to have more requests under way than beside the others. Requests that cost less
+//! in a pause count for less. After a pause every throttle is exactly what it was before.
 //!
-//! On a slow medium, where a pause holds few requests, what the others left in the device's buffers
-//! outlasts it, and chance decides what it shows. There a pause lasts for many response times, only
-//! its end counts, the median is of more of them, and they are as rare as keeps all pauses within
-//! their part of the time. This is ours; the paper knows persistent memory only.
+//! On a slow medium a pause holds few requests, writes that the others left in the device's buffers
+//! outlast it, and chance decides its result. There a pause lasts for many response times, only its
+//! end counts, and the median is over more of them. They are rare enough that all pauses together
+//! keep to their part of the time. This is ours; the paper knows persistent memory only.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -24,37 +24,38 @@ use crate::tenant::TenantId;
 use crate::throttle::{Throttle, Throttles};
 use crate::window::Window;
 
-/// The median of so many pauses counts.
+/// Number of pauses whose median counts.
 const SAMPLES: usize = 3;
-/// One part in so many of a pause passes before anything counts: what the others have under way,
-/// and what they left in the device's buffers, is still felt then.
+/// Divisor of a pause's length that gives its settling time. Before that, requests under way and
+/// writes in the device's buffers are still felt.
 const SETTLING: u32 = 5;
-/// A pause is to hold so many response times of its tenant, or so many requests. A medium is slow
-/// for a tenant of which `pause_max` holds neither: a drive needs that long to write what is in its
-/// buffer, and a count of so many is off by a twentieth.
+/// Response times of a tenant that a pause should hold, unless it holds [`REQUESTS`]. A medium is
+/// slow for a tenant if `pause_max` holds neither: a drive needs that long to write what is in its
+/// buffer, and a count of so few is off by a twentieth.
 const RESPONSES: f64 = 32.0;
 const REQUESTS: f64 = 400.0;
-/// On a slow medium pauses last for so many times `pause_max`, ...
+/// Multiple of `pause_max` that a pause lasts on a slow medium.
 const LONGER: u32 = 16;
-/// ... of which this part passes before anything counts: a modelled drive behind two segments of a
-/// cache that were being written was slow for 55 ms, ...
+/// Part of a pause on a slow medium that passes before anything counts. A modelled drive stayed
+/// slow for 55 ms after two segments of a cache had been written.
 const SETTLING_LONG: f64 = 0.75;
-/// ... the median is of so many, ...
+/// Number of pauses on a slow medium whose median counts.
 const SAMPLES_LONG: usize = 9;
-/// ... and at least of so many, ...
+/// Minimum number of pauses on a slow medium before their median counts.
 const SAMPLES_LONG_MIN: usize = 2;
-/// ... and all of them together take at most this part of the time, ...
+/// Maximum part of the time that all pauses on a slow medium take together.
 const PART_MAX: f64 = 0.025;
-/// ... but for the first ones of a load, which come so many times sooner.
+/// Divisor of the gap between the first pauses of a load on a slow medium.
 const SOONER: u32 = 2;
-/// Another load shows in so many looks there: a few requests of a kind may be chance.
+/// Looks in a row that must show another load on a slow medium: a few requests of a kind may be
+/// chance.
 const LOOKS_LONG: u32 = 2;
-/// So many times the requests that it had under way together are believed of a tenant alone: what
-/// it had varies by as much.
+/// Factor by which a tenant may have more requests under way alone than together. Their number
+/// varies by that much.
 const UNDER_WAY_MORE: f64 = 1.1;
-/// Requests that cost so many times less in a pause than before it are another load's. The mix of a
-/// few dozen requests varies by itself: a smaller quotient would make honest tenants look slower
-/// alone than they are, and so less slowed.
+/// Factor by which requests must be cheaper in a pause than before it to count as another load. The
+/// mix of a few dozen requests varies by itself; with a smaller factor honest tenants would look
+/// slower alone than they are, and so less slowed.
 const CHEAPER: f64 = 2.0;
 
 #[derive(Debug)]
@@ -64,18 +65,17 @@ pub(crate) struct Alone {
     rng: Rng,
     known: BTreeMap<TenantId, Known>,
     pause: Option<Pause>,
-    /// Whether pauses become longer where the medium is slow.
+    /// True if pauses become longer on a slow medium.
     is_patient: bool,
     news: News,
 }
 
-/// What has become known of slow media since the last time that somebody asked.
+/// Findings about slow media since the policy last asked.
 #[derive(Debug, Default)]
 pub(crate) struct News {
-    /// A pause has shown something of a load that was not well known yet.
+    /// Set once a pause has added to a load that was not well known yet.
     pub(crate) has_learnt: bool,
-    /// A medium has shown itself to be slow for a tenant: what was thought of it before came of
-    /// short pauses.
+    /// Set once a medium has proved slow for a tenant, so that results of short pauses are void.
     pub(crate) has_become_slow: bool,
 }
 
@@ -85,18 +85,18 @@ struct Known {
     together: Option<Together>,
     taken_at: Option<Nanos>,
     due: Nanos,
-    /// The least time between two pauses, by what the last one took.
+    /// Minimum time between two pauses, by the length of the last one.
     gap: Duration,
     load: Option<Load>,
-    /// For how many looks it has been another one.
+    /// Looks in a row that have shown another load.
     changed: u32,
-    /// The samples are of another load.
+    /// True if the samples belong to an earlier load.
     is_stale: bool,
-    /// The medium is slow for it: see [`RESPONSES`].
+    /// True if the medium is slow for the tenant: see [`RESPONSES`].
     is_slow: bool,
 }
 
-/// What a pause has shown.
+/// Result of one pause.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     badness: f64,
@@ -106,15 +106,15 @@ struct Sample {
     operations: u64,
 }
 
-/// What a tenant did beside the others.
+/// A tenant's load beside the others.
 #[derive(Debug, Clone, Copy)]
 struct Together {
-    /// Requests under way, by Little's law; not known if it reports no response times.
+    /// Requests under way, by Little's law; unknown if the tenant reports no response times.
     under_way: Option<f64>,
     cost_ns: f64,
 }
 
-/// What the load looked like, whatever speed it was given.
+/// Character of a load, independent of its speed.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     bytes_each: f64,
@@ -126,9 +126,9 @@ struct Pause {
     tenant: TenantId,
     began: Nanos,
     length: Duration,
-    /// For how long what was under way is waited for.
+    /// Time for which requests under way may finish.
     settling: Duration,
-    /// None until what was under way is over.
+    /// Window that counts; none until the settling time is over.
     window: Option<Window>,
     /// The throttles before it, and in it.
     saved: Throttles,
@@ -149,26 +149,26 @@ impl Alone {
         }
     }
 
-    /// The same, with longer pauses where the medium is slow.
+    /// Turns on longer pauses for slow media.
     pub(crate) fn patient(self) -> Alone {
         Alone { is_patient: true, ..self }
     }
 
-    /// Whether the others stand still now.
+    /// Returns true while the other tenants are paused.
     pub(crate) fn is_pausing(&self) -> bool {
         self.pause.is_some()
     }
 
-    /// How bad a tenant fares alone.
+    /// Badness of a tenant alone.
     pub(crate) fn badness(&self, tenant: TenantId) -> Option<f64> {
         let known = self.known.get(&tenant)?;
         let beliefs = self.beliefs(known);
-        // On a slow medium one pause is too little to slow anybody by.
+        // On a slow medium a single pause is too little to slow other tenants by.
         let enough = if known.is_slow { SAMPLES_LONG_MIN } else { 1 };
         beliefs.get(beliefs.len() / 2).copied().filter(|_| beliefs.len() >= enough)
     }
 
-    /// What each pause says, the best first.
+    /// Badness according to each pause, the best first.
     fn beliefs(&self, known: &Known) -> Vec<f64> {
         let believed = |sample: &Sample| self.believed(sample, known.together);
         let mut beliefs: Vec<f64> = known.samples.iter().map(believed).collect();
@@ -176,19 +176,19 @@ impl Alone {
         beliefs
     }
 
-    /// Whether the medium is slow for a tenant, so that what is seen of it may be chance.
+    /// Returns true if the medium is slow for a tenant, so that its measurements may be chance.
     pub(crate) fn is_slow(&self, tenant: TenantId) -> bool {
         self.known.get(&tenant).is_some_and(|known| known.is_slow)
     }
 
-    /// What has become known since the last call.
+    /// Takes the findings since the last call.
     pub(crate) fn take_news(&mut self) -> News {
         std::mem::take(&mut self.news)
     }
 
-    /// How far off the performance alone may be on a slow medium, as a part of it: one standard
-    /// error. It follows from how far the pauses lie apart, and is no less than their number of
-    /// requests lets expect. Elsewhere none is reckoned with.
+    /// Standard error of the performance alone on a slow medium, as a part of it; zero elsewhere.
+    /// It follows from the spread of the pauses, and is at least what their number of requests lets
+    /// expect.
     pub(crate) fn doubt(&self, tenant: TenantId) -> f64 {
         let Some(known) = self.known.get(&tenant).filter(|known| known.is_slow) else {
             return 0.0;
@@ -214,13 +214,13 @@ impl Alone {
         sample.badness.max(least) * if cheaper { ratio } else { 1.0 }
     }
 
-    /// How many times slower than alone a tenant was in `window`.
+    /// Slowdown of a tenant in `window`, compared with being alone.
     pub(crate) fn slowdown(&self, tenant: TenantId, window: &Window) -> Option<f64> {
         Some(self.metric.badness(window)? / self.badness(tenant)?)
     }
 
-    /// Goes on with a pause or begins the next one. As long as there is a pause, nothing else may
-    /// change a throttle, and what the tick shows is not how the tenants share.
+    /// Continues a pause or begins the next one. During a pause nothing else may change a throttle,
+    /// and the tick does not show how the tenants share.
     pub(crate) fn tick(
         &mut self,
         tick: &Tick<'_>,
@@ -261,7 +261,7 @@ impl Alone {
     fn go_on(&mut self, mut pause: Pause, tick: &Tick<'_>, hands: &mut Hands<'_>) -> Option<Nanos> {
         let lasted = tick.now.since(pause.began);
         if let Some(member) = tick.tenants.get(&pause.tenant) {
-            // Others than us may have asked for this tick.
+            // Another part of the policy may have asked for this tick.
             if lasted < pause.settling {
                 let next = pause.began.after(pause.settling);
                 self.pause = Some(pause);
@@ -316,14 +316,14 @@ impl Alone {
         if std::mem::take(&mut known.is_stale) {
             known.samples.clear();
         }
-        // A drive's cost table is of random writes; what is written in a row may cost it half as
-        // much. There a racer is known by what it has under way.
+        // A drive's cost table is of random writes; sequential ones may cost half as much. There a
+        // racing tenant is recognised by its requests under way.
         let is_judged_by_cost = !(known.is_slow && window.latency.count() > 0);
         let over = if is_judged_by_cost { window.use_dominant().max(1.0) } else { 1.0 };
         known.samples.push_back(Sample {
             badness: badness * over,
-            // Not the mean: the first answers were asked for before the pause, and may have waited
-            // for the tenant's share for long.
+            // Not the mean: the first requests came before the pause and may have waited long for
+            // the tenant's share.
             response_ns: window.latency.percentile_ns(50.0),
             cost_ns: cost_ns(window),
             operations: window.operations,
@@ -335,8 +335,8 @@ impl Alone {
         }
     }
 
-    /// Compares the loads with those that were known; a changed one is measured anew soon, but not
-    /// more often than five times in a period. Yields whether any has changed.
+    /// Compares the loads with the known ones. A changed one is measured anew soon, but at most
+    /// five times in a period. Returns true if any has changed.
     pub(crate) fn notice(&mut self, now: Nanos, windows: &Windows, throttles: &Throttles) -> bool {
         let mut any = false;
         for (tenant, window) in &windows.by {
@@ -349,12 +349,12 @@ impl Alone {
                 under_way: window.latency.mean_ns().map(under_way),
                 cost_ns: cost_ns(window),
             });
-            // By what it does while nobody slows it. Once slow it stays so: what is slowed by now
-            // may leave as much behind as ever.
+            // Judged while the tenant is not slowed. A slow medium stays slow for it, since a
+            // slowed tenant may leave as much behind as ever.
             let is_free = !throttles.is_throttled(*tenant);
             let is_slow = self.is_patient && is_free && is_slow(&self.settings, window);
             if is_slow && !known.is_slow {
-                // What short pauses have shown is worth nothing here.
+                // Results of short pauses are worthless here.
                 known.is_slow = true;
                 known.samples.clear();
                 self.news.has_become_slow = true;
@@ -384,14 +384,14 @@ impl Alone {
     }
 }
 
-/// Whether a medium on which a tenant did this, beside the others, is slow for it.
+/// Returns true if a medium is slow for a tenant with this window beside the others.
 fn is_slow(settings: &AloneSettings, window: &Window) -> bool {
     let responses_ns = window.latency.mean_ns().unwrap_or(0.0) * RESPONSES;
     let requests = window.operations_s() * settings.pause_max.as_secs_f64();
     responses_ns > settings.pause_max.as_nanos() as f64 && requests < REQUESTS
 }
 
-/// One standard error of the mean of `values`, as a part of it; not known of fewer than two.
+/// Standard error of the mean of `values`, as a part of it; unknown for fewer than two.
 pub(crate) fn standard_error(values: &[f64]) -> Option<f64> {
     if values.len() < 2 {
         return None;
@@ -402,7 +402,7 @@ pub(crate) fn standard_error(values: &[f64]) -> Option<f64> {
     Some((squares / (count - 1.0) / count).sqrt() / mean.max(f64::MIN_POSITIVE))
 }
 
-/// Device time of a request, on the medium that it uses most.
+/// Device time of a request on the medium that it uses most.
 fn cost_ns(window: &Window) -> f64 {
     window.use_dominant() / window.operations_s().max(f64::MIN_POSITIVE) * 1e9
 }

@@ -1,8 +1,9 @@
-//! Interference by experiment: each candidate in turn gives up the same, for a moment, and what the
-//! victim gains by it is measured. No model of the device is needed, and none would do: on
-//! persistent memory a little writing disturbs more than much reading.
+//! Interference by experiment: each candidate in turn gives up the same amount for a moment, and
+//! the victim's gain is measured.
 //!
-//! After each candidate every throttle is exactly what it was before.
+//! No model of a device is needed, and none would do: on persistent memory a little writing
+//! disturbs more than much reading. After each candidate every throttle is exactly what it was
+//! before.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,20 +16,20 @@ use crate::tenant::TenantId;
 use crate::throttle::{Throttle, Throttles};
 use crate::window::Window;
 
-/// How a candidate is to be slowed for the experiment.
+/// Throttle of a candidate for the experiment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Offer {
     pub(crate) tenant: TenantId,
     pub(crate) throttle: Throttle,
-    /// What it gives up. A candidate that has less than the others give gives all it has.
+    /// Amount that it gives up. A candidate with less than that gives all it has.
     pub(crate) expense: f64,
 }
 
-/// What came of it.
+/// Result of an offer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Gain {
     pub(crate) tenant: TenantId,
-    /// By how much of its badness the victim fared better; negative if worse.
+    /// Part of its badness that the victim was spared; negative if it fared worse.
     pub(crate) gain: f64,
     pub(crate) expense: f64,
 }
@@ -39,7 +40,7 @@ pub(crate) struct Trial {
     pub(crate) victim: TenantId,
     metric: Metric,
     watch: WatchSettings,
-    /// How long after a change nothing is believed.
+    /// Time after a change during which no measurement counts.
     settle: Duration,
     baseline: f64,
     saved: Throttles,
@@ -48,21 +49,21 @@ pub(crate) struct Trial {
     gains: Vec<Gain>,
 }
 
-/// How it goes.
+/// Progress of an experiment.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Progress {
-    /// It goes on; ask again then.
+    /// The experiment goes on; the next tick is due then.
     Wait(Nanos),
-    /// These are the gains, in the order of the offers; those of tenants that went are missing.
+    /// The gains, in the order of the offers, without those of tenants that left.
     Done(Vec<Gain>),
 }
 
-/// Whom an experiment is for, and how it is judged.
+/// Tenant that an experiment is for, and the metric that judges it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Victim {
     pub(crate) tenant: TenantId,
     pub(crate) metric: Metric,
-    /// How it fares without any of the offers.
+    /// Its badness without any of the offers.
     pub(crate) baseline: f64,
 }
 
@@ -103,7 +104,7 @@ impl Trial {
             }
             *hands.throttles = self.saved.clone();
             if tick.is_here(offer.tenant) {
-                // A victim that answered nothing at all was not helped.
+                // A victim without a single answer was not helped.
                 let badness = self.metric.badness(&window).unwrap_or(self.baseline);
                 let gain = (self.baseline - badness) / self.baseline;
                 let Offer { tenant, expense, .. } = offer;

@@ -1,10 +1,10 @@
-//! One number for how badly a tenant fares, so that ratios of it are slow-downs.
+//! Badness: one number for how a tenant fares, whose ratios are slowdowns.
 
 use crate::settings::Metric;
 use crate::window::Window;
 
 impl Metric {
-    /// Nanoseconds: of a response, or between two answers. None if there was none.
+    /// Nanoseconds of a response, or between two answers. None if there was none.
     ///
     /// The paper's algorithm 3 divides shared by alone throughput, and its figures show the
     /// inverse, which is what is meant: slower is more. With times in both places the ratio is

@@ -1,5 +1,7 @@
-//! What cannot be read from a counter: performance alone, and who disturbs whom. Both are learnt by
-//! trying, for a short time, at run time; nothing is assumed of the device.
+//! Estimates of what no counter shows: performance alone, and interference between tenants.
+//!
+//! Both are measured by trying, for a short time, at run time; no property of the device is
+//! assumed.
 
 pub(crate) mod alone;
 pub(crate) mod interference;

@@ -1,16 +1,16 @@
-//! When enough has been seen to judge by.
+//! Tests whether a window is long enough to judge by.
 
 use crate::settings::{Metric, WatchSettings};
 use crate::window::Window;
 
 impl WatchSettings {
-    /// Whether `window` is enough for this metric.
+    /// Returns true if `window` is enough for this metric.
     pub(crate) fn is_enough(&self, metric: Metric, window: &Window) -> bool {
         window.elapsed >= self.longest
             || window.elapsed >= self.shortest && self.has_tail(metric, window)
     }
 
-    /// Whether `window` has enough in its tail to know it well, however long that took.
+    /// Returns true if `window` holds enough of its tail, however long that took.
     pub(crate) fn has_tail(&self, metric: Metric, window: &Window) -> bool {
         let beyond = match metric {
             Metric::Throughput => window.operations as f64,

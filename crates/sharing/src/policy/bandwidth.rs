@@ -1,8 +1,8 @@
-//! Limits of bandwidth: no tenant moves more than so many bytes a second. For comparison: where a
-//! byte's cost depends on its direction and its access, equal bytes are unequal shares.
+//! Limits of bandwidth: a maximum of bytes a second for each tenant.
 //!
-//! Accounts count device time, so the rate is translated by what the tenant's own bytes have lately
-//! cost.
+//! It exists for comparison: a byte's cost depends on its direction and its access, so equal bytes
+//! are unequal shares. Accounts count device time, so the rate is translated by the recent cost of
+//! the tenant's own bytes.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use crate::settings::BandwidthSettings;
 use crate::tenant::{MediumId, TenantId};
 use crate::throttle::Throttle;
 
-/// How much of the older bytes is remembered at each tick.
+/// Part of the older bytes that is remembered at each tick.
 const MEMORY: f64 = 0.8;
-/// A share that moved by less than this is left: it is noise.
+/// Relative change of a share below which it is noise and is left alone.
 const CHANGE_MIN: f64 = 0.01;
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -54,7 +54,7 @@ impl Policy for Bandwidth {
                 }
                 let wanted = match bytes_s_max {
                     0.0 => Throttle::Stopped,
-                    // Nothing moved yet: nothing is known, and nothing needs a limit.
+                    // Nothing has moved yet: the cost is unknown, and no limit is needed.
                     _ if recent.bytes < 1.0 => continue,
                     most => Throttle::share(most * recent.used_ns / recent.bytes / 1e9),
                 };

@@ -1,15 +1,15 @@
-//! Division of a whole by weight among those who need it: nobody gets more than it asks for while
-//! another goes short, and nothing is left over.
+//! Division of a whole by weight among claims: none gets more than it asks for while another goes
+//! short, and nothing is left over.
 
-/// One who asks.
+/// A claim to a part of the whole.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Claim {
     pub(crate) weight: f64,
-    /// What it needs; anything at or above the whole is «as much as there is».
+    /// Amount needed; at or above the whole it means «as much as there is».
     pub(crate) wanted: f64,
 }
 
-/// The parts of `whole`, in the order of the claims. They add up to `whole` if anybody claims.
+/// Parts of `whole` in the order of the claims. They add up to `whole` if there is a claim.
 pub(crate) fn divide(whole: f64, claims: &[Claim]) -> Vec<f64> {
     let parts = parts_of(whole, claims);
     let sum: f64 = parts.iter().sum();
@@ -44,7 +44,7 @@ fn parts_of(whole: f64, claims: &[Claim]) -> Vec<f64> {
         }
         open = greedy;
     }
-    // Everybody has what it needs: the rest is spread by weight, for whoever wakes up.
+    // All claims are met: the rest is spread by weight, for a tenant that wakes up.
     let weights: f64 = claims.iter().map(|claim| claim.weight).sum();
     for (part, claim) in parts.iter_mut().zip(claims) {
         *part += left.max(0.0) * claim.weight / weights;

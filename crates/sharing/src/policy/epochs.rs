@@ -1,8 +1,8 @@
-//! The paper's algorithm 1: counters are looked at each tick, whoever has used up its part of the
-//! epoch is stopped until the next one begins, and then everybody is free again.
+//! Enforcement by epochs, the paper's algorithm 1: a tenant that has used up its part of the epoch
+//! at a tick is stopped until the next one, when all are free again.
 //!
-//! It leaks, which is why it is not what we enforce with: between two ticks a tenant may use all of
-//! the device, and what it holds back at the end of one epoch it may add to the next.
+//! It leaks, so it is not what we enforce with: between two ticks a tenant may use the whole
+//! device, and use held back at the end of one epoch can be added to the next.
 
 use std::collections::BTreeMap;
 
@@ -21,16 +21,16 @@ pub(super) struct Epochs {
     began: Option<Nanos>,
     /// Device time in nanoseconds since the epoch began.
     used_ns: BTreeMap<Place, u64>,
-    /// When a tenant was stopped, as a part of the epoch.
+    /// Time at which a tenant was stopped, as a part of the epoch.
     used_up_at: BTreeMap<Place, f64>,
 }
 
-/// What an epoch that ended has shown.
+/// Use in an epoch that has ended.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ended {
-    /// The share of the device that was used.
+    /// Share of the device that was used.
     pub(super) used: BTreeMap<Place, f64>,
-    /// The part of the epoch after which it was used up, of those who did.
+    /// Part of the epoch after which a tenant was stopped, for those that were.
     pub(super) used_up_at: BTreeMap<Place, f64>,
 }
 
@@ -39,13 +39,13 @@ impl Epochs {
         Epochs { settings, began: None, used_ns: BTreeMap::new(), used_up_at: BTreeMap::new() }
     }
 
-    /// When to look next.
+    /// Time of the next look.
     pub(super) fn next(&self, now: Nanos) -> Nanos {
         let end = self.began.unwrap_or(now).after(self.settings.length());
         now.after(self.settings.tick).min(end.max(Nanos(now.0.saturating_add(1))))
     }
 
-    /// Counts a tick; yields the epoch if that was its last one.
+    /// Counts a tick; returns the epoch if this was its last one.
     pub(super) fn tick(
         &mut self,
         tick: &Tick<'_>,

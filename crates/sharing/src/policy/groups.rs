@@ -1,9 +1,9 @@
 //! Groups: a policy between groups, and in each group a policy of its own.
 //!
-//! To the outer policy a group is one tenant that did what all of its tenants did. What it is
-//! allowed is divided among them: each gets what it needs and what the inner policy allows it, and
-//! the parts never add up to more than the whole. Only one experiment or pause is under way at a
-//! time, since two would measure each other.
+//! To the outer policy a group is one tenant with the sum of its tenants' use. Its allowance is
+//! divided among them: each gets what it needs and what the inner policy allows, and the parts
+//! never add up to more than the whole. Only one experiment or pause is under way at a time, since
+//! two would measure each other.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +17,18 @@ use crate::tenant::{MediumId, TenantId, TenantSettings};
 use crate::throttle::{Throttle, Throttles};
 use crate::window::Window;
 
-/// A tenant that uses this part of what it may use takes what it can get.
+/// Part of its allowance from which a tenant counts as busy and takes what it can get.
 const BUSY: f64 = 0.9;
-/// What a tenant that uses less may grow by until the next tick, and the least that it has room
-/// for.
+/// Factor by which the use of a tenant that is not busy may grow until the next tick.
 const HEADROOM: f64 = 1.25;
 const HEADROOM_MIN: f64 = 0.01;
-/// Decisions of the outer policy in one tick that are kept.
+/// Maximum number of decisions of the outer policy that are kept in one tick.
 const OUTER_DECISIONS_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Groups {
     outer: Box<dyn Policy>,
-    /// What each group may use; groups are numbered by their place.
+    /// Throttles of the groups, which are numbered by their place.
     outer_throttles: Throttles,
     inner: Vec<Inner>,
 }
@@ -38,7 +37,7 @@ pub(crate) struct Groups {
 struct Inner {
     whole: TenantSettings,
     policy: Box<dyn Policy>,
-    /// What the inner policy asks for.
+    /// Throttles that the inner policy asks for.
     throttles: Throttles,
 }
 
@@ -78,7 +77,7 @@ impl Groups {
         next
     }
 
-    /// Gives each tenant the stricter of what its group allows and what its policy asks for.
+    /// Gives each tenant the stricter of its group's allowance and its policy's throttle.
     fn compose(&self, tick: &Tick<'_>, parts: &[Tick<'_>], throttles: &mut Throttles) {
         for (inner, part) in self.inner.iter().zip(parts) {
             for medium in MediumId::all(tick.media) {
@@ -98,7 +97,7 @@ impl Groups {
     }
 }
 
-/// What each tenant of a group needs until the next tick.
+/// Claims of a group's tenants until the next tick.
 fn claims(inner: &Inner, part: &Tick<'_>, medium: MediumId, set: &Throttles) -> Vec<Claim> {
     let claim = |(&tenant, member): (&TenantId, &Member<'_>)| {
         let used = member.window.use_of(medium.0);

@@ -1,7 +1,7 @@
-//! Limits of resources: no tenant uses more than its share of a medium's time.
+//! Limits of resources: a maximum share of a medium's time for each tenant.
 //!
-//! The shares are held by the accounts' buckets, so there is nothing to watch: a limit is exact in
-//! every interval, up to the bucket's burst. The paper's epochs stand beside it, for comparison.
+//! The accounts' buckets hold the shares, so there is nothing to watch: a limit is exact in every
+//! interval, up to the bucket's burst. The paper's epochs stand beside it, for comparison.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::settings::{Enforcement, LimitSettings};
 use crate::tenant::{MediumId, TenantId};
 use crate::throttle::Throttle;
 
-/// How soon a tenant that came, or a share that was changed, is noticed.
+/// Interval in which new tenants and changed shares are noticed.
 const TICK: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]

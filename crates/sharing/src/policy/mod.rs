@@ -1,7 +1,7 @@
-//! The policies. Each looks at what its tenants did, and says how they are to be slowed.
+//! Policies: each takes the tenants' windows and sets their throttles.
 //!
-//! A policy never reads a clock: it is told the time, and says when it wants to be asked again. It
-//! keeps its own state by tenant and lets go of those who are gone.
+//! A policy never reads a clock: it is told the time, and says when it wants the next tick. It
+//! keeps its state by tenant, and drops that of tenants that have left.
 
 mod bandwidth;
 mod divide;
@@ -28,23 +28,23 @@ use crate::window::Window;
 
 pub(crate) use groups::Groups;
 
-/// One tenant at a tick.
+/// A tenant at a tick.
 #[derive(Debug, Clone)]
 pub(crate) struct Member<'a> {
     pub(crate) settings: &'a TenantSettings,
-    /// What it did since the tick before.
+    /// Its use and response times since the tick before.
     pub(crate) window: Window,
 }
 
-/// What a policy is told.
+/// Input of a policy.
 #[derive(Debug)]
 pub(crate) struct Tick<'a> {
     pub(crate) now: Nanos,
-    /// How many media there are.
+    /// Number of media.
     pub(crate) media: usize,
-    /// Their names, for the log.
+    /// Names of the media, for the log.
     pub(crate) media_names: &'a [String],
-    /// Those who have reported. Who hangs is not among them.
+    /// Tenants that have reported. A tenant that hangs is missing.
     pub(crate) tenants: BTreeMap<TenantId, Member<'a>>,
 }
 
@@ -52,7 +52,7 @@ impl Tick<'_> {
     pub(crate) fn name(&self, tenant: TenantId) -> String {
         match self.tenants.get(&tenant) {
             Some(member) => format!("'{}'", member.settings.name),
-            None => "one that is gone".to_owned(),
+            None => "a tenant that has left".to_owned(),
         }
     }
 
@@ -61,7 +61,7 @@ impl Tick<'_> {
     }
 }
 
-/// What a policy acts with.
+/// Output of a policy.
 #[derive(Debug)]
 pub(crate) struct Hands<'a> {
     pub(crate) throttles: &'a mut Throttles,
@@ -69,7 +69,7 @@ pub(crate) struct Hands<'a> {
 }
 
 impl Hands<'_> {
-    /// Slows a tenant on every medium and says why.
+    /// Slows a tenant on every medium and logs the reason.
     pub(crate) fn slow(
         &mut self,
         tick: &Tick<'_>,
@@ -84,7 +84,7 @@ impl Hands<'_> {
         }
     }
 
-    /// The same on one medium.
+    /// Slows a tenant on one medium and logs the reason.
     pub(crate) fn slow_on(
         &mut self,
         tick: &Tick<'_>,
@@ -102,25 +102,25 @@ impl Hands<'_> {
     }
 }
 
-/// A promise and how it is kept.
+/// A promise and the way it is kept.
 pub(crate) trait Policy: Debug + Send {
-    /// Looks, acts, and says when to be asked again.
+    /// Takes a tick, acts, and returns the time of the next one.
     fn tick(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) -> Nanos;
 
-    /// Whether an experiment or a pause is under way, in which nobody else may change anything.
-    /// It always ends within a bounded time.
+    /// Returns true while an experiment or a pause is under way, when nothing else may change a
+    /// throttle. Each ends within a bounded time.
     fn is_trying(&self) -> bool {
         false
     }
 
-    /// How much slower a tenant is than alone, if the policy knows.
+    /// Slowdown of a tenant compared with being alone, if the policy knows it.
     fn slowdown(&self, tenant: TenantId) -> Option<f64> {
         let _ = tenant;
         None
     }
 }
 
-/// The policy that these settings ask for.
+/// Builds the policy that these settings ask for.
 pub(crate) fn of_settings(settings: &Settings) -> Box<dyn Policy> {
     let outer = of(&settings.policy, settings.seed);
     if settings.groups.is_empty() {
@@ -142,7 +142,7 @@ pub(crate) fn of(policy: &PolicySettings, seed: u64) -> Box<dyn Policy> {
     }
 }
 
-/// The windows of everybody since some moment.
+/// Windows of all tenants since some moment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Windows {
     pub(crate) elapsed: Duration,
@@ -150,7 +150,7 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// Adds a tick. Who is not in it is forgotten.
+    /// Adds a tick, and drops tenants that are not in it.
     pub(crate) fn add(&mut self, tick: &Tick<'_>) {
         let longest = tick.tenants.values().map(|member| member.window.elapsed).max();
         self.elapsed += longest.unwrap_or_default();

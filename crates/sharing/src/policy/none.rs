@@ -1,4 +1,4 @@
-//! No policy: everybody is free. For comparison, and to switch sharing off live.
+//! No policy: all tenants are free. For comparison, and to switch sharing off live.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use entresol_base::Nanos;
 
 use super::{Hands, Policy, Tick};
 
-/// How often it is asked, so that the views of its tenants stay fresh.
+/// Interval between ticks, so that the tenants' views stay fresh.
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]

@@ -1,7 +1,7 @@
-//! How long to wait before something that failed is tried again: twice as long each time.
+//! Backoff: the wait before something that failed is tried again, doubled each time.
 //!
-//! This is what keeps a policy from swinging for ever under a constant load: the number of tries
-//! grows with the logarithm of time only.
+//! It keeps a policy from swinging for ever under a constant load: the number of tries grows with
+//! the logarithm of time only.
 
 use std::time::Duration;
 
@@ -20,24 +20,24 @@ impl Patience {
         Patience { first, longest, wait: first, until: Nanos(0) }
     }
 
-    /// Whether enough time has passed.
+    /// Returns true if enough time has passed.
     pub(super) fn is_over(&self, now: Nanos) -> bool {
         now >= self.until
     }
 
-    /// It failed once more.
+    /// Notes another failure.
     pub(super) fn fail(&mut self, now: Nanos) {
         self.until = now.after(self.wait);
         self.wait = (self.wait * 2).min(self.longest.max(self.first));
     }
 
-    /// The situation is another one.
+    /// Begins anew, since the situation has changed.
     pub(super) fn reset(&mut self) {
         self.wait = self.first;
         self.until = Nanos(0);
     }
 
-    /// For how long it waits now.
+    /// Time that is left to wait.
     pub(super) fn remaining(&self, now: Nanos) -> Duration {
         self.until.since(now)
     }

@@ -14,68 +14,67 @@ use super::Scene;
 use super::stage::Stage;
 use crate::tenant::TenantId;
 
-/// Each loop has this much of the device for itself.
+/// Area of the device that each loop has for itself.
 const AREA_BYTES: u64 = 1 << 30;
 const PAGE_BYTES: u64 = 4096;
-/// The unit of the media of byte-addressable memory that there are models of.
+/// Access unit of the modelled media of byte-addressable memory.
 const UNIT_BYTES: u64 = 256;
-/// How often loops that have nothing to do look again.
+/// Interval at which idle loops look for work.
 const LOOK: Duration = Duration::from_micros(20);
 
-/// What a tenant does from some moment on.
+/// Load of a tenant from some moment on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Phase {
-    /// From when on, since the scene's beginning.
+    /// Start, counted from the beginning of the scene.
     pub from: Duration,
-    /// How many loops there are.
+    /// Number of loops.
     pub threads: u32,
-    /// The part of all requests that read.
+    /// Part of the requests that read.
     pub gets: f64,
-    /// What each request moves.
+    /// Bytes that each request moves.
     pub bytes: u64,
-    /// What a request takes beside its access: the processor's part, and the client's.
+    /// Time of a request beside its access: the processor's part, and the client's.
     pub think: Duration,
-    /// What a set takes beyond that: its value has to come from the client.
+    /// Further time of a set, whose value has to come from the client.
     pub set_think: Duration,
-    /// The part of all requests that need the medium at all; the others are misses.
+    /// Part of the requests that need the medium; the others are misses.
     pub hits: f64,
-    /// A loop begins no request sooner after its last than this, on average: anything from half of
-    /// it to one and a half. Zero: at once.
+    /// Mean interval between the starts of a loop's requests. Each is drawn from half of it to one
+    /// and a half; zero is no wait.
     pub period: Duration,
-    /// What it does to get more than it should.
+    /// Trick by which it tries to get more than it should.
     pub trick: Trick,
 }
 
-/// How a tenant may try to get more than it should.
+/// A trick by which a tenant may try to get more than it should.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Trick {
-    /// It does not.
+    /// No trick.
     #[default]
     None,
-    /// So many loops more work while its responses are faster than this, as they are while others
-    /// are paused.
+    /// More loops run while responses are faster than `below`, as they are while others are paused.
     Race {
-        /// How many.
+        /// Number of further loops.
         threads: u32,
-        /// What it takes for the sign of a pause.
+        /// Response time that it takes for the sign of a pause.
         below: Duration,
     },
-    /// Its accesses begin so many bytes behind a multiple of their size, and so touch more units of
-    /// the medium than as many bytes need.
+    /// Accesses begin `bytes` behind a multiple of their size, and so touch more units of the
+    /// medium than their size needs.
     Astride {
-        /// How far behind.
+        /// Distance from the multiple.
         bytes: u64,
     },
-    /// Each byte that it stores leaves so many to be cleaned up by the background later: read and
-    /// written again.
+    /// Each stored byte leaves `bytes` for the background to clean up later: to read and write
+    /// again.
     Debt {
-        /// Bytes to clean for each that is stored.
+        /// Bytes to clean for each stored byte.
         bytes: f64,
     },
 }
 
 impl Phase {
-    /// So many loops of gets of this size, from the beginning on.
+    /// Loops of gets of this size, from the beginning on.
     #[must_use]
     pub fn gets(threads: u32, bytes: u64, think: Duration) -> Phase {
         Phase {
@@ -91,25 +90,25 @@ impl Phase {
         }
     }
 
-    /// The same as sets.
+    /// Loops of sets of this size, from the beginning on.
     #[must_use]
     pub fn sets(threads: u32, bytes: u64, think: Duration) -> Phase {
         Phase { gets: 0.0, ..Phase::gets(threads, bytes, think) }
     }
 
-    /// The same, each loop a request in this period.
+    /// Sets the mean interval between the requests of a loop.
     #[must_use]
     pub fn every(self, period: Duration) -> Phase {
         Phase { period, ..self }
     }
 
-    /// The same from some time on.
+    /// Sets the start of the phase.
     #[must_use]
     pub fn since(self, from: Duration) -> Phase {
         Phase { from, ..self }
     }
 
-    /// Loops, those of a trick included.
+    /// Number of loops, those of a trick included.
     fn threads_max(&self) -> u32 {
         match self.trick {
             Trick::Race { threads, .. } => self.threads + threads,
@@ -121,14 +120,14 @@ impl Phase {
 /// A tenant and its schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Actor {
-    /// Which.
+    /// Tenant of the scene.
     pub tenant: TenantId,
-    /// What it does, in the order of time; nothing before the first.
+    /// Phases in the order of time; the tenant is idle before the first.
     pub phases: Vec<Phase>,
 }
 
 impl Actor {
-    /// One that does the same all the time.
+    /// A tenant with one phase all the time.
     #[must_use]
     pub fn steady(tenant: TenantId, phase: Phase) -> Actor {
         Actor { tenant, phases: vec![phase] }
@@ -138,12 +137,12 @@ impl Actor {
         self.phases.iter().map(Phase::threads_max).max().unwrap_or(0)
     }
 
-    /// Whether the background has to clean up behind it.
+    /// Returns true if the background has to clean up behind it.
     pub(super) fn leaves_debt(&self) -> bool {
         self.phases.iter().any(|phase| matches!(phase.trick, Trick::Debt { .. }))
     }
 
-    /// The phase at a moment, and when the next one begins.
+    /// Phase at a moment, and the start of the next one.
     fn at(&self, now: Picos) -> (Option<Phase>, Picos) {
         let begins = |phase: &Phase| Picos::from(phase.from);
         let current = self.phases.iter().rev().find(|phase| begins(phase) <= now);
@@ -157,16 +156,16 @@ pub(super) struct Loop {
     world: World,
     stage: Arc<Mutex<Stage>>,
     actor: Actor,
-    /// The tenant's place in the scene, and the loop's within the tenant.
+    /// Place of the tenant in the scene.
     place: usize,
     index: u32,
     accessor: Accessor,
     account: AccountHandle,
     rng: Rng,
-    /// Adds up the parts of gets; at one it is a get's turn.
+    /// Sum of the parts of gets; a get is due when it reaches one.
     turn: f64,
     end: Picos,
-    /// Whether throttles may be delays before each access.
+    /// True if throttles may be delays before each access.
     delays: bool,
     charges_units: bool,
 }
@@ -223,7 +222,7 @@ impl Loop {
         self.stage.lock().last_response(self.place) < Picos::from(below)
     }
 
-    /// One request; no if the scene was over before it was admitted.
+    /// Does one request; returns false if the scene ended before it was admitted.
     fn request(&mut self, phase: Phase) -> bool {
         let began = self.world.now();
         let hit = phase.hits >= 1.0 || self.rng.next_f64() < phase.hits;
@@ -235,7 +234,7 @@ impl Loop {
         } else {
             was_set = self.access(phase, began);
         }
-        // Nobody is in step with anybody, as the requests of real clients are not.
+        // Requests of different loops are out of step, as those of real clients are.
         let gap = Picos::from(phase.period);
         let gap = if gap == Picos::ZERO { gap } else { Picos(gap.0 / 2 + self.rng.below(gap.0)) };
         let further = if was_set { phase.set_think } else { Duration::ZERO };
@@ -244,14 +243,14 @@ impl Loop {
         true
     }
 
-    /// Says whether it was a set.
+    /// Accesses the device; returns true for a set.
     fn access(&mut self, phase: Phase, began: Picos) -> bool {
-        // Gets and sets come in turns, in their proportion.
+        // Gets and sets alternate in their proportion.
         self.turn += phase.gets;
         let is_get = self.turn >= 1.0;
         self.turn -= if is_get { 1.0 } else { 0.0 };
         let op = if is_get { MemoryOp::Load } else { MemoryOp::NtStore };
-        // What is stored is safe before a set is answered.
+        // A set is durable before it is answered.
         let fence = if is_get { Fence::None } else { Fence::AtEnd };
         let offset = u64::from(self.accessor.0) * AREA_BYTES + self.position(phase);
         let access = MemoryAccess { op, offset, bytes: phase.bytes, fence };
@@ -278,9 +277,9 @@ impl Loop {
         !is_get
     }
 
-    /// Where in the loop's area an access lies. Blocks of a power of two lie on multiples of
-    /// themselves, other multiples of a unit on those, all others anywhere on the grid of lines:
-    /// as in the profile that costs come from.
+    /// Position of an access in the loop's area. Blocks of a power of two are aligned to their
+    /// size, other multiples of a unit to units, and all others to lines, as in the profile that
+    /// costs come from.
     fn position(&mut self, phase: Phase) -> u64 {
         let grid = match phase.bytes {
             bytes if bytes.is_power_of_two() => bytes.clamp(LINE_BYTES, PAGE_BYTES),
@@ -301,7 +300,7 @@ impl Loop {
                 Admission::Go => break,
                 // Nanoseconds are rounded down: a whole one later is late enough.
                 Admission::Wait { until } => Picos::from(until),
-                // Nothing changes before the controller has looked again.
+                // Nothing changes before the controller's next tick.
                 Admission::Stopped => self.stage.lock().next_tick,
             };
             if now >= self.end {
@@ -317,13 +316,13 @@ impl Loop {
     }
 }
 
-/// The background that cleans up behind a tenant.
+/// Background that cleans up behind a tenant.
 pub(super) struct Cleaner {
     world: World,
     stage: Arc<Mutex<Stage>>,
     place: usize,
     accessor: Accessor,
-    /// Whose account pays; none: nobody's.
+    /// Account that pays, if any does.
     account: Option<AccountHandle>,
     end: Picos,
 }
@@ -362,7 +361,7 @@ impl Cleaner {
                 self.world.wait_until(done);
                 if let Some(account) = &mut self.account {
                     account.charge(kind, PAGE_BYTES as usize);
-                    // It is not held up, but what it took must be in the bucket.
+                    // The cleaner is not held up, but its use must reach the bucket.
                     account.settle();
                 }
             }

@@ -1,9 +1,9 @@
 //! A simulated world to try policies in: tenants on a model of a memory device in virtual time,
-//! under the controller that is shipped.
+//! under the shipped controller.
 //!
 //! Each tenant is some closed loops of gets and sets. Every access is admitted by the tenant's
 //! [`Account`](entresol_media::Account), carried out on the model, and charged; the controller runs
-//! on a simulated thread of its own. One seed is one story, on any machine. Nothing here is
+//! on a simulated thread of its own. One seed gives one story, on any machine. Nothing here is
 //! measured on a device.
 
 mod actor;
@@ -29,37 +29,37 @@ use crate::settings::{FairPace, PolicySettings, Settings};
 use actor::{Cleaner, Loop};
 use stage::Stage;
 
-/// A device, its tenants, and what is promised to them.
+/// A device, its tenants, and their promises.
 #[derive(Debug, Clone)]
 pub struct Scene {
-    /// The device.
+    /// Parameters of the device.
     pub device: Parameters,
-    /// What an access is charged.
+    /// Cost table of its accesses.
     pub costs: Arc<CostTable>,
-    /// The policy and what it promises to whom. Its tenants are those that act, by number.
+    /// Policy and promises. Its tenants are the actors, by number.
     pub settings: Settings,
-    /// The tenants.
+    /// Tenants of the scene.
     pub actors: Vec<Actor>,
-    /// How long it lasts.
+    /// Length of the scene.
     pub time: Duration,
-    /// What is told of it lies so far apart.
+    /// Interval between the moments of the story.
     pub moment: Duration,
-    /// Whether background work is charged to whom it is done for.
+    /// True to charge background work to the tenant that it is done for.
     pub background_is_charged: bool,
-    /// Whether accesses are charged by the units that they touch; if not, by their size alone.
+    /// True to charge accesses by the units that they touch, rather than by their size alone.
     pub units_are_charged: bool,
-    /// Seed of everything that is drawn.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
 impl Scene {
-    /// Lets it happen.
+    /// Plays the scene.
     ///
     /// # Errors
-    /// Every mistake in the settings, with the fix.
+    /// All mistakes in the settings, with their fixes.
     ///
     /// # Panics
-    /// If a simulated thread panics, which would be a mistake here.
+    /// If a simulated thread panics, which would be a bug here.
     pub fn play(&self) -> Result<Story, SettingsErrors> {
         let controller = Controller::new(self.settings.clone())?;
         let options = WorldOptions { steps_max: None, ..WorldOptions::seeded(self.seed) };
@@ -125,7 +125,7 @@ fn control(
         if world.now() >= end {
             return controller;
         }
-        // A tick that comes early is none the worse.
+        // An early tick does no harm.
         let next = Picos::from(turn.next.min(guard.note_at(scene.moment))).min(end);
         guard.next_tick = next;
         drop(guard);

@@ -1,4 +1,4 @@
-//! What all simulated threads of a scene share: the device, the accounts and the counters.
+//! Shared state of a scene's simulated threads: the device, the accounts and the counters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) struct Stage {
     tenants: Vec<OnStage>,
     pub(super) moments: Vec<Moment>,
     noted_at: Nanos,
-    /// When the controller looks again.
+    /// Time of the controller's next tick.
     pub(super) next_tick: Picos,
 }
 
@@ -32,9 +32,9 @@ struct OnStage {
     last_response: Picos,
     /// Bytes that the background has to clean up.
     debt_bytes: f64,
-    /// Since the controller looked.
+    /// Response times since the last tick.
     latency: Sketch,
-    /// Since the last moment that was noted.
+    /// Response times since the last moment of the story.
     told: Sketch,
     told_operations: u64,
     told_usage: Usage,
@@ -83,12 +83,12 @@ impl Stage {
         self.tenants[place].last_response
     }
 
-    /// So much more is left to be cleaned up behind a tenant.
+    /// Adds bytes to be cleaned up behind a tenant.
     pub(super) fn owe(&mut self, place: usize, bytes: f64) {
         self.tenants[place].debt_bytes += bytes;
     }
 
-    /// Takes so much of it, if there is that much.
+    /// Takes bytes to be cleaned up, if there are that many.
     pub(super) fn take_debt(&mut self, place: usize, bytes: u64) -> bool {
         let tenant = &mut self.tenants[place];
         let enough = tenant.debt_bytes >= bytes as f64;
@@ -96,7 +96,7 @@ impl Stage {
         enough
     }
 
-    /// What the controller is told.
+    /// Readings for the controller.
     pub(super) fn readings(&mut self) -> Vec<Reading> {
         let read = |on: &mut OnStage| {
             let latency = on.latency.clone();
@@ -117,12 +117,12 @@ impl Stage {
         }
     }
 
-    /// When the next moment is to be noted.
+    /// Time of the next moment of the story.
     pub(super) fn note_at(&self, apart: Duration) -> Nanos {
         self.noted_at.after(apart)
     }
 
-    /// Notes a moment, if the last one lies far enough back.
+    /// Adds a moment to the story, if the last one is long enough ago.
     pub(super) fn note(&mut self, now: Nanos, apart: Duration, controller: &Controller) {
         let passed = now.since(self.noted_at);
         if passed < apart {

@@ -1,4 +1,4 @@
-//! What happened in a scene, moment by moment.
+//! The story of a scene, moment by moment.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,43 +9,43 @@ use crate::decision::Decision;
 use crate::tenant::TenantId;
 use crate::throttle::Throttle;
 
-/// One tenant since the moment before.
+/// A tenant since the moment before.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TenantMoment {
     /// Requests answered in a second.
     pub operations_s: f64,
     /// Bytes moved in a second.
     pub bytes_s: f64,
-    /// The share of the device's time that was charged.
+    /// Share of the device's time that was charged.
     pub share: f64,
-    /// The 99th percentile of the response times; none if nothing was answered.
+    /// 99th percentile of the response times; none if nothing was answered.
     pub latency_ns_p99: Option<f64>,
-    /// How much slower than alone, if the policy has found out.
+    /// Slowdown compared with being alone, if the policy has measured it.
     pub slowdown: Option<f64>,
-    /// How it is slowed now.
+    /// Throttle at the moment.
     pub throttle: Throttle,
 }
 
 /// All tenants at a moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Moment {
-    /// When.
+    /// Time of the moment.
     pub at: Nanos,
-    /// Each.
+    /// Tenants by number.
     pub tenants: BTreeMap<TenantId, TenantMoment>,
 }
 
-/// What happened.
+/// Moments and decisions of a scene.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Story {
-    /// In the order of time.
+    /// Moments in the order of time.
     pub moments: Vec<Moment>,
-    /// What the controller decided and why.
+    /// Decisions of the controller, with their reasons.
     pub decisions: Vec<Decision>,
 }
 
 impl Story {
-    /// One tenant's moments from some time on.
+    /// Moments of a tenant from some time on.
     pub fn of(
         &self,
         tenant: TenantId,
@@ -56,7 +56,7 @@ impl Story {
         later.filter_map(move |moment| Some((moment.at, moment.tenants.get(&tenant)?)))
     }
 
-    /// The mean of something over a tenant's moments from some time on; none if there are none.
+    /// Mean of a value over a tenant's moments from some time on; none if there are none.
     #[must_use]
     pub fn mean(
         &self,

@@ -1,4 +1,5 @@
-//! Mistakes in a configuration: what cannot be, what nobody would read, what sums up too high.
+//! Check of a configuration: invalid values, settings that no policy reads, shares that exceed the
+//! whole.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -10,9 +11,9 @@ use super::{
 use crate::error::SettingsError;
 use crate::tenant::{Class, TenantSettings};
 
-/// Weights beyond these leave somebody less than any policy can give out.
+/// Weights beyond which a tenant would get less than any policy can give out.
 const WEIGHTS: RangeInclusive<f64> = 0.001..=1000.0;
-/// Rounding in sums of shares that were written in decimals.
+/// Tolerance for sums of shares that were written in decimals.
 const SUM_GRACE: f64 = 1e-9;
 
 pub(super) fn mistakes(settings: &Settings) -> Vec<SettingsError> {
@@ -74,13 +75,13 @@ fn names(settings: &Settings, found: &mut Found) {
     let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
     for tenant in &settings.tenants {
         if !ids.insert(tenant.id) || !names.insert(tenant.name.as_str()) {
-            found.tenant(tenant, "name", "is there twice", "give each a name of its own");
+            found.tenant(tenant, "name", "is used twice", "give each a name of its own");
         }
         match &tenant.group {
             Some(name) if !groups.contains(&name.as_str()) => {
                 let fix = match entresol_base::suggest::nearest(name, groups.iter().copied()) {
                     Some(nearest) => format!("did you mean '{nearest}'?"),
-                    None => "add the group, or leave the tenant's group away".to_owned(),
+                    None => "add the group, or remove it from the tenant".to_owned(),
                 };
                 found.tenant(tenant, "group", &format!("there is no group '{name}'"), &fix);
             }
@@ -97,7 +98,7 @@ fn names(settings: &Settings, found: &mut Found) {
     }
 }
 
-/// The tenants that stand beside each other under one policy.
+/// Checks the tenants that stand beside each other under one policy.
 fn scope(
     policy: &PolicySettings,
     tenants: &[&TenantSettings],
@@ -133,26 +134,26 @@ fn sums(tenants: &[&TenantSettings], media: &[String], found: &mut Found) {
 
 fn promises(policy: &PolicySettings, tenant: &TenantSettings, media: usize, found: &mut Found) {
     if !WEIGHTS.contains(&tenant.weight) {
-        let what = format!("a weight of {} is none", tenant.weight);
+        let what = format!("a weight of {} is invalid", tenant.weight);
         found.tenant(tenant, "weight", &what, "write a number from 0.001 to 1000; 1 is usual");
     }
     target(policy, tenant, found);
     if tenant.share_max.len() > media {
-        found.tenant(tenant, "share_max", "has shares of media that are not there", "remove them");
+        found.tenant(tenant, "share_max", "has shares of media that do not exist", "remove them");
     }
     for share in tenant.share_max.iter().flatten() {
         if !(0.0..=1.0).contains(share) {
-            let what = format!("a share of {:.1}% is none", share * 100.0);
+            let what = format!("a share of {:.1}% is invalid", share * 100.0);
             found.tenant(tenant, "share_max", &what, "write 0% to 100%");
         }
     }
     if tenant.bytes_s_max.is_some_and(|bytes_s| !(bytes_s >= 0.0 && bytes_s.is_finite())) {
-        let fix = "write bytes in a second, 0 or more";
-        found.tenant(tenant, "bytes_s_max", "its limit of bytes is no rate", fix);
+        let fix = "write bytes a second, 0 or more";
+        found.tenant(tenant, "bytes_s_max", "its limit of bytes is not a rate", fix);
     }
     if tenant.slowdown_max.is_some_and(|most| !(most > 1.0 && most.is_finite())) {
         let fix = "write a number above 1; 1.5 is half as slow again as alone";
-        found.tenant(tenant, "slowdown_max", "nobody is faster than alone", fix);
+        found.tenant(tenant, "slowdown_max", "no tenant is faster than alone", fix);
     }
     unread(policy, tenant, found);
 }
@@ -173,19 +174,19 @@ fn target(policy: &PolicySettings, tenant: &TenantSettings, found: &mut Found) {
                 found.tenant(tenant, "target", &what, "write 99 or another between 0 and 100");
             }
             if target.latency.is_zero() {
-                found.tenant(tenant, "target", "nothing takes no time", "write 1500us or so");
+                found.tenant(tenant, "target", "no request takes no time", "write 1500us or so");
             }
         }
         _ => {}
     }
 }
 
-/// Promises that the policy would not keep, since it does not read them.
+/// Refuses promises that the policy ignores.
 fn unread(policy: &PolicySettings, tenant: &TenantSettings, found: &mut Found) {
     let name = policy.name();
     let mut refuse = |key, set: bool, reader: &str| {
         if set {
-            let what = format!("has a {key}, which policy '{name}' does not read");
+            let what = format!("has a {key}, which policy '{name}' does not use");
             found.tenant(tenant, key, &what, &format!("choose policy '{reader}', or remove it"));
         }
     };
@@ -203,7 +204,7 @@ fn parameters(policy: &PolicySettings, found: &mut Found) {
         }
     };
     let positive = |key: &'static str, time: Duration| {
-        (key, !time.is_zero(), format!("{key} is no time at all"), "write 10ms or another time")
+        (key, !time.is_zero(), format!("{key} is zero"), "write 10ms or another time")
     };
     let part = |key: &'static str, value: f64| {
         let good = (0.0..1.0).contains(&value);
@@ -224,7 +225,7 @@ fn parameters(policy: &PolicySettings, found: &mut Found) {
             let fix = "write more than 0, and 100% of the medium at most";
             all.push(("expense", good, format!("expense is {expense}"), fix));
             let good = qos.candidates_max > 0;
-            all.push(("candidates_max", good, "nobody may be slowed".to_owned(), "write 3"));
+            all.push(("candidates_max", good, "no tenant may be slowed".to_owned(), "write 3"));
             all.push(part("slack_min", qos.slack_min));
             all.push(part("share_min", qos.share_min));
         }
@@ -274,7 +275,7 @@ fn watch(watch: &WatchSettings) -> [Verdict; 2] {
     let some = !watch.longest.is_zero();
     [
         ("watch", ordered, what, "exchange them"),
-        ("watch", some, "nothing is ever watched".to_owned(), "write 500ms or so"),
+        ("watch", some, "no window is ever long enough".to_owned(), "write 500ms or so"),
     ]
 }
 
@@ -365,7 +366,7 @@ mod tests {
         for weight in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-4, 1e308] {
             check(&with("proportional", |t| t.weight = weight), &["weight", "from 0.001 to 1000"]);
         }
-        check(&with("bandwidth", |t| t.bytes_s_max = Some(f64::NAN)), &["no rate"]);
+        check(&with("bandwidth", |t| t.bytes_s_max = Some(f64::NAN)), &["not a rate"]);
     }
 
     #[test]
@@ -396,6 +397,6 @@ mod tests {
         let mut twice = with("none", |_| {});
         twice.tenants[1] = tenant(1);
         twice.media.clear();
-        check(&twice, &["is there twice", "no medium"]);
+        check(&twice, &["is used twice", "no medium"]);
     }
 }

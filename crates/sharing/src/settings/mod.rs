@@ -1,7 +1,7 @@
 //! The configuration of a controller: media, tenants, groups, and the policy with its parameters.
 //!
-//! Every parameter that the paper names is here with the paper's default. Where the paper has no
-//! number, the default is ours and its comment says so.
+//! Every parameter that the paper names has the paper's default. Where the paper has no number, the
+//! default is ours and its comment says so.
 
 mod check;
 mod policy;
@@ -15,37 +15,37 @@ pub use policy::{
 use crate::error::SettingsErrors;
 use crate::tenant::TenantSettings;
 
-/// How many decisions the log keeps unless told otherwise.
+/// Default number of decisions that are kept.
 const DECISIONS_MAX: usize = 256;
 
-/// Some tenants under a policy of their own. Beside other groups it is treated as one tenant.
+/// Some tenants under a policy of their own, which count as one tenant beside other groups.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupSettings {
-    /// What the group is to the policy between groups. Its name is what its tenants refer to.
+    /// Settings of the group in the policy between groups. Its tenants refer to it by the name.
     pub whole: TenantSettings,
-    /// The policy among its tenants.
+    /// Policy among its tenants.
     pub policy: PolicySettings,
 }
 
-/// What a controller is made of.
+/// Settings of a controller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The media's names.
+    /// Names of the media.
     pub media: Vec<String>,
-    /// The policy between all tenants, or between all groups if there are any.
+    /// Policy between all tenants, or between all groups if there are any.
     pub policy: PolicySettings,
-    /// The tenants.
+    /// All tenants.
     pub tenants: Vec<TenantSettings>,
-    /// The groups; none, or every tenant is in one.
+    /// Groups. If there are any, every tenant is in one.
     pub groups: Vec<GroupSettings>,
-    /// Seed of what must not be guessed: the times at which a tenant's alone-performance is taken.
+    /// Seed of the times at which performance alone is measured, which tenants must not guess.
     pub seed: u64,
-    /// How many decisions the log keeps.
+    /// Number of decisions that are kept.
     pub decisions_max: usize,
 }
 
 impl Settings {
-    /// This policy for these tenants on one medium.
+    /// Settings of a policy for these tenants on one medium.
     #[must_use]
     pub fn new(
         medium: impl Into<String>,
@@ -62,10 +62,10 @@ impl Settings {
         }
     }
 
-    /// Looks for mistakes.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// All of them, each with what is wrong and the fix.
+    /// All mistakes, each with its fix.
     pub fn check(&self) -> Result<(), SettingsErrors> {
         let mistakes = check::mistakes(self);
         if mistakes.is_empty() { Ok(()) } else { Err(SettingsErrors(mistakes)) }

@@ -1,35 +1,35 @@
-//! The policies' parameters.
+//! Parameters of the policies.
 
 use std::time::Duration;
 
 use crate::error::SettingsError;
 
-/// Which promise is kept, and its parameters.
+/// A policy with its parameters.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum PolicySettings {
-    /// Nothing is done; for comparison.
+    /// No policy, for comparison.
     #[default]
     None,
     /// No tenant uses more than its share of a medium.
     Limit(LimitSettings),
-    /// No tenant moves more bytes than it may; for comparison.
+    /// No tenant moves more bytes a second than its limit; for comparison.
     Bandwidth(BandwidthSettings),
     /// Latency-critical tenants keep their targets.
     Qos(QosSettings),
-    /// All are slowed alike.
+    /// All tenants are slowed alike.
     Fair(FairSettings),
-    /// Each gets what its weight says, and what others leave.
+    /// Each tenant gets its weight's part, and what others leave.
     Proportional(ProportionalSettings),
 }
 
-/// The names by which a configuration chooses.
+/// Names of the policies in a configuration.
 const NAMES: [&str; 7] = ["none", "limit", "bandwidth", "qos", "caladan", "fair", "proportional"];
 
 impl PolicySettings {
-    /// The policy of this name, with its defaults.
+    /// Policy of this name, with its defaults.
     ///
     /// # Errors
-    /// If there is none, with the nearest one.
+    /// When there is none; names the nearest one.
     pub fn named(name: &str) -> Result<PolicySettings, SettingsError> {
         Ok(match name {
             "none" => PolicySettings::None,
@@ -49,7 +49,7 @@ impl PolicySettings {
         })
     }
 
-    /// Its name.
+    /// Name of the policy.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -64,23 +64,23 @@ impl PolicySettings {
     }
 }
 
-/// How shares are held.
+/// Way of enforcing shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Enforcement {
     /// By the account's bucket: exact in every interval.
     #[default]
     Bucket,
-    /// The paper's algorithm 1: whoever has used up the share of an epoch is stopped until the next
-    /// one. It leaks by what is used between two ticks, and at the border of two epochs.
+    /// By the paper's algorithm 1: a tenant that has used up its share of an epoch is stopped until
+    /// the next one. It leaks use between two ticks, and at the border of two epochs.
     Epochs(EpochSettings),
 }
 
-/// The paper's epochs.
+/// Parameters of the paper's epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EpochSettings {
-    /// How often use is looked at.
+    /// Interval between looks at the use.
     pub tick: Duration,
-    /// How many ticks make an epoch.
+    /// Ticks in an epoch.
     pub ticks: u32,
 }
 
@@ -99,14 +99,14 @@ impl EpochSettings {
 /// Parameters of `limit`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LimitSettings {
-    /// How the shares are held.
+    /// Way of enforcing the shares.
     pub enforcement: Enforcement,
 }
 
 /// Parameters of `bandwidth`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BandwidthSettings {
-    /// How often the rate in bytes is translated into a share of the device anew.
+    /// Interval at which the rate in bytes is translated into a share of the device.
     pub tick: Duration,
 }
 
@@ -116,26 +116,26 @@ impl Default for BandwidthSettings {
     }
 }
 
-/// What is compared when two situations of a tenant are.
+/// Metric by which two situations of a tenant are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Metric {
-    /// Requests answered in a second: the more the better.
+    /// Requests answered in a second.
     #[default]
     Throughput,
-    /// The mean response time.
+    /// Mean response time.
     Mean,
-    /// This percentile of the response times, as 99.0.
+    /// Percentile of the response times, such as 99.0.
     Percentile(f64),
 }
 
-/// How long something is watched before it is judged.
+/// Length of a watch before it is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchSettings {
-    /// At least so long.
+    /// Minimum length.
     pub shortest: Duration,
-    /// At most so long, however few requests there were. The paper's 500 ms.
+    /// Maximum length, however few requests there were; the paper's 500 ms.
     pub longest: Duration,
-    /// In between, until so many requests lie beyond the percentile that is watched.
+    /// Number of requests beyond the watched percentile that ends a watch between the two.
     pub tail_min: u64,
 }
 
@@ -149,59 +149,59 @@ impl Default for WatchSettings {
     }
 }
 
-/// What a candidate has to give up in an experiment, the same for each.
+/// Amount that each candidate gives up in an experiment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Expense {
-    /// Bytes moved in a second: the paper's ExperimentStep.
+    /// Bytes a second: the paper's ExperimentStep.
     Bytes(f64),
-    /// A share of the medium's time.
+    /// Share of the medium's time.
     Share(f64),
 }
 
-/// Who is slowed when a target is missed.
+/// Choice of the tenant that is slowed when a target is missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Choice {
-    /// Whoever helps most for the same expense, by experiment.
+    /// The one whose slowing helps most for the same expense, by experiment.
     #[default]
     Interference,
-    /// Whoever moves most bytes: Caladan's rule.
+    /// The one that moves most bytes: Caladan's rule.
     LargestBandwidth,
 }
 
-/// How far a step goes.
+/// Size of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pace {
-    /// Far when the target is far, little when it is near; a culprit once found is not looked for
-    /// again while slowing it helps; a step that had to be taken back is tried again after ever
-    /// longer pauses.
+    /// Large far from the target, small near it. A known culprit is slowed again without an
+    /// experiment while that helps. A step that had to be taken back is tried again after ever
+    /// longer waits.
     #[default]
     Adaptive,
-    /// The paper's: one expense at a time, an experiment before each.
+    /// The paper's: one expense at a time, with an experiment before each.
     Published,
 }
 
 /// Parameters of `qos` and `caladan`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QosSettings {
-    /// How often counters are read.
+    /// Interval between readings of the counters.
     pub tick: Duration,
-    /// How long response times are watched before they are judged.
+    /// Length of a watch before it is judged.
     pub watch: WatchSettings,
-    /// Who is slowed.
+    /// Choice of the tenant that is slowed.
     pub choice: Choice,
-    /// How far a step goes.
+    /// Size of a step.
     pub pace: Pace,
-    /// What an experiment costs each candidate.
+    /// Amount that an experiment costs each candidate.
     pub expense: Expense,
-    /// By what an experiment is judged; none stands for the percentile of the victim's target.
+    /// Metric of an experiment; none stands for the percentile of the victim's target.
     pub metric: Option<Metric>,
-    /// How many candidates, those with the largest use, are tried.
+    /// Number of candidates that are tried, those with the largest use.
     pub candidates_max: usize,
-    /// Tenants with more slack than this may be slowed; if all have it, all are released a step.
+    /// Slack above which a tenant may be slowed; if all have it, all are released by a step.
     pub slack_min: f64,
-    /// Nobody is slowed below this share of a medium. Ours: a stopped tenant shows nothing.
+    /// Share of a medium below which no tenant is slowed. Ours: a stopped tenant shows nothing.
     pub share_min: f64,
-    /// What had to be taken back is tried again after at most this. Ours.
+    /// Maximum wait before a step that was taken back is tried again. Ours.
     pub patience_max: Duration,
 }
 
@@ -234,30 +234,30 @@ impl QosSettings {
         }
     }
 
-    /// The paper's comparison: always the largest bandwidth.
+    /// The paper's comparison, which always slows the largest bandwidth.
     #[must_use]
     pub fn caladan() -> QosSettings {
         QosSettings { choice: Choice::LargestBandwidth, ..QosSettings::published() }
     }
 }
 
-/// How the performance without the others is learnt.
+/// Measurement of performance alone.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AloneSettings {
-    /// How often, on average; the times themselves are random, so that nobody can wait for them.
+    /// Mean interval between pauses; the times are random, so that no tenant can wait for them.
     pub period: Duration,
-    /// For how long the others are paused.
+    /// Length of a pause of the others.
     pub pause: Duration,
-    /// A pause in which fewer requests than this were answered goes on. Ours.
+    /// Requests below which a pause is prolonged. Ours.
     pub operations_min: u64,
-    /// But not for longer than this. Ours. On a slow medium `fair` makes pauses of 16 times this,
-    /// as rare as keeps them all within 2.5% of the time.
+    /// Maximum length of a pause. Ours. On a slow medium `fair` makes pauses of 16 times this, rare
+    /// enough that all together take 2.5% of the time.
     pub pause_max: Duration,
-    /// A change of the mean size, the part of writes or the free-running throughput by more than
-    /// this is a change of the load, after which the performance is learnt anew. Ours.
+    /// Relative change of the mean size, the part of writes or the free-running throughput that
+    /// makes another load, whose performance is measured anew. Ours.
     pub change: f64,
-    /// Whether what a pause shows is held against what the tenant did before it, lest it races in
-    /// pauses only. Ours.
+    /// True to compare a pause with the tenant's load before it, lest it races in pauses only.
+    /// Ours.
     pub is_checked: bool,
 }
 
@@ -274,41 +274,41 @@ impl Default for AloneSettings {
     }
 }
 
-/// How `fair` slows.
+/// Way in which `fair` slows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FairPace {
-    /// By shares, far when far from fair and little when near.
+    /// By shares, with steps that are large far from fair and small near it.
     #[default]
     Adaptive,
-    /// The paper's: so many times 10 ns more or less in front of each access.
+    /// By delays before each access, changed by this many times 10 ns: the paper's.
     Delays(u32),
 }
 
 /// Parameters of `fair`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FairSettings {
-    /// How often counters are read.
+    /// Interval between readings of the counters.
     pub tick: Duration,
-    /// How often slow-downs are compared. Ours; the paper has no number.
+    /// Interval between comparisons of slowdowns. Ours; the paper has no number.
     pub interval: Duration,
-    /// How alone-performance is learnt.
+    /// Measurement of performance alone.
     pub alone: AloneSettings,
-    /// What slow-down means.
+    /// Metric of slowdown.
     pub metric: Metric,
-    /// The largest slow-down over the smallest, up to which it is fair. The paper prints no number;
-    /// its figure 9 settles below this.
+    /// Largest slowdown over the smallest, up to which sharing counts as fair. The paper prints no
+    /// number; its figure 9 settles below this.
     pub unfairness_max: f64,
-    /// After so many fair rounds all are released a step. Ours; the paper has no number.
+    /// Fair rounds after which all are released by a step. Ours; the paper has no number.
     pub rounds: u32,
-    /// Whether slow-downs are made equal at all; if not, only tenants' own limits are kept.
+    /// True to make slowdowns equal, rather than only keep tenants' own limits.
     pub equalise: bool,
-    /// How it slows.
+    /// Way of slowing.
     pub pace: FairPace,
-    /// How far below a tenant's own limit the others begin to be slowed. Ours.
+    /// Distance below a tenant's own limit at which the others begin to be slowed. Ours.
     pub margin: f64,
-    /// Nobody is slowed below this share of a medium. Ours.
+    /// Share of a medium below which no tenant is slowed. Ours.
     pub share_min: f64,
-    /// What had to be taken back is tried again after at most this. Ours.
+    /// Maximum wait before a step that was taken back is tried again. Ours.
     pub patience_max: Duration,
 }
 
@@ -330,37 +330,39 @@ impl Default for FairSettings {
     }
 }
 
-/// Who may use what its owner leaves idle.
+/// Use of a share that its owner leaves idle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Donation {
-    /// Nobody.
+    /// No use: it stays idle.
     Never,
-    /// Whoever needs it, all of it at once: the paper's option 1.
+    /// Tenants that need it get all of it at once: the paper's option 1.
     Naive,
-    /// Whoever needs it, a step at a time, as long as the owner's performance stays above its
-    /// guarantee: the paper's option 2. The step is a part of what the owner has, the paper's 0.1.
+    /// Tenants that need it get it by steps, as long as the owner's performance stays above its
+    /// guarantee: the paper's option 2. The step is a part of the owner's share, the paper's 0.1.
     Steps(f64),
-    /// The same with steps that are large while the guarantee is far and small when it is near.
+    /// Tenants that need it get it by steps, large while the guarantee is far and small when it is
+    /// near.
     Adaptive,
 }
 
 /// Parameters of `proportional`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProportionalSettings {
-    /// How often counters are read.
+    /// Interval between readings of the counters.
     pub tick: Duration,
-    /// How often shares are assigned anew, if the bucket holds them; an epoch is the period if
-    /// not. Ours.
+    /// Interval between assignments of shares if the bucket holds them; otherwise it is an epoch.
+    /// Ours.
     pub period: Duration,
-    /// How the shares are held.
+    /// Way of enforcing the shares.
     pub enforcement: Enforcement,
-    /// What happens to idle resources.
+    /// Use of idle shares.
     pub donation: Donation,
-    /// How alone-performance is learnt.
+    /// Measurement of performance alone.
     pub alone: AloneSettings,
-    /// What slow-down means.
+    /// Metric of slowdown.
     pub metric: Metric,
-    /// How far below its guarantee an owner's slow-down stays. Read by `Donation::Adaptive`. Ours.
+    /// Distance that an owner's slowdown keeps below its guarantee. Read by `Donation::Adaptive`.
+    /// Ours.
     pub margin: f64,
 }
 

@@ -16,7 +16,7 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 /// Response times that are recorded in a millisecond, however many requests there were.
 const SAMPLES_MS: u64 = 100;
 
-/// What a tenant gets at the moment.
+/// Speed of a tenant at the moment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rates {
     pub(crate) operations_s: f64,
@@ -34,7 +34,7 @@ impl Rates {
     }
 }
 
-/// How everybody is slowed, on the first medium.
+/// Throttles of all tenants on the first medium.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Slowed(pub(crate) BTreeMap<TenantId, Throttle>);
 
@@ -161,8 +161,7 @@ pub(crate) struct Load {
     pub(crate) base_ns: f64,
     pub(crate) bytes_each: f64,
     pub(crate) is_writing: bool,
-    /// How much a whole device's worth of this load lengthens others' response times, as a
-    /// multiple.
+    /// Multiple by which a whole device's worth of this load lengthens others' response times.
     pub(crate) disturbs: f64,
 }
 
@@ -180,7 +179,7 @@ impl Load {
         Load { cost_ns: 200.0, bytes_each: 512.0, is_writing: true, disturbs: 6.0, ..Load::READER };
 }
 
-/// What everybody gets of a device that serves one second in a second, where each load lengthens
+/// Rates of all tenants on a device that serves one second in a second, where each load lengthens
 /// the others' responses.
 pub(crate) fn device(loads: &[(u32, Load)], slowed: &Slowed) -> BTreeMap<u32, Rates> {
     let mut rates: BTreeMap<u32, Rates> = BTreeMap::new();

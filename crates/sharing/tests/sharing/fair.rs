@@ -66,7 +66,7 @@ fn after_fair_rounds_all_are_released_a_step() {
     let mut bench = bench(FairSettings::default(), vec![tenant(1), tenant(2)]);
     bench.run(seconds(20), |_, slowed| device(&loads, slowed));
     assert!(bench.said("all has been fair for a while"), "{}", bench.log());
-    // The disturbance is over: whoever was slowed for it is free again before long.
+    // The disturbance is over: the tenant slowed for it is free again before long.
     let alike = [(1, Load::READER), (2, Load::READER)];
     bench.run(seconds(120), |_, slowed| device(&alike, slowed));
     assert!(bench.slowed.of(2).share_max() > 0.4, "{}", bench.log());
@@ -150,9 +150,9 @@ fn a_pause_ends_when_its_tenant_goes() {
     assert_ne!(bench.slowed.of(other), Throttle::Stopped);
 }
 
-/// A drive on a busy machine: what each tenant gets varies by a third either way, and nobody gets
-/// anything in one of twenty stretches of 30 ms; and what the writer left in the drive's buffer
-/// disturbs the reader for 55 ms after the writer has stopped.
+/// A drive on a busy machine. Each tenant's speed varies by a third either way, one of twenty
+/// stretches of 30 ms serves none, and the writer's data in the drive's buffer disturbs the reader
+/// for 55 ms after the writer has stopped.
 struct Drive {
     loads: [(u32, Load); 2],
     stopped_at: Option<Nanos>,
@@ -194,7 +194,7 @@ impl Drive {
         rates
     }
 
-    /// How much slower each is than alone, whatever varies.
+    /// Slowdown of each tenant compared with being alone, without the variations.
     fn slowdowns(&self, slowed: &Slowed) -> BTreeMap<u32, f64> {
         let together = device(&self.loads, slowed);
         let alone = |load| device(&[load], &Slowed::default());

@@ -1,6 +1,7 @@
-//! What every policy keeps whatever its tenants do: it ends what it began, nobody who is latency
-//! critical is stopped for good, nothing swings for ever under a constant load, and no report makes
-//! it panic or set what is not a share.
+//! Properties of every policy, whatever its tenants do.
+//!
+//! It ends what it began, stops no latency-critical tenant for good, and comes to rest under a
+//! constant load. No report makes it panic or set what is not a share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -140,7 +141,7 @@ fn check_constant(name: &str, loads: &[Load]) {
     assert!(late <= early.max(40), "{name}: {early}, then {late}\n{}", bench.log());
 }
 
-/// The same cases at each run. PROPTEST_RNG_SEED draws others.
+/// Configuration with the same cases at each run; PROPTEST_RNG_SEED draws others.
 fn drawn(cases: u32) -> ProptestConfig {
     let usual = ProptestConfig::with_cases(cases);
     let rng_seed = match usual.rng_seed {
@@ -150,14 +151,14 @@ fn drawn(cases: u32) -> ProptestConfig {
     ProptestConfig { rng_seed, ..usual }
 }
 
-/// Who is there, in stretches of milliseconds: a bit for each tenant.
+/// Presence of tenants in stretches of milliseconds: a bit for each tenant.
 fn presence() -> impl Strategy<Value = Vec<(u64, u32)>> {
     prop::collection::vec((1u64..400, 0u32..16), 5..60)
 }
 
-/// Tenants come and go in the middle of experiments and pauses. Nobody who is there is stopped for
-/// longer than a pause lasts, no critical tenant has less than its floor, and once all are back it
-/// comes to rest as if nothing had been.
+/// Checks a policy whose tenants come and leave in the middle of experiments and pauses. No present
+/// tenant is stopped for longer than a pause, no critical tenant has less than its floor, and once
+/// all are back the policy comes to rest.
 fn check_presence(name: &str, loads: &[Load], presence: &[(u64, u32)]) {
     let named: Vec<(u32, Load)> = (1..).zip(loads.iter().copied()).collect();
     let settings = ours(name, loads.len() as u32);
@@ -187,7 +188,7 @@ fn check_presence(name: &str, loads: &[Load], presence: &[(u64, u32)]) {
         });
     }
     assert!(longest <= Duration::from_millis(50), "{name}: stopped for {longest:?}");
-    // In one tick somebody may be stopped for a pause.
+    // In a single tick a tenant may be stopped for a pause.
     let mut goes_on = BTreeSet::new();
     bench.run(Duration::from_millis(100), |_, slowed| {
         let rates = device(&named, slowed);
@@ -269,5 +270,5 @@ fn a_stranger_is_left_alone_and_named_once() {
     let three = [(1, Load::READER), (2, Load::READER), (9, Load::WRITER)];
     bench.run(seconds(3), |_, slowed| device(&three, slowed));
     assert_eq!(bench.slowed.of(9), Throttle::Free);
-    assert_eq!(bench.log().matches("is in no configuration").count(), 1);
+    assert_eq!(bench.log().matches("is not configured").count(), 1);
 }

@@ -96,7 +96,7 @@ fn the_published_pace_finds_the_disturber_too() {
     assert!(kept * 10 >= ticks * 4, "{kept} of {ticks} {}", bench.log());
 }
 
-/// Runs until somebody is slowed for good, and says who was ever slowed.
+/// Runs until a tenant is slowed for good, and returns all that were ever slowed.
 fn ever_slowed(
     bench: &mut Bench,
     time: Duration,
@@ -159,11 +159,11 @@ fn without_anybody_of_much_slack_the_one_with_most_is_slowed() {
     let critical = || vec![critical(1), critical(2), critical(3)];
     let mut ours = bench(ours(), critical());
     assert_eq!(ever_slowed(&mut ours, seconds(3), scene), [3]);
-    assert!(ours.said("an equal expense"), "whether it helps is tried first");
+    assert!(ours.said("at equal expense"), "whether it helps is tried first");
     let published = QosSettings { watch: watch(), ..QosSettings::published() };
     let mut published = bench(published, critical());
     assert_eq!(ever_slowed(&mut published, seconds(3), scene), [3]);
-    assert!(!published.said("an equal expense"), "the paper's: one candidate needs no trial");
+    assert!(!published.said("at equal expense"), "the paper's: one candidate needs no trial");
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn a_slowed_critical_tenant_that_falls_silent_is_released() {
 #[test]
 fn a_target_that_nobody_disturbs_costs_nobody_anything() {
     let mut bench = bench(ours(), vec![critical(1), tenant(2), tenant(3)]);
-    // The requests are slow by themselves: whoever is slowed, it does not help.
+    // The requests are slow by themselves: slowing other tenants does not help.
     let scene = |_: Nanos, slowed: &Slowed| {
         let others = [rates(slowed, 2, 0.4, 0.1), rates(slowed, 3, 0.3, 0.1)];
         others.into_iter().chain([rates(slowed, 1, 0.1, 5.0)]).collect()

@@ -1,4 +1,4 @@
-//! Making slow-downs equal: slow who is slowed least, release who is slowed most.
+//! Equalising slowdowns: the least slowed tenant is slowed, the most slowed one is released.
 
 use super::Fair;
 use crate::policy::{Hands, Tick};
@@ -6,21 +6,21 @@ use crate::settings::FairPace;
 use crate::tenant::TenantId;
 use crate::throttle::Throttle;
 
-/// How much of the way to the middle is gone in one round: what is taken from one helps the other,
-/// so the whole way would be too far.
+/// Part of the way to the middle that one round goes. Slowing one tenant also helps the other, so
+/// the whole way would be too far.
 const DAMPING: f64 = 0.7;
-/// A tenant with a limit of its own is left alone once it is this near to it: well before the
-/// others are slowed for it, lest the two undo each other.
+/// Part of its own limit at which a tenant is left alone. It is well before the others are slowed
+/// for that limit, lest the two steps undo each other.
 const LIMIT_NEAR: f64 = 0.88;
 
-/// A difference of so many standard errors is no chance.
+/// Standard errors beyond which a difference is not chance.
 const SURE: f64 = 3.0;
 
-/// The two whose slow-downs lie furthest apart.
+/// The two tenants whose slowdowns lie furthest apart.
 struct Unfair {
     least: TenantId,
     most: TenantId,
-    /// The larger slow-down over the smaller, by weight.
+    /// Larger slowdown over the smaller, by weight.
     unfairness: f64,
 }
 
@@ -28,11 +28,11 @@ impl Fair {
     pub(super) fn equalise(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) {
         let Some(Unfair { least, most, unfairness }) = self.unfair(tick) else { return };
         let doubt = self.doubt([least, most]);
-        // Once it has been reached, fairness is held until it is lost.
+        // Fairness once reached is held until it is lost.
         let was_fair = self.rounds > 0;
         let enough = match self.settings.pace {
             FairPace::Adaptive if !was_fair => (1.0 + self.settings.unfairness_max) / 2.0,
-            // What is seen is off by a hundredth or two: that much is kept clear.
+            // A measured slowdown is off by a hundredth or two: that much is kept clear.
             FairPace::Adaptive => (1.0 + 2.0 * self.settings.unfairness_max) / 3.0,
             _ => self.settings.unfairness_max,
         };
@@ -67,9 +67,9 @@ impl Fair {
         }
     }
 
-    /// Who is slowed least, of those who may be slowed, and who most.
+    /// Finds the least slowed tenant that may be slowed, and the most slowed one.
     fn unfair(&self, tick: &Tick<'_>) -> Option<Unfair> {
-        // By weight: who counts double is slowed half as much.
+        // By weight: a tenant that counts double is slowed half as much.
         let weighted: Vec<(TenantId, f64)> = self
             .slowdowns
             .iter()
@@ -84,14 +84,14 @@ impl Fair {
         Some(Unfair { least, most, unfairness: largest / smallest })
     }
 
-    /// How far off the quotient of two slow-downs may be, as a part of it: one standard error.
+    /// Standard error of the quotient of two slowdowns, as a part of it.
     fn doubt(&self, two: [TenantId; 2]) -> f64 {
         let slow = two.into_iter().filter(|tenant| self.alone.is_slow(*tenant));
         let squares = |tenant| self.looks.error(tenant).powi(2) + self.alone.doubt(tenant).powi(2);
         slow.map(squares).sum::<f64>().sqrt()
     }
 
-    /// Whether longer looks would not make the difference any clearer that matters.
+    /// Returns true if longer looks would not make the difference clearer in a way that matters.
     pub(super) fn is_sure(&self, tick: &Tick<'_>) -> bool {
         let Some(Unfair { least, most, unfairness }) = self.unfair(tick) else { return true };
         let error = self.looks.error(least).hypot(self.looks.error(most));
@@ -99,8 +99,8 @@ impl Fair {
         error <= tolerated.max((unfairness - 1.0) / SURE)
     }
 
-    /// How far this step may go; none if the tenant cannot go that way, or not far enough to
-    /// matter.
+    /// Length of a step in this direction; none if the tenant cannot go that way, or not far enough
+    /// to matter.
     fn stride(&mut self, hands: &Hands<'_>, tenant: TenantId, factor: f64) -> Option<f64> {
         let set = hands.throttles.of(tenant);
         let is_at_end = match factor < 1.0 {
@@ -111,7 +111,7 @@ impl Fair {
     }
 
     fn be_fair(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) {
-        // As many rounds as intervals: the release must not wait the longer for longer looks.
+        // Rounds count as many as intervals, so that longer looks do not delay the release.
         self.rounds = self.rounds.saturating_add(self.looks.count().max(1));
         if self.rounds > self.settings.rounds {
             self.rounds = 1;
@@ -120,15 +120,15 @@ impl Fair {
         }
     }
 
-    /// No step takes a tenant beyond where it has to be left alone: the slow-down grows at most as
-    /// its share falls.
+    /// Smallest factor of a step that leaves a tenant clear of its own limit: the slowdown grows at
+    /// most as its share falls.
     fn down_min(&self, tick: &Tick<'_>, tenant: TenantId) -> f64 {
         let limit = tick.tenants.get(&tenant).and_then(|member| member.settings.slowdown_max);
         let slowdown = self.slowdowns.get(&tenant).copied().unwrap_or(1.0);
         limit.map_or(0.0, |limit| (slowdown / (limit * LIMIT_NEAR)).min(0.99))
     }
 
-    /// Whether a tenant may be slowed further without coming near its own limit.
+    /// Returns true if a tenant may be slowed further without coming near its own limit.
     fn has_room(&self, tick: &Tick<'_>, tenant: TenantId) -> bool {
         let limit = tick.tenants.get(&tenant).and_then(|member| member.settings.slowdown_max);
         let slowdown = self.slowdowns.get(&tenant).copied().unwrap_or(1.0);
@@ -136,13 +136,13 @@ impl Fair {
     }
 }
 
-/// A factor brought nearer to one. Linear, since the platforms' powers differ in the last bit.
+/// Brings a factor nearer to one. Linear, since the platforms' powers differ in the last bit.
 fn damped(factor: f64, damping: f64) -> f64 {
     1.0 + (factor - 1.0) * damping
 }
 
-/// The part of a difference that is believed: all of it where there is no doubt, and half where it
-/// may as well be chance.
+/// Part of a difference that is believed: all of it without a doubt, half if it may as well be
+/// chance.
 fn belief(difference: f64, doubt: f64) -> f64 {
     if doubt > 0.0 { 1.0 / (1.0 + (doubt / difference).powi(2)) } else { 1.0 }
 }

@@ -1,17 +1,17 @@
-//! Limits of slow-down: when a tenant comes too near its own, the others are slowed; when all are
-//! well within, the others are released.
+//! Limits of slowdown: when a tenant comes too near its own, the others are slowed; when all are
+//! well within theirs, the others are released.
 
 use super::Fair;
 use crate::policy::{Hands, Tick};
 use crate::tenant::TenantId;
 
-/// The others are released only while a limit is at least so far away: 12%.
+/// Slowdown over limit below which the others may be released.
 const WELL_WITHIN: f64 = 0.88;
-/// No round takes more than half from anybody.
+/// Smallest factor by which one round cuts a share.
 const CUT_MAX: f64 = 0.5;
 
 impl Fair {
-    /// Slows the others if somebody is too near to its limit. Says whether it did.
+    /// Slows the others if a tenant is too near its limit; returns true if it did.
     pub(super) fn guard(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) -> bool {
         let Some((victim, nearness)) = self.nearest(tick) else { return false };
         if nearness <= 1.0 - self.settings.margin {
@@ -41,7 +41,7 @@ impl Fair {
         }
     }
 
-    /// Who is nearest to its limit, as slow-down over limit.
+    /// Finds the tenant nearest to its limit, with slowdown over limit.
     fn nearest(&self, tick: &Tick<'_>) -> Option<(TenantId, f64)> {
         let nearness = |(&tenant, &slowdown): (&TenantId, &f64)| {
             Some((tenant, slowdown / tick.tenants.get(&tenant)?.settings.slowdown_max?))
@@ -50,8 +50,8 @@ impl Fair {
         all.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// Those who can be slowed for `victim`: whoever uses anything and has no limit of its own that
-    /// is nearly as near.
+    /// Tenants that can be slowed for `victim`: they use the medium, and are not nearly as near a
+    /// limit of their own.
     fn others(&self, tick: &Tick<'_>, victim: TenantId) -> Vec<TenantId> {
         let may = |tenant: &TenantId| {
             let limit = tick.tenants.get(tenant).and_then(|member| member.settings.slowdown_max);

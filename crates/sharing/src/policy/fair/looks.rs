@@ -1,7 +1,9 @@
-//! How long the tenants are looked at before they are judged. One interval is enough where it holds
-//! thousands of requests. On a slow medium it does not, and a drive that is busy with itself for a
-//! moment looks like unfairness: there several intervals are looked at, until what they show of
-//! their mean is sure enough for what is to be judged by it, or until so many have passed.
+//! Number of intervals for which tenants are watched before a judgement.
+//!
+//! One interval is enough if it holds thousands of requests. On a slow medium it does not, and a
+//! drive that is busy with itself for a moment looks like unfairness. There the policy watches
+//! several intervals, until their mean is certain enough for the judgement or the maximum has
+//! passed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,12 +12,12 @@ use crate::estimate::alone::standard_error;
 use crate::policy::Windows;
 use crate::tenant::TenantId;
 
-/// Fewer intervals than this say nothing of how far they lie apart.
+/// Minimum number of intervals whose spread means anything.
 const LEAST: u32 = 5;
-/// So many are enough, whatever they show.
+/// Maximum number of intervals before a judgement.
 const MOST: u32 = 20;
 
-/// The intervals since the last judgement.
+/// Intervals since the last judgement.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     count: u32,
@@ -35,7 +37,7 @@ impl Looks {
         self.count
     }
 
-    /// An interval has passed; `windows` are all since the last judgement.
+    /// Adds an interval; `windows` holds all since the last judgement.
     pub(super) fn add(&mut self, windows: &Windows) {
         self.count += 1;
         self.by.retain(|tenant, _| windows.by.contains_key(tenant));
@@ -66,7 +68,7 @@ impl Looks {
         self.count >= MOST
     }
 
-    /// One standard error of a tenant's mean rate, as a part of it.
+    /// Standard error of a tenant's mean rate, as a part of it.
     pub(super) fn error(&self, tenant: TenantId) -> f64 {
         self.by.get(&tenant).and_then(|looked| standard_error(&looked.rates)).unwrap_or(0.0)
     }

@@ -1,10 +1,10 @@
-//! Fair slow-down: sharing slows everybody alike (the paper's algorithm 3), weighted if wanted, and
-//! tenants with a limit of their own are never slowed beyond it.
+//! Fair slowdown, the paper's algorithm 3: sharing slows all tenants alike, by weight if wanted,
+//! and none beyond a limit of its own.
 //!
-//! Each round the tenant with the smallest slow-down is slowed and the one with the largest is
-//! released, until the two are near enough. After some fair rounds all are released a step, lest
-//! everybody is slowed alike for nothing. Where the medium is slow, and so a difference may be
-//! chance, it is looked at for longer and steps are the shorter the less sure it is.
+//! Each round the tenant with the smallest slowdown is slowed and the one with the largest is
+//! released, until the two are near enough. After some fair rounds all are released by a step, lest
+//! all are slowed alike for nothing. On a slow medium, where a difference may be chance, it is
+//! watched for longer, and steps are shorter the less certain it is.
 
 mod even;
 mod guard;
@@ -26,11 +26,11 @@ use crate::tenant::TenantId;
 use crate::throttle::{Throttle, Throttles};
 use crate::window::Window;
 
-/// The first wait after a release that had to be taken back.
+/// First wait after a release that had to be taken back.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// What is released when all is fair.
+/// Factor by which shares are released when all is fair.
 const LIFT: f64 = 1.05;
-/// What is shown of a slow-down on a slow medium is a mean over about so many judgements.
+/// Number of judgements over which the slowdown shown on a slow medium is averaged.
 const SHOWN: u32 = 8;
 
 #[derive(Debug)]
@@ -40,11 +40,11 @@ pub(super) struct Fair {
     windows: Windows,
     looks: Looks,
     slowdowns: BTreeMap<TenantId, f64>,
-    /// What is shown of them, and of how many judgements it is the mean.
+    /// Slowdowns that are shown, each with the number of judgements in its mean.
     shown: BTreeMap<TenantId, (f64, u32)>,
     /// Fair rounds in a row.
     rounds: u32,
-    /// The throttles before the last release of all, until all has stayed well for so many rounds.
+    /// Throttles before the last release of all, until it has proved harmless.
     lifted_from: Option<Throttles>,
     patience: Patience,
     strides: Strides,
@@ -68,7 +68,7 @@ impl Policy for Fair {
                 self.looks.clear();
             }
         }
-        // Who does nothing has no performance to learn; who is slowed has one.
+        // An idle tenant has no performance to measure; a slowed one has.
         let throttles = hands.throttles.clone();
         let active = |tenant: TenantId| {
             let moves = self.windows.by.get(&tenant).is_none_or(|window| window.operations > 0);
@@ -94,8 +94,8 @@ impl Policy for Fair {
 impl Fair {
     pub(super) fn new(settings: FairSettings, seed: u64) -> Fair {
         let alone = Alone::new(settings.alone, settings.metric, seed);
-        // The paper's pauses are all alike. Where only tenants' own limits are kept, a long pause
-        // would itself be what they are promised to be spared.
+        // The paper's pauses are all alike. Where only limits of slowdown are kept, a long pause
+        // would itself break them.
         let is_patient = settings.pace == FairPace::Adaptive && settings.equalise;
         Fair {
             alone: if is_patient { alone.patient() } else { alone },
@@ -111,14 +111,14 @@ impl Fair {
         }
     }
 
-    /// Whether these intervals are enough to judge by. Sets the slow-downs if so.
+    /// Returns true if these intervals are enough to judge by, and has set the slowdowns then.
     fn has_seen_enough(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) -> bool {
         let any_slow = |alone: &Alone| tick.tenants.keys().any(|tenant| alone.is_slow(*tenant));
         let was_slow = any_slow(&self.alone);
         if was_slow && self.looks.are_few() {
             return false;
         }
-        // Once in a judgement: the next looks have most of this one in them.
+        // Once in a judgement: later looks contain most of this one.
         if (!was_slow || self.looks.are_just_enough())
             && self.alone.notice(tick.now, &self.windows, hands.throttles)
         {
@@ -129,12 +129,12 @@ impl Fair {
         let news = self.alone.take_news();
         if news.has_become_slow {
             for &tenant in tick.tenants.keys() {
-                let why = "the medium is slow: what short pauses showed is forgotten".to_owned();
+                let why = "the medium is slow: results of short pauses are void".to_owned();
                 hands.slow(tick, tenant, Throttle::Free, why);
             }
         }
         if news.has_become_slow || news.has_learnt {
-            // Steps that turned for what was thought before are no reason for shorter ones.
+            // Steps that turned because of void results are no reason for shorter ones.
             self.strides.reset();
         }
         let is_slow = any_slow(&self.alone);
@@ -151,7 +151,7 @@ impl Fair {
         is_enough
     }
 
-    /// What is shown of slow-downs: on a slow medium a mean over the last judgements.
+    /// Updates the slowdowns that are shown: on a slow medium, means over the last judgements.
     fn show(&mut self) {
         self.shown.retain(|tenant, _| self.slowdowns.contains_key(tenant));
         for (&tenant, &slowdown) in &self.slowdowns {
@@ -165,8 +165,8 @@ impl Fair {
         for &tenant in tick.tenants.keys() {
             let answers = |window: &Window| window.operations > 0;
             let known = self.slowdowns.contains_key(&tenant);
-            // It was slowed so far that it answers nothing: that is no load that came to rest, it
-            // is our doing.
+            // The tenant answers nothing because it was slowed too far, not because its load came
+            // to rest.
             if !known && self.windows.by.get(&tenant).is_some_and(|window| !answers(window)) {
                 let why = "it answers nothing while it is slowed".to_owned();
                 self.ease(tick, hands, (tenant, 2.0), why);
@@ -224,7 +224,7 @@ impl Fair {
         hands.slow(tick, tenant, throttle, why);
     }
 
-    /// Releases all a step, unless the last time went wrong a short while ago.
+    /// Releases all by a step, unless the last release failed a short while ago.
     fn lift(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>, why: &str) {
         let slowed: Vec<TenantId> =
             tick.tenants.keys().copied().filter(|id| hands.throttles.is_throttled(*id)).collect();
@@ -238,13 +238,13 @@ impl Fair {
         }
     }
 
-    /// Takes the last release back, if it is the one that went wrong.
+    /// Takes back the last release if it caused the harm.
     fn take_back(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) -> bool {
         let Some(before) = self.lifted_from.take() else { return false };
         *hands.throttles = before;
         self.patience.fail(tick.now);
         let wait = self.patience.remaining(tick.now).as_secs_f64();
-        let text = format!("the release of all is taken back; not again for {wait:.0} s");
+        let text = format!("the release of all is taken back; no other for {wait:.0} s");
         hands.log.add(tick.now, None, text);
         true
     }

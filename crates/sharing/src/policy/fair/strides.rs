@@ -1,7 +1,9 @@
-//! How far the steps of fair slow-down go. Each time a tenant's direction turns its steps become
-//! half as long, and steps too short to matter are left out: so a constant load comes to rest,
-//! whatever its tenants answer. Steps grow again when the load is another one, and otherwise after
-//! ever longer waits, so that the number of tries grows with the logarithm of time only.
+//! Length of the steps of fair slowdown.
+//!
+//! Each time a tenant's direction turns, its steps are halved, and steps too short to matter are
+//! left out. A constant load thus comes to rest, whatever its tenants answer. Steps grow again
+//! under another load, and otherwise after ever longer waits, so that the number of tries grows
+//! with the logarithm of time only.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,18 +13,18 @@ use entresol_base::Nanos;
 use crate::policy::patience::Patience;
 use crate::tenant::TenantId;
 
-/// A step shorter than this is not worth a decision.
+/// Shortest step that is worth a decision.
 const STEP_MIN: f64 = 0.004;
-/// Unfairness that is worse than at rest by this is another load's, ...
+/// Factor by which unfairness must exceed that at rest to be another load's.
 const WORSE: f64 = 1.15;
-/// ... once it has been so for so many rounds in a row.
+/// Rounds in a row for which unfairness must be worse to be another load's.
 const WORSE_ROUNDS: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Strides {
     by: BTreeMap<TenantId, Stride>,
     patience: Patience,
-    /// How unfair it was when a step was first left out, and for how many rounds it has been worse.
+    /// Unfairness when a step was first left out, and the rounds for which it has been worse.
     rest: Option<(f64, u32)>,
 }
 
@@ -37,7 +39,7 @@ impl Strides {
         Strides { by: BTreeMap::new(), patience: Patience::new(first, longest), rest: None }
     }
 
-    /// Another load: all begins anew.
+    /// Begins anew for another load.
     pub(super) fn reset(&mut self) {
         self.by.clear();
         self.patience.reset();
@@ -48,7 +50,7 @@ impl Strides {
         self.by.retain(|tenant, _| keep(*tenant));
     }
 
-    /// What a wanted factor becomes; none if the step is too short.
+    /// Shortens a wanted factor; none if the step becomes too short.
     pub(super) fn step(&mut self, tenant: TenantId, wanted: f64) -> Option<f64> {
         let is_up = wanted > 1.0;
         let stride = self.by.entry(tenant).or_insert(Stride { scale: 1.0, is_up });
@@ -59,8 +61,8 @@ impl Strides {
         ((factor - 1.0).abs() >= STEP_MIN).then_some(factor)
     }
 
-    /// Nothing was changed although it is unfair by this much: it rests so, until it is worse, or
-    /// until the wait is over.
+    /// Notes that nothing was changed in spite of this unfairness. The rest lasts until it is worse
+    /// or the wait is over.
     pub(super) fn rest(&mut self, now: Nanos, unfairness: f64) {
         let Some((at_rest, worse)) = &mut self.rest else {
             self.patience.fail(now);

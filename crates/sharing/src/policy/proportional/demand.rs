@@ -1,4 +1,4 @@
-//! What a tenant needs of a medium in the next round, by what it did in the last one.
+//! A tenant's demand for a medium in the next round, from its use in the last one.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use crate::policy::epochs::Ended;
 use crate::settings::Donation;
 use crate::tenant::MediumId;
 
-/// A tenant that used this part of what it may use is busy, and takes what it can get.
+/// Part of its allowance from which a tenant counts as busy and takes what it can get.
 const BUSY: f64 = 0.95;
-/// An owner that uses so much more than it kept has come back.
+/// Factor over the share that it kept from which an owner has come back.
 const BACK: f64 = 1.3;
-/// The largest part of its idle share that an owner lends at once, and the smallest.
+/// Largest part of its idle share that an owner lends at once.
 const STEP_MAX: f64 = 0.6;
 const STEP_MIN: f64 = 0.02;
 
@@ -31,20 +31,20 @@ impl Proportional {
         self.kept(tick, place, (assigned, used))
     }
 
-    /// What an owner that did not need all keeps of it.
+    /// Share that an owner keeps when it did not need all of it.
     fn kept(&self, tick: &Tick<'_>, (tenant, _): Place, (assigned, used): (f64, f64)) -> f64 {
         let fair = Self::fair(tick, tenant);
-        // What it may become slower than alone by: it has one part of so many.
+        // Guaranteed slowdown compared with being alone: the inverse of its part.
         let slowdown_max = 1.0 / fair;
         let slowdown = self.slowdowns.get(&tenant).copied();
         match self.settings.donation {
             Donation::Never => fair,
             Donation::Naive => used,
-            // An owner that answers nothing has no performance to lose.
+            // An idle owner has no performance to lose.
             _ if used <= 0.0 => 0.0,
             Donation::Steps(step) => match slowdown {
                 Some(slowdown) if slowdown >= slowdown_max => (assigned * (1.0 + step)).min(fair),
-                // Nothing known of it: nothing is risked.
+                // Its performance is unknown, so nothing is risked.
                 None => fair,
                 Some(_) => (assigned * (1.0 - step)).max(used),
             },
@@ -55,11 +55,11 @@ impl Proportional {
         }
     }
 
-    /// `nearness` is one where the guarantee is just kept.
+    /// Adapts the share that is kept to `nearness`, which is one where the guarantee is just kept.
     fn adapted(&self, (assigned, used): (f64, f64), fair: f64, nearness: f64) -> f64 {
         let safe = 1.0 - self.settings.margin;
         if nearness > safe {
-            // The nearer the more is taken back; beyond the guarantee at once all.
+            // The nearer, the more is taken back; beyond the guarantee, all at once.
             let part = (nearness - safe) / self.settings.margin.max(0.01);
             return (assigned + (fair - assigned) * part.clamp(0.1, 1.0)).min(fair);
         }
@@ -71,7 +71,7 @@ impl Proportional {
         (assigned - (assigned - used).max(0.0) * step).max(used)
     }
 
-    /// Whether somebody who had given something away uses more than it kept: it is not made to
+    /// Returns true if a tenant that lent some of its share uses more than it kept. It need not
     /// wait for the end of the round.
     pub(super) fn owner_is_back(&self, tick: &Tick<'_>) -> bool {
         if self.settings.donation == Donation::Never {

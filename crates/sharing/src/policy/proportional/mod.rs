@@ -1,9 +1,9 @@
-//! Proportional shares: each tenant has its weight's part of the medium, and what it leaves idle
-//! others may use as long as that does not cost it its guarantee (the paper's algorithm 4).
+//! Proportional shares, the paper's algorithm 4: each tenant has its weight's part of the medium,
+//! and others may use what it leaves idle as long as it keeps its guarantee.
 //!
-//! What a tenant is assigned adds up to one over all tenants of a medium. With the paper's epochs
-//! it is what a tenant may use. With the bucket, a tenant that gave something away may still use
-//! all of its fair part at once: it need not wait for the next round to be given back its own.
+//! The assigned parts add up to one over all tenants of a medium. With the paper's epochs they are
+//! the limits. With the bucket, a tenant that lent some may still use all of its fair part at once,
+//! without waiting for the next round.
 
 mod demand;
 
@@ -93,7 +93,8 @@ impl Proportional {
         tick.tenants.get(&tenant).map_or(0.0, |member| member.settings.weight / weights)
     }
 
-    /// Whoever comes or goes changes everybody's fair part, so all begin from there.
+    /// Starts all tenants at their fair parts again when one has come or left, since that changes
+    /// them.
     fn welcome(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) {
         let known = |tenant: &TenantId| self.assigned.contains_key(&(*tenant, MediumId(0)));
         let here = self.assigned.keys().all(|(tenant, _)| tick.is_here(*tenant));
@@ -111,7 +112,7 @@ impl Proportional {
         self.set(tick, hands);
     }
 
-    /// What was used of each medium, once a round is over.
+    /// Returns the use of each medium once a round is over.
     fn ended(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) -> Option<Ended> {
         if let Some(epochs) = &mut self.epochs {
             let assigned = |tenant, medium| self.assigned.get(&(tenant, medium)).copied();
@@ -123,7 +124,7 @@ impl Proportional {
         }
         let mut ended = Ended::default();
         for (&tenant, member) in &tick.tenants {
-            // An owner that is back is judged by what it does now.
+            // An owner that has come back is judged by its latest tick.
             let whole = self.windows.by.get(&tenant).filter(|_| !back);
             let window = whole.unwrap_or(&member.window);
             for medium in MediumId::all(tick.media) {
@@ -156,7 +157,7 @@ impl Proportional {
         }
     }
 
-    /// Brings the shares into force. Under epochs the counting does it.
+    /// Sets the shares as throttles. With epochs, their counting enforces them instead.
     fn set(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) {
         if self.epochs.is_some() {
             return;

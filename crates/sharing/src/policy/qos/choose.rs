@@ -1,4 +1,4 @@
-//! Whom to slow: the candidates, and what each would have to give up in an experiment.
+//! Choice of candidates, and of the amount that each gives up in an experiment.
 
 use super::slack::Slacks;
 use super::{EXPENSE_MAX, Qos};
@@ -8,17 +8,17 @@ use crate::settings::{Choice, Expense};
 use crate::tenant::{Class, TenantId};
 use crate::throttle::Throttle;
 
-/// A tenant this near to its floor has nothing left to give.
+/// Multiple of its floor below which a tenant has nothing left to give.
 const ROOM_MIN: f64 = 1.1;
 
 impl Qos {
-    /// Whether a tenant can be slowed any further.
+    /// Returns true if a tenant can be slowed any further.
     pub(super) fn has_room(&self, tick: &Tick<'_>, tenant: TenantId) -> bool {
         self.windows.use_dominant(tenant) > ROOM_MIN * self.share_min(tick, tenant)
     }
 
-    /// The best-effort tenants with the largest use; if there is none, the latency-critical ones
-    /// with slack; if none has enough, the one with most of it.
+    /// Lists the best-effort tenants with the largest use. If there is none, lists the
+    /// latency-critical ones with slack; if none has enough, the one with most of it.
     pub(super) fn candidates(
         &self,
         tick: &Tick<'_>,
@@ -46,7 +46,7 @@ impl Qos {
         if !with_slack.is_empty() {
             return self.largest(with_slack);
         }
-        // Who has none cannot spare any: slowing it would only move the miss to it.
+        // A tenant without slack cannot spare any: slowing it would only move the miss to it.
         let most = critical().filter(|tenant| slack(tenant) > 0.0);
         most.max_by(|a, b| slack(a).total_cmp(&slack(b))).into_iter().collect()
     }
@@ -65,7 +65,7 @@ impl Qos {
         tenants
     }
 
-    /// What a candidate gives up for the experiment, in which it keeps its floor as well.
+    /// Throttle and expense of a candidate for the experiment, in which it keeps its floor as well.
     pub(super) fn offer(&self, tick: &Tick<'_>, tenant: TenantId) -> Option<Offer> {
         let used = self.windows.use_dominant(tenant);
         let wanted = self.expense_share(tenant) * self.expense_factor.min(EXPENSE_MAX);
@@ -81,8 +81,8 @@ impl Qos {
         Some(Offer { tenant, throttle: Throttle::share(left), expense })
     }
 
-    /// One expense as a share of the medium's time. It is not known for a tenant that has not moved
-    /// a byte yet: then it is all of it.
+    /// One expense as a share of the medium's time; all of it for a tenant that has not moved a
+    /// byte yet, whose cost of a byte is unknown.
     pub(super) fn expense_share(&self, tenant: TenantId) -> f64 {
         match self.settings.expense {
             Expense::Share(share) => share,

@@ -1,4 +1,4 @@
-//! The last step, kept until it is known what it did to the others.
+//! The last step of the policy, kept until its effect on the other tenants is known.
 
 use super::slack::Slacks;
 use crate::tenant::TenantId;
@@ -6,18 +6,18 @@ use crate::throttle::Throttles;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
-    /// This tenant was slowed for that one.
+    /// `tenant` was slowed for `victim`.
     Slowed { tenant: TenantId, victim: TenantId },
-    /// This one was released, or all were.
+    /// One tenant was released, or all were.
     Released(Option<TenantId>),
 }
 
 #[derive(Debug)]
 pub(super) struct Deed {
     pub(super) kind: Kind,
-    /// Everybody's throttles before it.
+    /// Throttles of all tenants before the step.
     pub(super) before: Throttles,
-    /// Who kept its target before it.
+    /// Tenants that kept their targets before the step.
     kept: Vec<TenantId>,
 }
 
@@ -26,8 +26,8 @@ impl Deed {
         Deed { kind, before: before.clone(), kept: slacks.kept().collect() }
     }
 
-    /// Somebody who kept its target before, and does not now because of this step: slowing a
-    /// tenant can break its own target only, releasing one can break anybody's.
+    /// Finds a tenant whose target the step broke. Slowing a tenant can break only its own target;
+    /// releasing one can break any.
     pub(super) fn broken(&self, after: &Slacks) -> Option<TenantId> {
         let concerns = |tenant: &TenantId| match self.kind {
             Kind::Slowed { tenant: slowed, .. } => *tenant == slowed,

@@ -1,6 +1,7 @@
-//! What a few response times do not say for certain. A tenant that asks seldom shows a tail of two
-//! or three answers in a window: one slow answer is a miss, and none is slack. Nobody is slowed or
-//! released for such a window alone.
+//! Doubt about windows with few response times.
+//!
+//! A tenant with few requests shows a tail of two or three answers in a window: one slow answer is
+//! a miss, and none is slack. No tenant is slowed or released because of such a window alone.
 
 use std::time::Duration;
 
@@ -13,26 +14,26 @@ use crate::settings::Metric;
 use crate::tenant::TenantId;
 use crate::throttle::Throttles;
 
-/// Windows with slack, one after the other, before anybody is released by them.
+/// Windows with slack in a row before tenants are released because of them.
 const CALM_WINDOWS: u32 = 4;
-/// Misses with nobody left to be slowed, one after the other, before the victim is left to itself.
+/// Misses in a row without a candidate before the victim is given up.
 const HELPLESS_MISSES: u32 = 4;
-/// A tenant that leaves half of what it may have for so long has another load than the one that had
-/// to be slowed; one that was just slowed may be paying off what it had used before.
+/// Time for which a tenant must leave half of its allowance to count as having another load. A
+/// tenant that was just slowed may be paying off earlier use.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// What was seen of late that does not count by itself.
+/// Recent findings that do not count by themselves.
 #[derive(Debug, Default)]
 pub(super) struct Doubt {
     missed: Option<TenantId>,
     calm: u32,
     idle_since: Option<Nanos>,
-    /// Who has missed its target how often, one after the other, with nobody left to be slowed.
+    /// Tenant that misses its target while there is no candidate, and its misses in a row.
     helpless: Option<(TenantId, u32)>,
 }
 
 impl Qos {
-    /// Whether a tenant's window was closed before its tail had enough in it.
+    /// Returns true if a tenant's window was closed before its tail held enough.
     fn is_scant(&self, tick: &Tick<'_>, tenant: TenantId) -> bool {
         let target = tick.tenants.get(&tenant).and_then(|member| member.settings.promised());
         let (Some(target), Some(window)) = (target, self.windows.by.get(&tenant)) else {
@@ -42,15 +43,15 @@ impl Qos {
         window.latency.count() > 0 && !watch.has_tail(Metric::Percentile(target.percent), window)
     }
 
-    /// Whether a miss waits for another window to confirm it.
+    /// Returns true if a miss waits for another window to confirm it.
     pub(super) fn doubts_miss(&mut self, tick: &Tick<'_>, victim: TenantId) -> bool {
         self.doubt.calm = 0;
         let before = self.doubt.missed.replace(victim);
         self.is_adaptive() && self.is_scant(tick, victim) && before != Some(victim)
     }
 
-    /// Whether a victim goes on missing its target though all who may be slowed are: then it does
-    /// so by itself. Asked once for each miss with nobody left.
+    /// Returns true if a victim misses its target by itself: it still does so with all candidates
+    /// slowed. Called once for each miss without a candidate.
     pub(super) fn is_helpless(&mut self, victim: TenantId) -> bool {
         let before = self.doubt.helpless.filter(|(tenant, _)| *tenant == victim);
         let misses = before.map_or(0, |(_, misses)| misses) + 1;
@@ -60,7 +61,7 @@ impl Qos {
             && self.slowed_for.values().any(|for_whom| *for_whom == victim)
     }
 
-    /// Whether slack waits for further windows to confirm it; `slacks` has nobody who misses.
+    /// Returns true if slack waits for further windows to confirm it; no tenant in `slacks` misses.
     pub(super) fn doubts_slack(&mut self, tick: &Tick<'_>, slacks: &Slacks) -> bool {
         self.doubt.missed = None;
         self.doubt.helpless = None;
@@ -75,14 +76,14 @@ impl Qos {
         false
     }
 
-    /// Nothing was missed, and there is not much slack either.
+    /// Notes a window without a miss and without much slack.
     pub(super) fn note_kept(&mut self) {
         self.doubt.missed = None;
         self.doubt.helpless = None;
         self.doubt.calm = 0;
     }
 
-    /// Whether all who are slowed leave half of what they may have, and have done so for long.
+    /// Returns true if all slowed tenants have long left half of their allowance.
     pub(super) fn is_idle(
         &mut self,
         tick: &Tick<'_>,

@@ -1,6 +1,7 @@
-//! Victims whom nobody's slowing helps: who misses its target by its own doing, or would miss it
-//! alone. Others are not slowed for it, those that were are free again, and it hides nobody whose
-//! target can be kept.
+//! Victims beyond help, which miss their targets by themselves or would do so alone.
+//!
+//! No tenant is slowed for such a victim, those that were are free again, and it hides no other
+//! tenant whose target can be kept.
 
 use std::time::Duration;
 
@@ -14,28 +15,28 @@ use crate::settings::Expense;
 use crate::tenant::TenantId;
 use crate::throttle::Throttle;
 
-/// If all that the candidates use brings the victim less than this part of the way to its target,
-/// in proportion to what the experiments cost and brought, it is out of reach.
+/// Minimum part of the way to its target that a victim could gain if the candidates gave up all
+/// their use, in proportion to the experiments. Below it, the target is out of reach.
 const WAY_MIN: f64 = 0.5;
 
 impl Qos {
-    /// Whether a victim was found to be beyond help and that is not to be tried again yet.
+    /// Returns true if a victim was found to be beyond help and another try is not due.
     pub(super) fn is_left(&self, tick: &Tick<'_>, victim: TenantId) -> bool {
         self.is_adaptive()
             && self.hopeless.get(&victim).is_some_and(|patience| !patience.is_over(tick.now))
     }
 
-    /// The tenant with the least slack among those that can be helped.
+    /// Finds the tenant with the least slack among those that can be helped.
     pub(super) fn worst(&self, tick: &Tick<'_>, slacks: &Slacks) -> Option<(TenantId, f64)> {
         slacks.worst(|tenant| !self.is_left(tick, tenant))
     }
 
-    /// Whether slowing the candidates may bring a victim near to its target at all.
+    /// Returns true if slowing the candidates can bring a victim near its target.
     pub(super) fn is_within_reach(&self, slack: f64, gains: &[Gain]) -> bool {
         if slack >= 0.0 || self.settings.metric.is_some() {
             return true;
         }
-        // The part of its response time that has to go.
+        // Part of its response time that has to go.
         let way = -slack / (1.0 - slack);
         let whole = |gain: &Gain| {
             let window = self.windows.by.get(&gain.tenant);
@@ -48,7 +49,7 @@ impl Qos {
         gains.iter().map(whole).sum::<f64>() >= way * WAY_MIN
     }
 
-    /// Leaves a victim to itself for a while, and frees whoever was slowed for it.
+    /// Gives up a victim for a while, and frees the tenants that were slowed for it.
     pub(super) fn give_up(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>, victim: TenantId) {
         self.expense_factor = 1.0;
         self.culprit = None;
@@ -58,7 +59,8 @@ impl Qos {
         patience.fail(tick.now);
         let wait: Duration = patience.remaining(tick.now);
         let wait = wait.as_secs_f64();
-        let text = format!("misses its target, and slowing others does not help; {wait:.0} s rest");
+        let text =
+            format!("misses its target, and slowing others does not help; next try in {wait:.0} s");
         hands.log.add(tick.now, Some(victim), text);
         let for_it =
             |(tenant, cause): (&TenantId, &TenantId)| (*cause == victim).then_some(*tenant);

@@ -1,13 +1,14 @@
-//! Quality of service: latency-critical tenants keep their targets, and best-effort tenants keep as
-//! much as that allows (the paper's algorithm 2).
+//! Quality of service, the paper's algorithm 2: latency-critical tenants keep their targets, and
+//! best-effort tenants keep as much as that allows.
 //!
-//! When a target is missed, the one who disturbs most is found by experiment and slowed a step.
-//! When all targets are kept with slack, all are released a step. A step that breaks somebody
-//! else's target is taken back. The paper's printed algorithm says «throttle» in two places where
-//! it must release: a victim that is itself slowed is released, and slack for all releases all.
+//! When a target is missed, the tenant that disturbs most is found by experiment and slowed by a
+//! step. When all targets are kept with slack, all tenants are released by a step. A step that
+//! breaks another tenant's target is taken back. The printed algorithm says «throttle» in two
+//! places where it must release: a victim that is itself slowed is released, and slack for all
+//! releases all.
 //!
-//! With [`Choice::LargestBandwidth`] it is Caladan's rule instead: no experiment, whoever moves
-//! most bytes is slowed.
+//! With [`Choice::LargestBandwidth`] it is Caladan's rule instead: without an experiment, the
+//! tenant that moves most bytes is slowed.
 
 mod choose;
 mod deed;
@@ -30,55 +31,56 @@ use crate::settings::{Choice, Metric, Pace, QosSettings};
 use crate::tenant::{Class, TenantId};
 use crate::throttle::Throttle;
 
-/// The share below which no latency-critical tenant is slowed.
+/// Share below which no latency-critical tenant is slowed.
 const CRITICAL_SHARE_MIN: f64 = 0.05;
-/// A gain below this part is noise.
+/// Gain below which an experiment shows only noise.
 const GAIN_MIN: f64 = 0.02;
-/// A step further against the same culprit needs the last one to have helped by this part.
+/// Part by which the last step must have helped before another follows against the same culprit.
 const HELPED: f64 = 0.05;
-/// So little beyond its target a victim is nearly safe.
+/// Excess over its target below which a victim counts as near it.
 const NEAR: f64 = 0.3;
-/// With so much slack a victim that was helped is clear of its target.
+/// Slack from which a victim that was helped is clear of its target.
 const CLEAR: f64 = 0.08;
-/// The least and the most that a step takes from a culprit, as a quotient.
+/// Smallest and largest divisor of a culprit's use in one step.
 const STEP_DOWN: (f64, f64) = (1.25, 4.0);
-/// An experiment that shows nothing is repeated with twice the expense, up to this many times it.
+/// Maximum multiple of the expense. An experiment that shows nothing is repeated with twice as
+/// much.
 const EXPENSE_MAX: f64 = 16.0;
-/// The first wait after a step that had to be taken back.
+/// First wait after a step that had to be taken back.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Qos {
     settings: QosSettings,
     windows: Windows,
-    /// Nothing that happened before is believed.
+    /// Time before which measurements do not count.
     settled_at: Nanos,
     trial: Option<(Trial, f64)>,
-    /// The last step, until it has been judged.
+    /// Last step, until its effect has been judged.
     deed: Option<Deed>,
     culprit: Option<Culprit>,
     doubt: Doubt,
-    /// A larger expense, after experiments that showed nothing.
+    /// Multiple of the expense, raised after experiments that showed nothing.
     expense_factor: f64,
-    /// The dominant share that one byte a second takes of each tenant, when last seen moving.
+    /// Dominant share of each tenant for one byte a second, from when it last moved any.
     share_of_byte: BTreeMap<TenantId, f64>,
     release: Patience,
-    /// Who was released since it was last slowed.
+    /// Tenants that were released since they were last slowed.
     released: BTreeMap<TenantId, ()>,
-    /// Steps that broke another's target: this tenant, slowed for that one.
+    /// Steps that broke a target, by the slowed tenant and its victim.
     harmful: BTreeMap<(TenantId, TenantId), Patience>,
-    /// Victims whom nobody's slowing helps.
+    /// Victims beyond help.
     hopeless: BTreeMap<TenantId, Patience>,
-    /// For whom a slowed tenant was last slowed.
+    /// Victim for which each slowed tenant was last slowed.
     slowed_for: BTreeMap<TenantId, TenantId>,
 }
 
-/// Who was found to disturb whom.
+/// A culprit and its victim.
 #[derive(Debug, Clone, Copy)]
 struct Culprit {
     victim: TenantId,
     tenant: TenantId,
-    /// How the victim fared when the culprit was last slowed.
+    /// Badness of the victim when the culprit was last slowed.
     badness: f64,
 }
 
@@ -153,7 +155,7 @@ impl Qos {
     }
 
     fn has_seen_enough(&self, tick: &Tick<'_>) -> bool {
-        // Tenants that come and go all the time begin their windows anew all the time.
+        // Without a limit, tenants that come and go would restart their windows for ever.
         if self.windows.elapsed >= self.settings.watch.longest {
             return true;
         }
@@ -184,7 +186,7 @@ impl Qos {
 
     fn judge(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>) {
         let slacks = Slacks::of(tick, &self.windows, hands.throttles);
-        // Not before: a step that helps does not show yet that the target can be kept.
+        // Only now: a step that helps does not prove that the target can be kept.
         for tenant in slacks.kept() {
             self.hopeless.remove(&tenant);
         }
@@ -205,8 +207,8 @@ impl Qos {
         }
     }
 
-    /// The culprit of a victim that is being helped and is not clear of its target yet: a tail that
-    /// only just keeps it misses it again in the next window.
+    /// Returns the culprit of a victim that is being helped and is not yet clear of its target. A
+    /// tail that only just keeps it would miss it again in the next window.
     fn pressed(&mut self, tick: &Tick<'_>, victim: TenantId, slack: f64) -> Option<TenantId> {
         let culprit = self.culprit.filter(|culprit| culprit.victim == victim)?;
         if slack >= CLEAR || !self.is_adaptive() {
@@ -216,7 +218,7 @@ impl Qos {
         self.has_room(tick, culprit.tenant).then_some(culprit.tenant)
     }
 
-    /// Undoes the last step if it broke the target of somebody who had kept it.
+    /// Takes back the last step if it broke the target of a tenant that had kept it.
     fn take_back(&mut self, tick: &Tick<'_>, hands: &mut Hands<'_>, slacks: &Slacks) -> bool {
         let Some(deed) = self.deed.take() else { return false };
         let Some(broken) = deed.broken(slacks) else { return false };
@@ -237,7 +239,7 @@ impl Qos {
         };
         let wait = self.release.remaining(tick.now).as_secs_f64();
         let again = match deed.kind {
-            Kind::Released(_) if self.is_adaptive() => format!("; not again for {wait:.0} s"),
+            Kind::Released(_) if self.is_adaptive() => format!("; next try in {wait:.0} s"),
             _ => String::new(),
         };
         let text = format!("the last step is taken back: it broke the target of {name}{again}");
@@ -262,7 +264,8 @@ impl Qos {
         let badness = slacks.latency_ns(victim);
         if let Some(culprit) = self.culprit.filter(|_| self.is_adaptive()) {
             let helped = badness < culprit.badness * (1.0 - HELPED);
-            // So near to its target no tail tells what helped; what helped before does again.
+            // So near the target a tail does not tell what helped; the step that helped before does
+            // again.
             let near = badness < culprit.badness && -slack < NEAR;
             let goes_on = helped || near;
             if culprit.victim == victim && goes_on && self.has_room(tick, culprit.tenant) {
@@ -318,11 +321,7 @@ impl Qos {
             .iter()
             .map(|gain| format!("{} {:+.0}%", tick.name(gain.tenant), gain.gain * 100.0))
             .collect();
-        let text = format!(
-            "for {} an equal expense helps so much: {}",
-            tick.name(victim),
-            found.join(", ")
-        );
+        let text = format!("gain of {} at equal expense: {}", tick.name(victim), found.join(", "));
         hands.log.add(tick.now, Some(best.tenant), text);
         let slacks = Slacks::of(tick, &self.windows, hands.throttles);
         self.slow(tick, hands, &slacks, (best.tenant, victim));
@@ -352,7 +351,7 @@ impl Qos {
         slacks: &Slacks,
         (tenant, victim): (TenantId, TenantId),
     ) {
-        // More than it may use is what it still paid for when it was slowed last.
+        // Use beyond its allowance was still paid for when it was last slowed.
         let used = self.windows.use_dominant(tenant).min(hands.throttles.of(tenant).share_max());
         let share = match self.settings.pace {
             Pace::Published => used - self.expense_share(tenant),
@@ -400,7 +399,7 @@ impl Qos {
         }
     }
 
-    /// Releases a tenant a step; `room` is how far things are from where they should be.
+    /// Releases a tenant by a step; `room` is the distance from the target.
     fn release(
         &mut self,
         tick: &Tick<'_>,
@@ -428,8 +427,8 @@ impl Qos {
     }
 }
 
-/// What a culprit's use is divided by: far from the target much, near it little. Tails fall by less
-/// than what is taken from who disturbs them, hence the square.
+/// Divisor of a culprit's use: large far from the target, small near it. Squared, since tails fall
+/// by less than the use that is taken from the culprit.
 fn step_down(slack: f64) -> f64 {
     let late = 1.0 - slack;
     (late * late).clamp(STEP_DOWN.0, STEP_DOWN.1)

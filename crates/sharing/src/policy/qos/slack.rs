@@ -1,4 +1,4 @@
-//! How far each latency-critical tenant is from its target: (target - latency) / target.
+//! Slack of latency-critical tenants, their distance from the target: (target - latency) / target.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use crate::policy::{Tick, Windows};
 use crate::tenant::TenantId;
 use crate::throttle::Throttles;
 
-/// A tenant that was slowed and answers nothing any more is taken for one that needs twice its
-/// target, so that nobody stays slowed for being silent.
+/// Slack of a slowed tenant that answers nothing: as if it took twice its target, so that no tenant
+/// stays slowed for being silent.
 const SILENT_SLACK: f64 = -1.0;
-/// No one is judged worse than this.
+/// Lowest slack that a tenant is given.
 const SLACK_MIN: f64 = -1e6;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Slacks {
-    /// Slack, and the response time in nanoseconds.
+    /// Slack and response time in nanoseconds.
     by: BTreeMap<TenantId, (f64, f64)>,
 }
 
@@ -29,7 +29,7 @@ impl Slacks {
             let slack = match latency {
                 Some(ns) => ((target_ns - ns) / target_ns).max(SLACK_MIN),
                 None if throttles.is_throttled(tenant) => SILENT_SLACK,
-                // It asks for nothing, so it misses nothing.
+                // A tenant without requests misses nothing.
                 None => continue,
             };
             let latency = latency.unwrap_or(target_ns * (1.0 - SILENT_SLACK));
@@ -38,14 +38,14 @@ impl Slacks {
         slacks
     }
 
-    /// Who has the least of those that `counts` names.
+    /// Finds the tenant with the least slack among those that `counts` accepts.
     pub(super) fn worst(&self, counts: impl Fn(TenantId) -> bool) -> Option<(TenantId, f64)> {
         let slacks = self.by.iter().map(|(&tenant, &(slack, _))| (tenant, slack));
         let slacks = slacks.filter(|(tenant, _)| counts(*tenant));
         slacks.min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// A tenant's; none at all is as good as much.
+    /// Slack of a tenant; one without a target has plenty.
     pub(super) fn of_tenant(&self, tenant: TenantId) -> f64 {
         self.by.get(&tenant).map_or(1.0, |&(slack, _)| slack)
     }
@@ -54,7 +54,7 @@ impl Slacks {
         self.by.get(&tenant).map_or(0.0, |&(_, latency)| latency)
     }
 
-    /// Those who keep their targets.
+    /// Tenants that keep their targets.
     pub(super) fn kept(&self) -> impl Iterator<Item = TenantId> + '_ {
         self.by.iter().filter(|(_, (slack, _))| *slack >= 0.0).map(|(&tenant, _)| tenant)
     }
