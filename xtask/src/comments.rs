@@ -16,7 +16,6 @@ const NOBODIES: [&str; 6] = ["whoever", "whomever", "somebody", "anybody", "nobo
 const NOT_YET: &[&str] = &[
     "crates/base/",
     "crates/bench/",
-    "crates/cache/",
     "crates/cli/",
     "crates/index/",
     "crates/media/",
