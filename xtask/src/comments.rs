@@ -17,7 +17,6 @@ const NOT_YET: &[&str] = &[
     "crates/base/",
     "crates/bench/",
     "crates/cli/",
-    "crates/index/",
     "crates/media/",
     "crates/protocol/",
     "crates/server/",

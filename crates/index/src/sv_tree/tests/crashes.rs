@@ -37,8 +37,8 @@ fn room(options: &mut TrialOptions) {
     options.region_bytes = 1 << 20;
 }
 
-/// Keys in disorder, so that splits leave dead slots; then whole leaves are emptied between others,
-/// their range is used again, and in the end nothing is left.
+/// Returns keys in disorder, so that splits leave dead slots; then whole leaves are emptied between
+/// others, their range is used again, and in the end nothing is left.
 fn hollowing(seed: u64, keys: u64) -> Vec<Op> {
     let mut rng = Rng::new(seed);
     let mut shuffled = |keys: std::ops::Range<u64>| {
@@ -97,8 +97,8 @@ fn leaves_that_are_emptied_and_used_again_survive() {
     }
 }
 
-/// The process that takes a named leaf away is killed; the next one takes it away on another thread
-/// than the one that read the names.
+/// Kills the process that removes a named leaf; the next one removes it on another thread than the
+/// one that read the names.
 fn killed_while_a_name_goes() -> Result<entresol_media::crash::Report, String> {
     let insert = |key| Op::Insert { key, value: 1 + key };
     let remove = |key| Op::Remove { key };
