@@ -264,8 +264,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// The exit status that an error deserves: 1 if a measurement or a check failed, 2 if the
-/// arguments are to blame.
+/// Returns the exit status of an error: 1 if a measurement or a check failed, 2 if the arguments
+/// are wrong.
 pub(crate) fn status_of(error: &anyhow::Error) -> Option<u8> {
     error.downcast_ref::<BenchError>().map(|error| if error.is_usage() { 2 } else { 1 })
 }

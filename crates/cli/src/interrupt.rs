@@ -1,4 +1,4 @@
-//! Ctrl-C during a long measurement: says what was interrupted before the command ends.
+//! Ctrl-C during a long measurement: names the work that was interrupted before the command ends.
 
 use std::io::Write;
 
@@ -7,11 +7,11 @@ use entresol_bench::progress::Progress;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Shells add this to the number of the signal that ended a command.
+/// Offset of exit statuses for signals: shells add it to the signal's number.
 const BY_SIGNAL: i32 = 128;
 
-/// From now on SIGINT and SIGTERM end the command with a sentence: what was under way, how much was
-/// done, and what `left` says of what is lost.
+/// Makes SIGINT and SIGTERM end the command with a sentence: the work under way, its progress, and,
+/// as `left` says, the results that are lost.
 pub(crate) fn announce(progress: &Progress, left: &'static str) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     let progress = progress.clone();

@@ -48,12 +48,12 @@ enum Command {
     Torture(torture::Arguments),
 }
 
-/// The arguments or the configuration are wrong, or what they ask for cannot be had.
+/// Exit status for arguments or a configuration that are wrong or cannot be met.
 const WRONG: u8 = 2;
-/// Not all could be looked at.
+/// Exit status of a check that could not look at everything.
 const INCOMPLETE: u8 = 3;
 
-/// Nothing was found to be wrong, but not all could be looked at.
+/// Error of a check that found nothing wrong, but could not look at everything.
 #[derive(Debug)]
 pub(crate) struct Incomplete(pub(crate) String);
 
@@ -97,7 +97,7 @@ fn status_of(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// Each problem on a line of its own.
+/// Prints an error, each problem on a line of its own.
 #[expect(clippy::print_stderr, reason = "this is where the command's errors are told")]
 fn complain(error: &anyhow::Error) {
     for line in format!("{error:#}").lines() {

@@ -1,4 +1,4 @@
-//! What is done with a store as a whole: look at it, check it, copy it, merge it.
+//! Commands on a store as a whole: statistics, check, copy, merge.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -70,7 +70,7 @@ pub(super) fn out() -> io::StdoutLock<'static> {
     io::stdout().lock()
 }
 
-/// Rounded up to a whole number of its unit, of which there are at least ten.
+/// Rounds up to a whole number of the unit, of which there are at least ten.
 pub(super) fn size(bytes: u64) -> String {
     let unit = match bytes {
         0..0xa0_0000 => 1 << 10,
@@ -140,7 +140,8 @@ fn tables(statistics: &Statistics) -> Vec<Table> {
     tables
 }
 
-/// What was written since the store was opened, and why; none if nothing was.
+/// Tabulates the bytes written since the store was opened, and their reasons; `None` if there were
+/// none.
 pub(super) fn written(statistics: &Statistics) -> Option<Table> {
     let columns = [
         "medium",
@@ -226,7 +227,7 @@ fn show(report: &CheckReport) -> io::Result<()> {
     )
 }
 
-/// What lies in places that are missing.
+/// Describes the data in missing places.
 fn unchecked(it: &Unchecked) -> String {
     let Unchecked { runs, kvs, segments, values, value_bytes, log_behind } = it;
     let of = match kvs.is_empty() {
@@ -243,7 +244,7 @@ fn unchecked(it: &Unchecked) -> String {
     )
 }
 
-/// Fails with status 1 if something was found.
+/// Fails with status 1 if there are findings.
 fn complain_of(
     findings: &[Finding],
     left_out: u64,
@@ -299,7 +300,7 @@ pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
     bar.finish();
     let made = made.map_err(told)?;
     store.close().map_err(told)?;
-    // Nobody broke it off.
+    // `None` means broken off, which never happens here.
     let Some(made) = made else { return Ok(()) };
     if *json {
         return print(&serde_json::to_value(made).context("the answer as JSON")?);
