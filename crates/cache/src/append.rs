@@ -1,8 +1,8 @@
-//! Where new records go: each shard's open segments, one a group of time-to-live classes, and, in
-//! DRAM, the holes that overwritten records have left.
+//! Places for new records: each shard's open segments, one for a group of time-to-live classes,
+//! and, in DRAM, the holes that overwritten records have left.
 //!
-//! A shard is locked from the reservation of a place until its record is published or given up,
-//! so an open segment never holds a record that somebody else could take for dead.
+//! A shard is locked from the reservation of a place until its record is published or given up, so
+//! an open segment never holds a record that another thread could take for dead.
 
 use std::sync::atomic::Ordering;
 
@@ -14,12 +14,12 @@ use crate::record::{NewRecord, UNIT, mark};
 use crate::segment::{CLASSES, NEVER, State, class_of};
 use crate::values::Values;
 
-/// Pages in which the DRAM of records whose values lie elsewhere is counted.
+/// Granularity in which the DRAM of records whose values lie elsewhere is counted.
 pub(crate) const PAGE: u64 = 4096;
-/// Sizes of holes remembered, and holes of one size.
+/// Number of hole sizes that are remembered, and of holes of one size.
 const HOLE_SIZES: usize = 64;
 const HOLES_OF_A_SIZE: usize = 8;
-/// How often room is made for one segment before the store is refused.
+/// Maximum of evictions for one new segment before the store is refused.
 const EVICTIONS_MAX: usize = 16;
 
 /// A segment that a shard appends to.
@@ -36,7 +36,7 @@ pub(crate) struct Open {
 pub(crate) struct Place {
     pub(crate) segment: u32,
     pub(crate) sequence: u64,
-    /// Byte of the arena.
+    /// Offset in the arena.
     pub(crate) at: u64,
     /// Offset in the segment of a value that lies elsewhere.
     pub(crate) value_offset: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Place {
 }
 
 impl Open {
-    /// The place of the next record, if the segment has room for it.
+    /// Returns the place of the next record, if the segment has room for it.
     pub(crate) fn next_place(
         &self,
         cache: &Shared,
@@ -81,32 +81,32 @@ impl Open {
         segment.value_used.store(self.value_used as u32, Ordering::Release);
     }
 
-    /// Bytes of records in it.
+    /// Returns the bytes of records in it.
     pub(crate) fn record_used(&self) -> u64 {
         self.record_used
     }
 }
 
 impl Place {
-    /// Whether it is the room of an earlier record.
+    /// Returns true if an earlier record left this place.
     pub(crate) fn is_hole(&self) -> bool {
         self.slot.is_none()
     }
 
-    /// The location that a slot names it by.
+    /// Returns the location by which a slot names the place.
     pub(crate) fn location(&self) -> u64 {
         self.at / UNIT
     }
 }
 
-/// Why there is no place.
+/// Reasons why there is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoPlace {
     Busy,
     NoMemory,
 }
 
-/// A record that was overwritten or deleted: room for another of the same size.
+/// Room of a record that was overwritten or deleted, for another of equal size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hole {
     pub(crate) at: u64,
@@ -115,7 +115,8 @@ pub(crate) struct Hole {
     pub(crate) sequence: u64,
 }
 
-/// Holes by size; the table is small and forgets what does not fit, since merging finds it again.
+/// Holes by size. The table is small and forgets holes that do not fit, since merging recovers
+/// their room.
 #[derive(Debug, Default)]
 struct Holes {
     by_size: Vec<Vec<Hole>>,
@@ -144,13 +145,13 @@ impl Holes {
     }
 }
 
-/// What one thread, or one group of threads, writes through.
+/// Open segments and holes that one thread, or a group of threads, writes to.
 pub(crate) struct Shard {
     number: usize,
     open: Vec<Option<Open>>,
     holes: Holes,
     pub(crate) random: fastrand::Rng,
-    /// Charged for what the shard writes and for the evictions that it has to make.
+    /// Account charged for the shard's writes and for the evictions that it has to make.
     pub(crate) account: AccountHandle,
 }
 
@@ -165,8 +166,8 @@ impl Shard {
         }
     }
 
-    /// The open segment for a class. There may be fewer than classes: then neighbours share, but
-    /// what never expires stays by itself as long as there are two.
+    /// Returns the open segment for a class. With fewer segments than classes neighbours share one,
+    /// but items that never expire stay apart as long as there are two.
     fn slot_of(&self, class: u8) -> usize {
         match (usize::from(class), self.open.len()) {
             (0, _) | (_, 1) => 0,
@@ -174,7 +175,7 @@ impl Shard {
         }
     }
 
-    /// Finds a place for a record; whoever gets one must commit it or give it up.
+    /// Finds a place for a record; the caller must commit it or give it up.
     pub(crate) fn reserve(
         &mut self,
         cache: &Shared,
@@ -210,8 +211,8 @@ impl Shard {
             writing.end();
             return None;
         }
-        // Counted in before it is published: a locked instruction here waits for nothing, one
-        // behind the look at the old record would wait for that.
+        // Counted before it is published: a locked instruction waits for nothing here, but behind
+        // the look at the old record it would wait for that.
         segment.add_live(bytes);
         Some(Place {
             segment: hole.segment,
@@ -263,7 +264,7 @@ impl Shard {
         }
     }
 
-    /// Gives an unpublished record's place up.
+    /// Gives up the place of an unpublished record.
     pub(crate) fn give_up(&mut self, cache: &Shared, place: &Place) {
         if place.slot.is_none() {
             let head = cache.head(place.location());
@@ -327,7 +328,7 @@ pub(crate) fn pages_between(used: u64, more: u64) -> u64 {
 }
 
 impl Shared {
-    /// Whether a segment holds this many bytes of records and of values elsewhere.
+    /// Returns true if a segment can hold this many bytes of records and of values elsewhere.
     fn fits(&self, record_bytes: u64, value_bytes: u64) -> bool {
         match &self.values {
             Values::Inline => record_bytes <= self.segment_bytes,
@@ -339,7 +340,7 @@ impl Shared {
         }
     }
 
-    /// Takes the pages of DRAM that more bytes of records need, if values lie elsewhere.
+    /// Takes the pages of DRAM for more bytes of records, if values lie elsewhere.
     fn take_pages(
         &self,
         shard: &mut Shard,
@@ -373,7 +374,7 @@ impl Shared {
         now: Seconds,
     ) -> Result<Open, NoPlace> {
         for _ in 0..EVICTIONS_MAX {
-            // One segment is left over for merging into.
+            // One segment is left over as the target of merges.
             if self.segment_quota().left() >= 2 * self.segment_bytes
                 && let Some(open) = self.try_open_segment(class)?
             {
@@ -388,7 +389,8 @@ impl Shared {
         if let Some(open) = self.try_open_segment(class)? {
             return Ok(open);
         }
-        // Segments on their way to a block file will be sealed soon and can be evicted then.
+        // Segments that are being written to a block file will be sealed soon, and can then be
+        // evicted.
         Err(if self.values.is_writing() { NoPlace::Busy } else { NoPlace::NoMemory })
     }
 
@@ -444,7 +446,7 @@ impl Shared {
         }
     }
 
-    /// Queues a segment whose bytes are where they belong.
+    /// Queues a segment whose bytes are all on their medium.
     pub(crate) fn make_evictable(&self, id: u32) {
         let segment = self.segments.get(id);
         if let Some(restart) = &self.restart {
@@ -456,7 +458,7 @@ impl Shared {
         queues.push_sealed(class, id);
     }
 
-    /// Frees a segment that nothing names any more.
+    /// Frees a segment that no slot names any more.
     pub(crate) fn release_segment(&self, id: u32) {
         let segment = self.segments.get(id);
         let state = segment.state();
@@ -480,7 +482,7 @@ impl Shared {
         self.segment_quota().give_back(self.segment_bytes);
     }
 
-    /// Writes a value into its place: bytes in one or two parts.
+    /// Writes a value, in one or two parts, to its place.
     pub(crate) fn write_value(
         &self,
         place: &Place,
@@ -513,8 +515,8 @@ impl Shared {
                 if !second.is_empty() {
                     file.write_buffered(segment, offset + first.len() as u64, second);
                 }
-                // The segment will be written once it is full; whoever fills it pays as it fills,
-                // so that a limit holds up the writer and not, much later, somebody else.
+                // The segment will be written once it is full. Its writers pay as they fill it, so
+                // that a limit holds up these writers and not, much later, another one.
                 account.charge_part(Access::Write, first.len() + second.len(), file.piece());
             }
         }

@@ -1,5 +1,5 @@
-//! The cache itself: what its threads share, how it is made, and what can be asked of it as a
-//! whole. What is done to single items is in `Worker`.
+//! The cache as a whole: state shared by its threads, opening, statistics, maintenance, closing.
+//! Operations on single items are in `Worker`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -21,11 +21,11 @@ use crate::statistics::{Counters, Statistics};
 use crate::values::Values;
 use crate::worker::Worker;
 
-/// Everything that a cache's threads share.
+/// State shared by all threads of a cache.
 pub(crate) struct Shared {
     pub(crate) name: String,
     pub(crate) segment_bytes: u64,
-    /// Segments start at multiples of two to this power in the arena.
+    /// Binary logarithm of the distance between the starts of segments in the arena.
     stride_shift: u32,
     pub(crate) value_bytes_max: u64,
     pub(crate) eviction: Eviction,
@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     pub(crate) queues: SharedQueues,
     pub(crate) values: Values,
     pub(crate) shards: Box<[Mutex<Shard>]>,
-    /// By shard.
+    /// Open segments and holes, one entry a shard.
     pub(crate) writing: Box<[Writing]>,
     pub(crate) dram: Quota,
     /// What is used of it as long as the cache lives: write buffers.
@@ -44,13 +44,13 @@ pub(crate) struct Shared {
     medium_capacity: u64,
     pub(crate) hasher: KeyHasher,
     pub(crate) next_sequence: AtomicU64,
-    /// Segments opened before this one in sequence were flushed; 0 when none of them is left.
+    /// Sequence number below which all segments are flushed; 0 when none of them is left.
     flushed_below: AtomicU64,
-    /// The second at which a flush was ordered for, or 0.
+    /// Second at which an ordered flush takes effect, or 0.
     flush_at: AtomicU32,
     pub(crate) restart: Option<Restart>,
     pub(crate) account: Arc<Account>,
-    /// Counters of the shared state's own work: evictions, expiry, merging.
+    /// Counters of work on the shared state: evictions, expiry, merging.
     pub(crate) counters: Counters,
     pub(crate) worker_counters: Mutex<Vec<Arc<Counters>>>,
     next_worker: AtomicUsize,
@@ -63,31 +63,32 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Where a segment's records start in the arena.
+    /// Returns the offset in the arena at which a segment's records start.
     #[inline]
     pub(crate) fn base_of(&self, segment: u32) -> u64 {
         u64::from(segment) << self.stride_shift
     }
 
-    /// Where a segment's values start on the medium.
+    /// Returns the offset on the medium at which a segment's values start.
     #[inline]
     pub(crate) fn medium_base_of(&self, segment: u32) -> u64 {
         self.values.data_start() + u64::from(segment) * self.segment_bytes
     }
 
-    /// The segment that a location lies in.
+    /// Returns the segment that holds a location.
     #[inline]
     pub(crate) fn segment_of(&self, location: u64) -> u32 {
         ((location * UNIT) >> self.stride_shift) as u32
     }
 
-    /// The head of the record at a location.
+    /// Reads the head of the record at a location.
     #[inline]
     pub(crate) fn head(&self, location: u64) -> Head {
         Head::load(&self.arena, location * UNIT, self.values.is_elsewhere())
     }
 
-    /// The token of the record at a location: its own, or the one that its place implies.
+    /// Returns the token of the record at a location: an explicit one, or the one that its place
+    /// implies.
     pub(crate) fn cas_of(&self, location: u64, head: &Head) -> u64 {
         head.explicit_cas(&self.arena).unwrap_or_else(|| {
             let segment = self.segment_of(location);
@@ -96,18 +97,18 @@ impl Shared {
         })
     }
 
-    /// The token that a place implies: later lives of segments have greater ones.
+    /// Returns the token that a place implies; a segment's later lives give greater ones.
     pub(crate) fn implied_cas(&self, sequence: u64, location: u64) -> u64 {
         let offset = (location * UNIT) & ((1 << self.stride_shift) - 1);
         (sequence << 22) | (offset / UNIT)
     }
 
-    /// Asks the processor to fetch the record at a location, if there is one.
+    /// Prefetches the record at a location, if there is one.
     pub(crate) fn fetch(&self, location: u64) {
         self.arena.prefetch(location.wrapping_mul(UNIT));
     }
 
-    /// The hash of the key of the record at a location.
+    /// Hashes the key of the record at a location.
     pub(crate) fn rehash(&self, location: u64) -> u64 {
         let head = self.head(location);
         let mut key = [0_u8; 255];
@@ -116,13 +117,13 @@ impl Shared {
         self.hasher.hash(key)
     }
 
-    /// Segments whose sequence is below this are flushed.
+    /// Returns the sequence number below which segments are flushed.
     #[inline]
     pub(crate) fn flushed_below(&self) -> u64 {
         self.flushed_below.load(Ordering::Acquire)
     }
 
-    /// Whether the item at a location was flushed.
+    /// Returns true if the item at a location was flushed.
     #[inline]
     pub(crate) fn is_flushed(&self, location: u64) -> bool {
         let below = self.flushed_below();
@@ -132,12 +133,12 @@ impl Shared {
         }
     }
 
-    /// The quota that segments are taken from.
+    /// Returns the quota that segments are taken from.
     pub(crate) fn segment_quota(&self) -> &Quota {
         if self.values.is_elsewhere() { &self.medium } else { &self.dram }
     }
 
-    /// Grows the table while it is fuller than it should be and DRAM is left or can be made free.
+    /// Grows the table while it is too full and DRAM is left or can be freed.
     pub(crate) fn grow_index(&self, shard: &mut Shard, now: Seconds) {
         const STEP: u64 = 4096;
         while self.index.wants_growth() {
@@ -156,7 +157,7 @@ impl Shared {
         }
     }
 
-    /// Gives back the table's memory that a shrunken cache no longer needs.
+    /// Gives back memory of the table that a shrunken cache no longer needs.
     fn shrink_index(&self, steps_max: usize) -> bool {
         const STEP: u64 = 4096;
         let mut shrunk = false;
@@ -216,7 +217,7 @@ impl Shared {
         self.flushed_below.store(below, Ordering::SeqCst);
     }
 
-    /// Carries out a flush that was ordered for a time that has come.
+    /// Carries out an ordered flush whose time has come.
     #[inline]
     pub(crate) fn check_flush(&self, now: Seconds) {
         let at = self.flush_at.load(Ordering::Relaxed);
@@ -232,7 +233,7 @@ impl Shared {
         }
     }
 
-    /// Orders a flush for a second, or for none if that is 0.
+    /// Orders a flush for a second, or cancels it if that is 0.
     pub(crate) fn resume_flush(&self, at_s: u32) {
         self.flush_at.store(at_s, Ordering::SeqCst);
     }
@@ -282,20 +283,20 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Whether a cache can have these sizes, without opening anything.
+    /// Checks that a cache can have these sizes, without opening anything.
     ///
     /// # Errors
-    /// When a quota is too small for its segments or larger than what there is, or a value larger
-    /// than a segment.
+    /// When a quota is too small for its segments or larger than the machine or the medium, or a
+    /// value larger than a segment.
     pub fn check(config: &Config) -> Result<(), OpenError> {
         Plan::make(config).map(drop)
     }
 
-    /// Makes a cache, or brings back what its restart directory holds.
+    /// Opens a cache with the items that its restart directory holds, or an empty one.
     ///
     /// # Errors
     /// When the configuration cannot be met: the medium is missing or too small, a quota too small
-    /// for its segments, a value larger than a segment. Nothing is left half made.
+    /// for its segments, a value larger than a segment. A failed call leaves nothing half made.
     pub fn open(config: Config, clock: Arc<dyn Clock>) -> Result<Arc<Cache>, OpenError> {
         let plan = Plan::make(&config)?;
         let (values, account) = Values::open(&config, &plan)?;
@@ -347,7 +348,7 @@ impl Cache {
         Ok(cache)
     }
 
-    /// A handle for one thread.
+    /// Returns a handle for one thread.
     #[must_use]
     pub fn worker(self: &Arc<Self>) -> Worker {
         let number = self.shared.next_worker.fetch_add(1, Ordering::Relaxed);
@@ -357,25 +358,25 @@ impl Cache {
         Worker::new(Arc::clone(&self.shared), shard, counters)
     }
 
-    /// The tenant's name.
+    /// Returns the tenant's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.shared.name
     }
 
-    /// The account that every access to the medium is charged to.
+    /// Returns the account that every access to the medium is charged to.
     #[must_use]
     pub fn account(&self) -> &Arc<Account> {
         &self.shared.account
     }
 
-    /// The kind of medium that values lie on.
+    /// Returns the kind of medium that values lie on.
     #[must_use]
     pub fn medium_kind(&self) -> MediumKind {
         self.shared.values.kind()
     }
 
-    /// The block file that pending reads are carried out on, if values lie on one.
+    /// Returns the block file on which pending reads are carried out, if values lie on one.
     #[must_use]
     pub fn file(&self) -> Option<Arc<dyn BlockFile>> {
         match &self.shared.values {
@@ -384,13 +385,13 @@ impl Cache {
         }
     }
 
-    /// What the cache holds and has done.
+    /// Returns the cache's contents in figures, and its counters.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         Statistics::gather(&self.shared)
     }
 
-    /// Sets every counter of events back to zero; what is held stays.
+    /// Sets every counter of events back to zero; figures of the contents stay.
     pub fn reset_statistics(&self) {
         self.shared.counters.reset();
         for counters in self.shared.worker_counters.lock().iter() {
@@ -411,8 +412,8 @@ impl Cache {
         }
     }
 
-    /// Changes the quotas while the cache is in use. A smaller quota takes effect by eviction,
-    /// carried out by `maintain`.
+    /// Changes the quotas while the cache is in use. A smaller quota takes effect by eviction in
+    /// `maintain`.
     ///
     /// # Errors
     /// When a quota is too small for the cache's segments or larger than the machine or the medium.
@@ -459,8 +460,8 @@ impl Cache {
         more
     }
 
-    /// Ends the cache: finishes writes and, with a restart directory, saves everything in it.
-    /// Workers must not be used any more.
+    /// Closes the cache: finishes writes and, with a restart directory, saves everything in it.
+    /// Workers must not be used afterwards.
     ///
     /// # Errors
     /// When the state could not be saved; the next start will then be without it.

@@ -1,5 +1,5 @@
-//! What makes a sealed segment on a medium whole by itself: a copy of its records behind its
-//! values, and at its very end a block that vouches for them.
+//! The closing of a sealed segment, which makes it self-contained on its medium: a copy of its
+//! records behind its values, and at its very end a block that vouches for them.
 
 use std::sync::atomic::Ordering;
 
@@ -7,13 +7,13 @@ use entresol_base::checksum::crc32c;
 
 use crate::cache::Shared;
 
-/// The closing block, at the segment's end.
+/// Bytes of the closing block, at the segment's end.
 pub(crate) const BLOCK_BYTES: usize = 64;
-/// Records start at a multiple of this behind the values.
+/// Alignment of the records behind the values.
 const RECORDS_ALIGNMENT: u64 = 64;
 const MAGIC: [u8; 8] = *b"ENTSEGM1";
 
-/// A sealed segment's records, and what is known of it as a whole.
+/// Records of a sealed segment, and facts about the segment as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Closing {
     pub(crate) sequence: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Closing {
     pub(crate) records: Vec<u8>,
 }
 
-/// The closing block, as read back.
+/// A closing block as read back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) sequence: u64,
@@ -47,7 +47,7 @@ impl Closing {
         }
     }
 
-    /// Where in the segment the records go.
+    /// Returns the offset of the records in the segment.
     pub(crate) fn records_at(&self) -> u64 {
         records_at(self.value_used)
     }
@@ -79,7 +79,7 @@ impl Closing {
 }
 
 impl Block {
-    /// Reads a closing block; `None` if it is none, or damaged.
+    /// Decodes a closing block; `None` if it is damaged or not one.
     pub(crate) fn decode(block: &[u8; BLOCK_BYTES]) -> Option<Block> {
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| block[at + i]));
         if block[..8] != MAGIC || word(BLOCK_BYTES - 4) != crc32c(&block[..BLOCK_BYTES - 4]) {
@@ -94,12 +94,12 @@ impl Block {
         })
     }
 
-    /// Where in the segment the records are.
+    /// Returns the offset of the records in the segment.
     pub(crate) fn records_at(&self) -> u64 {
         records_at(self.value_used)
     }
 
-    /// Whether these are the records that the block vouches for.
+    /// Returns true if these are the records that the block vouches for.
     pub(crate) fn vouches_for(&self, records: &[u8]) -> bool {
         crc32c(records) == self.records_checksum
     }

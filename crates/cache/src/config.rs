@@ -1,4 +1,4 @@
-//! What a cache is made from, and what is wrong with it if it cannot be made.
+//! Configuration of a cache, and the names of the eviction policies.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,23 +9,23 @@ use entresol_base::ByteSize;
 use entresol_media::{BackendChoice, CostTable, MediumSpec};
 use serde::{Deserialize, Serialize};
 
-/// Which segment goes when room is short.
+/// Policy that picks the segments to evict when the quota is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Eviction {
-    /// Merge some old segments into one, keeping what is read often.
+    /// Merges several old segments into one, keeping the items that are read often.
     #[default]
     Merge,
-    /// The oldest segment.
+    /// Evicts the oldest segment.
     Fifo,
-    /// Any segment.
+    /// Evicts a segment chosen at random.
     Random,
-    /// The segment with the fewest live bytes.
+    /// Evicts the segment with the fewest live bytes.
     LeastUtilised,
 }
 
 impl Eviction {
-    /// Every policy's name, as a configuration writes it.
+    /// Names of all policies, as a configuration spells them.
     pub const NAMES: [&str; 4] = ["merge", "fifo", "random", "least-utilised"];
 }
 
@@ -49,45 +49,47 @@ impl FromStr for Eviction {
             "fifo" => Ok(Eviction::Fifo),
             "random" => Ok(Eviction::Random),
             "least-utilised" => Ok(Eviction::LeastUtilised),
-            _ => Err(format!("'{text}' is no eviction: use merge, fifo, random or least-utilised")),
+            _ => Err(format!(
+                "'{text}' is not an eviction policy: use merge, fifo, random or least-utilised"
+            )),
         }
     }
 }
 
-/// What a cache is made from.
+/// Settings of one cache.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The tenant's name, for errors and saved state.
+    /// Tenant's name, for errors and saved state.
     pub name: String,
-    /// What values lie on.
+    /// Medium that values lie on.
     pub medium: MediumSpec,
     /// Quota of DRAM: keys, metadata, tables, open segments, write buffers; with `dram` also
     /// values.
     pub dram_bytes: ByteSize,
-    /// Quota of the medium, if it is another than DRAM: whole segments.
+    /// Quota of the medium in whole segments, if it is not DRAM.
     pub medium_bytes: ByteSize,
-    /// Size of a segment; chosen from the quota if absent.
+    /// Bytes of a segment; derived from the quota if absent.
     pub segment_bytes: Option<ByteSize>,
-    /// The largest value taken.
+    /// Largest value that is accepted.
     pub value_bytes_max: ByteSize,
-    /// Which segment goes when room is short.
+    /// Eviction policy.
     pub eviction: Eviction,
-    /// How many threads will hold a worker.
+    /// Number of threads that will hold a worker.
     pub workers: usize,
-    /// Where state is kept over a restart, if it shall be.
+    /// Directory that keeps the cache's state over a restart; without one nothing is kept.
     pub restart_dir: Option<PathBuf>,
-    /// Ask for huge pages.
+    /// True if the cache asks for huge pages.
     pub huge_pages: bool,
-    /// How block files are read and written.
+    /// Backend that reads and writes block files.
     pub io_backend: BackendChoice,
-    /// What accesses to the medium cost; what is published for such media if absent.
+    /// Cost table of the medium; the published one for its kind if absent.
     pub costs: Option<Arc<CostTable>>,
     /// Seed of the key hash; drawn at random if absent.
     pub seed: Option<u64>,
 }
 
 impl Config {
-    /// A cache in DRAM with everything else at its default.
+    /// Returns the configuration of a cache in DRAM with defaults for all else.
     #[must_use]
     pub fn dram(dram_bytes: ByteSize) -> Self {
         Config {
@@ -108,12 +110,11 @@ impl Config {
     }
 }
 
-/// Segments are at most this large, since a value's length has 24 bits.
+/// Largest segment: a value's length has 24 bits.
 pub const SEGMENT_BYTES_MAX: ByteSize = ByteSize::mib(16);
-/// Segments are at least this large.
+/// Smallest segment.
 pub const SEGMENT_BYTES_MIN: ByteSize = ByteSize::kib(64);
-/// A quota holds at least this many segments: open ones take at most an eighth of it.
+/// Fewest segments that a quota may hold: open ones take at most an eighth of it.
 pub const SEGMENTS_MIN: u64 = 8;
-/// Room in a segment for one item's header and key besides its value, and for a sealed segment's
-/// closing block.
+/// Bytes of a segment reserved for one item's header and key, and for the closing block.
 pub const SEGMENT_OVERHEAD_BYTES: u64 = 8192;

@@ -1,18 +1,18 @@
-//! What can go wrong with a cache as a whole; single operations answer with their outcome.
+//! Errors of a cache as a whole; single operations answer with their outcome.
 
 use std::path::PathBuf;
 
 use entresol_base::ByteSize;
 use entresol_media::{FileError, RegionError};
 
-/// Why a cache could not be made.
+/// Reasons why a cache could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The medium's region.
+    /// Mapping the medium failed.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// The medium's or the restart directory's files.
+    /// A file of the medium or of the restart directory could not be used.
     #[error(transparent)]
     File(#[from] FileError),
     /// A quota holds too few segments.
@@ -21,33 +21,33 @@ pub enum OpenError {
          {segment}: give it at least {least}, or lower the value limit or the segment size"
     )]
     QuotaTooSmall {
-        /// Which quota.
+        /// Name of the quota.
         quota: &'static str,
-        /// Whose.
+        /// Tenant concerned.
         tenant: String,
-        /// What was given.
+        /// Quota that was given.
         given: ByteSize,
-        /// The size of a segment.
+        /// Bytes of a segment.
         segment: ByteSize,
-        /// How many segments a quota holds at least.
+        /// Fewest segments that a quota may hold.
         least_segments: u64,
-        /// What would do.
+        /// Smallest quota that would do.
         least: ByteSize,
     },
-    /// A quota is larger than what there is.
+    /// A quota exceeds the memory or medium that there is.
     #[error(
         "the {quota} of tenant '{tenant}' is {given}, more than {limit} has ({available}): lower it"
     )]
     QuotaTooLarge {
-        /// Which quota.
+        /// Name of the quota.
         quota: &'static str,
-        /// Whose.
+        /// Tenant concerned.
         tenant: String,
-        /// What was given.
+        /// Quota that was given.
         given: ByteSize,
-        /// What limits it.
+        /// Name of the resource that limits it.
         limit: &'static str,
-        /// How much that has.
+        /// Bytes that the resource has.
         available: ByteSize,
     },
     /// The largest value does not fit into a segment.
@@ -56,38 +56,38 @@ pub enum OpenError {
          up to {most}: lower it, or raise the segment size (at most {segment_max})"
     )]
     ValueTooLarge {
-        /// Whose.
+        /// Tenant concerned.
         tenant: String,
-        /// What was given.
+        /// Value limit that was given.
         given: ByteSize,
-        /// The size of a segment.
+        /// Bytes of a segment.
         segment: ByteSize,
-        /// What would do.
+        /// Largest value that such a segment holds.
         most: ByteSize,
-        /// The largest segment.
+        /// Largest segment that can be configured.
         segment_max: ByteSize,
     },
-    /// A segment size that cannot be.
+    /// The segment size is out of range or not a multiple of a page.
     #[error(
         "the segment size of tenant '{tenant}' is {given}: use a multiple of 4KiB from {least} to \
          {most}"
     )]
     SegmentBytes {
-        /// Whose.
+        /// Tenant concerned.
         tenant: String,
-        /// What was given.
+        /// Segment size that was given.
         given: ByteSize,
-        /// The smallest.
+        /// Smallest segment.
         least: ByteSize,
-        /// The largest.
+        /// Largest segment.
         most: ByteSize,
     },
-    /// A medium that no cache can lie on.
+    /// The medium cannot hold a cache.
     #[error("medium '{medium}' of tenant '{tenant}' cannot hold a cache: use dram, pmem: or file:")]
     Medium {
-        /// Whose.
+        /// Tenant concerned.
         tenant: String,
-        /// What was given.
+        /// Medium that was given.
         medium: String,
     },
     /// The restart directory cannot be used.
@@ -95,66 +95,64 @@ pub enum OpenError {
         "restart directory of tenant '{tenant}': {path}: {cause}; check it and its permissions"
     )]
     RestartDir {
-        /// Whose.
+        /// Tenant concerned.
         tenant: String,
         /// The directory, or a file in it.
         path: PathBuf,
-        /// The system's answer.
+        /// Error from the operating system.
         cause: std::io::Error,
     },
     /// The thread that writes segments could not be started.
     #[error("cannot start the writer thread of tenant '{tenant}': {cause}")]
     Thread {
-        /// Whose.
+        /// Tenant concerned.
         tenant: String,
-        /// The system's answer.
+        /// Error from the operating system.
         cause: std::io::Error,
     },
 }
 
-/// Why a quota cannot be changed.
+/// Reasons why a quota cannot be changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResizeError {
-    /// Too few segments.
+    /// The quota would hold too few segments.
     #[error("a {quota} of {given} is too little: this cache needs at least {least}")]
     TooSmall {
-        /// Which quota.
+        /// Name of the quota.
         quota: &'static str,
-        /// What was given.
+        /// Quota that was given.
         given: ByteSize,
-        /// What would do.
+        /// Smallest quota that would do.
         least: ByteSize,
     },
     /// The medium's file cannot be lengthened.
     #[error(transparent)]
     File(#[from] FileError),
-    /// More than there is.
-    #[error(
-        "a {quota} of {given} is more than there is: at most {most} can be had without a restart"
-    )]
+    /// The quota exceeds the memory or medium that there is.
+    #[error("a {quota} of {given} is too much: without a restart it can be at most {most}")]
     TooLarge {
-        /// Which quota.
+        /// Name of the quota.
         quota: &'static str,
-        /// What was given.
+        /// Quota that was given.
         given: ByteSize,
-        /// What would do.
+        /// Largest quota that is possible without a restart.
         most: ByteSize,
     },
 }
 
-/// Why a cache's state could not be saved.
+/// Reasons why a cache's state could not be saved.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseError {
-    /// The snapshot could not be written.
+    /// The file with the saved state could not be written.
     #[error(
         "{path}: {cause}; the cache was not saved, and its next start will find less or nothing"
     )]
     Snapshot {
-        /// The snapshot.
+        /// Path of that file.
         path: PathBuf,
-        /// The system's answer.
+        /// Error from the operating system.
         cause: std::io::Error,
     },
 }

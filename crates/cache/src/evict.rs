@@ -1,5 +1,5 @@
-//! Making room: expired and flushed segments first, then by policy; merging as Segcache does, with
-//! the frequency of reads as the measure of what stays.
+//! Eviction: expired and flushed segments first, then by policy. Merging keeps the items that are
+//! read most often.
 //!
 //! After Segcache (Yang et al., NSDI 2021, section 3.4): segments of one class are merged
 //! in the order of their age and the merged one joins the queue's end, so that the queue is a clock
@@ -20,20 +20,20 @@ use crate::values::{ValueAt, Values};
 
 /// Segments merged into one when room is short.
 const MERGE_SEGMENTS: usize = 4;
-/// Segments merged into one when all that lives in them fits.
+/// Maximum of segments merged into one when all of their live items fit.
 const COMPACT_SEGMENTS_MAX: usize = 8;
-/// Records whose index buckets are fetched together.
+/// Records whose index buckets are prefetched together.
 const BATCH: usize = 16;
 
-/// What is to be given up.
+/// Segments to evict.
 enum Victims {
-    /// All of it.
+    /// One whole segment.
     Whole(u32),
-    /// What is read least, as much as does not fit into one segment.
+    /// Segments to merge: the least read items that do not fit into one are evicted.
     Merge(Vec<u32>),
 }
 
-/// What became of the items of a segment.
+/// Counts of the items of a segment, by their fate.
 #[derive(Default)]
 struct Tally {
     evicted: u64,
@@ -45,14 +45,14 @@ struct Tally {
 }
 
 impl Shared {
-    /// Makes room for at least a part of a segment; `false` if there is nothing to give up.
+    /// Makes room for at least a part of a segment; returns false if there is nothing to evict.
     pub(crate) fn evict_one(&self, shard: &mut Shard, now: Seconds) -> bool {
         let Some(victims) = self.choose(&mut shard.random, now) else { return false };
         self.give_up(victims, &mut shard.account, now, Waiting::Never);
         true
     }
 
-    /// Gives up a segment that could not be written to its medium.
+    /// Evicts a segment that could not be written to its medium.
     pub(crate) fn abandon(&self, id: u32) {
         self.segments.get(id).go_on(&[State::Writing], State::Sealed);
         self.evict_whole(id, Seconds(0));
@@ -71,7 +71,7 @@ impl Shared {
         }
     }
 
-    /// Frees segments in which nothing is left to serve; whether it freed any.
+    /// Frees segments without live items; returns true if it freed any.
     pub(crate) fn free_expired(&self, now: Seconds) -> bool {
         let ids: Vec<u32> = {
             let mut queues = self.queues.lock();
@@ -89,8 +89,8 @@ impl Shared {
         !ids.is_empty()
     }
 
-    /// Makes room before writers need it, once they have met the end of the quota, and brings a
-    /// lowered quota into effect. Returns whether there is more to do.
+    /// Makes room before writers need it, once they have met the end of the quota, and evicts down
+    /// to a lowered quota. Returns true if there is more to do.
     pub(crate) fn make_room_ahead(&self, now: Seconds) -> bool {
         const AHEAD_SEGMENTS: u64 = 2;
         let quota = self.segment_quota();
@@ -125,7 +125,7 @@ impl Shared {
             || segment.sequence.load(Ordering::SeqCst) < self.flushed_below()
     }
 
-    /// Chooses and takes victims out of their queue.
+    /// Chooses victims and takes them out of their queue.
     fn choose(&self, random: &mut fastrand::Rng, now: Seconds) -> Option<Victims> {
         let mut queues = self.queues.lock();
         let useless = queues.all_sealed().find(|id| self.is_useless(*id, now));
@@ -161,10 +161,11 @@ impl Shared {
         self.segments.get(id).live_bytes()
     }
 
-    /// Some hollow segments of a class whose live items fit into one, else the oldest ones of the
-    /// class that has the oldest.
+    /// Returns some hollow segments of a class whose live items fit into one; otherwise the oldest
+    /// ones of the class that has the oldest of all.
     fn to_merge(&self, sealed: &[std::collections::VecDeque<u32>]) -> Vec<u32> {
-        // Merging must pay: the live bytes of two segments at least, with a tenth to spare.
+        // The live items must fit into one segment with a tenth to spare, so that merging two frees
+        // one.
         let room = self.segment_bytes / 10 * 9;
         let mut best: Vec<u32> = Vec::new();
         for queue in sealed.iter().take(CLASSES) {
@@ -191,7 +192,7 @@ impl Shared {
         oldest.map_or_else(Vec::new, |queue| queue.iter().take(MERGE_SEGMENTS).copied().collect())
     }
 
-    /// Makes a segment that was taken out of its queue ours alone.
+    /// Takes sole ownership of a segment that was taken out of its queue.
     fn begin_eviction(&self, id: u32) {
         let segment = self.segments.get(id);
         let ours = segment.change_state(State::Sealed, State::Evicting);
@@ -237,7 +238,7 @@ impl Shared {
                 visit(hash, location, head);
             }
         }
-        // Whoever declared a record dead that was passed by is done with the segment.
+        // Threads that marked the skipped records dead are done with the segment.
         fence(Ordering::Acquire);
     }
 
@@ -276,7 +277,7 @@ impl Shared {
         assert!((1..=given).contains(&taken), "{taken} of {given} segments are to be merged");
         self.put_back(&ids[plan.segments..], class);
         let ids = &ids[..plan.segments];
-        // Values on a block file have to be read first, which no writer may wait for.
+        // Values on a block file have to be read first, and no writer may wait for that.
         let waits = matches!((&self.values, waiting), (Values::File(_), Waiting::Never));
         let target = if waits || plan.keeps_nothing {
             None
@@ -305,7 +306,7 @@ impl Shared {
         self.seal(target.id);
     }
 
-    /// The values of a segment on a block file; elsewhere they are at hand.
+    /// Reads the values of a segment from a block file; other media need no such read.
     fn read_values(&self, id: u32, account: &mut AccountHandle) -> Option<Vec<u8>> {
         let Values::File(file) = &self.values else { return None };
         let whole = self.segment_bytes as usize;
@@ -313,7 +314,7 @@ impl Shared {
         file.read_segment(self.medium_base_of(id)).ok()
     }
 
-    /// Queues segments again, in front, that were taken out for a merge that does without them.
+    /// Returns segments that a merge did not need to the front of their queue.
     fn put_back(&self, ids: &[u32], class: u8) {
         let mut queues = self.queues.lock();
         for id in ids.iter().rev() {
@@ -323,9 +324,9 @@ impl Shared {
         }
     }
 
-    /// How many of these segments to merge, and from which frequency on an item stays: all of them
-    /// and everything if that fits, else as few as fill half a segment with what was read since
-    /// the hand last passed. More than is needed would only be emptied too early.
+    /// Decides how many of these segments to merge, and the lowest frequency of items that stay. It
+    /// is all segments and all items if they fit; otherwise as few segments as fill half a segment
+    /// with items read since the hand last passed. More would only be emptied too early.
     fn plan_merge(&self, ids: &[u32]) -> MergePlan {
         let live: u64 = ids.iter().map(|id| self.live_bytes_of(*id)).sum();
         if live <= self.segment_bytes / 10 * 9 {
@@ -354,7 +355,7 @@ impl Shared {
         MergePlan { segments, least, keeps_nothing: read == 0 }
     }
 
-    /// Adds the bytes of a segment's live items to those of their frequencies.
+    /// Adds the bytes of a segment's live items to the totals of their frequencies.
     fn add_frequencies(&self, id: u32, bytes_by_frequency: &mut [u64; 128]) {
         self.walk(id, |hash, location, head| {
             let is_it = |at| (at == location).then_some(());
@@ -366,7 +367,7 @@ impl Shared {
         });
     }
 
-    /// Carries an item into the target, if it is worth it and there is room.
+    /// Copies an item into the target, if it is read often enough and there is room.
     fn keep_item(
         &self,
         hash: u64,
@@ -439,7 +440,7 @@ impl Shared {
                 }
                 _ => return None,
             }
-            // A value that is damaged stays so, and is found to be when it is read.
+            // A damaged value stays damaged, and is detected when it is read.
             self.dram.force(pages * PAGE);
             record.write(&self.arena, place.at, Some((place.value_offset, checksum)));
             at.charge_read(account, 0, value.len());
@@ -456,29 +457,29 @@ impl Shared {
     }
 }
 
-/// What a merge is to do.
+/// Decisions about one merge.
 #[derive(Debug, Clone, Copy)]
 struct MergePlan {
-    /// How many segments it takes.
+    /// Number of segments to merge.
     segments: usize,
-    /// The least frequency that stays.
+    /// Lowest frequency of items that stay.
     least: u8,
-    /// Nothing stays, so the first segment can go as it is.
+    /// True if no item stays, so that the first segment can be evicted as it is.
     keeps_nothing: bool,
 }
 
-/// Where what stays goes, and from which frequency on it does.
+/// Target of the items that stay, and their lowest frequency.
 struct Keep<'a> {
     least: u8,
     target: &'a mut Open,
-    /// The values of the segment it comes from, if they had to be read.
+    /// Values of the source segment, if they had to be read.
     values: Option<&'a [u8]>,
 }
 
-/// What making room may wait for.
+/// Waits that making room may include.
 #[derive(Clone, Copy)]
 enum Waiting {
-    /// Nothing: a writer is waiting itself.
+    /// None: a writer is waiting itself.
     Never,
     /// Reads of a block file.
     ForReads,

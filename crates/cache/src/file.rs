@@ -1,13 +1,13 @@
 //! Values on a block file: segments are filled in write buffers in DRAM, written by one thread, and
-//! read back a value at a time. As fatcache and memcached's extstore do, recent values are answered
+//! read back one value at a time. As in fatcache and memcached's extstore, recent values are served
 //! from the buffers.
 //!
 //! A segment is written and read in pieces, one after the other: another tenant's read of the same
 //! drive waits behind a piece, not behind a segment.
 //!
 //! A segment's values are in a buffer from its opening until it is written. A reader copies from
-//! the buffer and then looks whether it still belongs to the segment; only then is a buffer that
-//! was given back filled anew.
+//! the buffer and then checks that it still belongs to the segment; a buffer is given back before
+//! it is filled for another segment, so that a stale copy fails the check.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -28,14 +28,14 @@ use crate::label::{LABEL_BYTES, Label};
 use crate::segment::Segment;
 use crate::statistics::count_shared;
 
-/// How long the writer sleeps when nobody wakes it.
+/// Time that the writer sleeps at most without being woken.
 const IDLE: Duration = Duration::from_millis(100);
 
-/// What one request for a part of a segment moves at most: enough for a drive's full bandwidth, and
+/// Maximum bytes of one request for a part of a segment: enough for a drive's full bandwidth, and
 /// half a millisecond of a SATA link.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The block file, the write buffers and their writer.
+/// The block file, its write buffers and their writer.
 pub(crate) struct FileValues {
     pub(crate) file: Arc<dyn BlockFile>,
     segment_bytes: u64,
@@ -119,12 +119,12 @@ impl FileValues {
         Ok(segment)
     }
 
-    /// What a request for a part of a segment moves.
+    /// Returns the bytes of one request for a part of a segment.
     pub(crate) fn piece(&self) -> WholeBytes {
         WholeBytes(PIECE_BYTES.min(self.segment_bytes as usize))
     }
 
-    /// A buffer for a segment that is being opened.
+    /// Takes a free buffer for a segment that is being opened.
     pub(crate) fn take_buffer(&self) -> Option<u32> {
         self.free.lock().pop()
     }
@@ -179,7 +179,7 @@ impl FileValues {
         kept
     }
 
-    /// Whether segments are on their way to the file.
+    /// Returns true while segments are being written to the file.
     pub(crate) fn is_writing(&self) -> bool {
         self.writing.load(Ordering::SeqCst) > 0
     }
@@ -202,7 +202,7 @@ impl FileValues {
         Ok(())
     }
 
-    /// Ends the writer once everything handed to it is written.
+    /// Stops the writer once it has written everything handed to it.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.wake.notify_all();
@@ -210,12 +210,12 @@ impl FileValues {
         if let Some(writer) = writer
             && writer.thread().id() != std::thread::current().id()
         {
-            // A writer that panicked has nothing more to say.
+            // A writer that panicked returns nothing of use.
             let _ = writer.join();
         }
     }
 
-    /// The next segment to write; `None` when it is time to end.
+    /// Waits for the next segment to write; `None` when the writer is to end.
     fn next(&self) -> Option<Option<u32>> {
         let mut queue = self.queue.lock();
         if queue.is_empty() && !self.stopping.load(Ordering::SeqCst) {
@@ -228,7 +228,7 @@ impl FileValues {
     }
 }
 
-/// The writer's life: it ends with the cache.
+/// Runs the writer until the cache ends.
 fn write_segments(shared: &Weak<Shared>) {
     let mut piece: Option<IoBuffer> = None;
     loop {
@@ -269,7 +269,7 @@ fn write_segment(shared: &Shared, file: &FileValues, id: u32, piece: &mut IoBuff
         }
         file.file.write_at(base + start as u64, piece)
     });
-    // The values were charged when they were put into the buffer; what is left is the rest.
+    // The values were charged when they entered the buffer; this charges the rest.
     let mut account = shared.account.handle();
     account.charge_part(Access::Write, whole - value_used, file.piece());
     if written.is_ok() {
@@ -281,7 +281,8 @@ fn write_segment(shared: &Shared, file: &FileValues, id: u32, piece: &mut IoBuff
     }
 }
 
-/// Copies as much of what lies at `at` of a segment as falls into its piece from `start` on.
+/// Copies the bytes at `at` of a segment into the piece that begins at `start`, as far as they
+/// overlap.
 fn put(piece: &mut [u8], start: usize, at: usize, bytes: &[u8]) {
     let from = at.max(start);
     let to = (at + bytes.len()).min(start + piece.len());

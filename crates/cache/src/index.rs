@@ -1,25 +1,25 @@
 //! The hash index: cache-line buckets of seven slots, two candidate buckets a key, displacement,
 //! and linear hashing, so that the table grows and shrinks a bucket at a time at a constant load.
 //!
-//! A bucket is 64 bytes: a header word (bit 0 lock, upper half version) and seven slot words
-//! (16 bits of tag, 8 of heat, 40 of location plus one). A slot without a location is free.
+//! A bucket is 64 bytes: a header word (bit 0 lock, upper half version) and seven slot words (16
+//! bits of tag, 8 of heat, 40 of location plus one). A slot without a location is free.
 //!
-//! Who may touch what, when:
-//! 1. Slots and headers are written only under the bucket's lock bit, but for a slot's byte of
-//!    heat: readers store it at will, and if the slot has just come to name another item, that one
-//!    is a little warmer or colder than it should be, and if it has just been emptied, the heat is
-//!    left behind in it: a free slot is not always zero. A writer that needs two buckets locks the
-//!    lower one first. Replacing what a slot names, or emptying it, takes its bucket's lock;
-//!    inserting a key takes the locks of both of the key's buckets, and so does whoever relies on
-//!    a key's absence.
-//! 2. Whoever changes which location a slot names increments the bucket's version after the slot
-//!    was stored and before he unlocks. A slot that moves is stored at its new place, with that
-//!    bucket's version incremented, before it is cleared at the old one.
+//! Rules of access:
+//! 1. Slots and headers are written only under the bucket's lock bit, with one exception: readers
+//!    store a slot's byte of heat without it. If the slot has just been given to another item, that
+//!    item is a little warmer or colder than it should be; if it has just been emptied, the heat
+//!    stays behind in it, so a free slot is not always zero. A writer that needs two buckets locks
+//!    the lower one first. Replacing a slot's location or emptying the slot takes its bucket's
+//!    lock; inserting a key, or relying on a key's absence, takes the locks of both of the key's
+//!    buckets.
+//! 2. A writer that changes a slot's location increments the bucket's version after it stored the
+//!    slot and before it unlocks. A slot that moves is stored at its new place, with that bucket's
+//!    version incremented, before it is cleared at the old one.
 //! 3. Readers never look at the lock bit and never wait: they read the version, the slots, the
-//!    record that a slot names, and the version again. Memory that a slot has named may be written
-//!    anew only after the slot and then the version were changed, so an unchanged version proves
-//!    that the record was whole.
-//!    Memory of the table that was given back begins again with versions that it did not have.
+//!    record that a slot names, and the version again. Memory that a slot has named may be
+//!    rewritten only after the slot and then the version were changed, so an unchanged version
+//!    proves that the record was whole. Memory of the table that was given back to the system
+//!    starts again with versions that it never had.
 //! 4. A miss is proven by both buckets' versions and the number of buckets being unchanged.
 
 use std::hint::select_unpredictable;
@@ -32,29 +32,29 @@ pub(crate) const BUCKET_BYTES: u64 = 64;
 const SLOTS: usize = 7;
 const LOCK: u64 = 1;
 const VERSION: u64 = 1 << 32;
-/// Where a bucket's version has the number of its life.
+/// Position in a bucket's version of the number of its life.
 const LIFE_SHIFT: u32 = 52;
 const LOCATION_BITS: u32 = 40;
 const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
-/// The byte of a slot word that holds its heat.
+/// Byte of a slot word that holds its heat.
 const HEAT_BYTE: u64 = (LOCATION_BITS / 8) as u64;
-/// A new table's buckets.
+/// Buckets of a new table.
 const BUCKETS_MIN: u64 = 256;
-/// The table grows when more than nine tenths of its slots are used: room enough for displacement
-/// to succeed soon, and 10.2 bytes of table an item.
+/// Share of used slots above which the table grows: nine tenths let displacement succeed soon, and
+/// take 10.2 bytes of table an item.
 const LOAD_NUMERATOR: i64 = 9;
 const LOAD_DENOMINATOR: i64 = 10;
-/// The table shrinks when fewer than half of its slots are used.
+/// Share of used slots below which the table shrinks.
 const SHRINK_NUMERATOR: i64 = 1;
 const SHRINK_DENOMINATOR: i64 = 2;
-/// Buckets looked at in search of a free slot before an insert gives up.
+/// Maximum of buckets searched for a free slot before an insert gives up.
 const DISPLACEMENT_BUCKETS_MAX: usize = 256;
 
-/// Where a slot is and what it held.
+/// A slot's place and the word that it held.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
     at: u64,
-    /// The header of its bucket, as it was before.
+    /// Header of its bucket, read before the slot.
     header: u64,
     word: u64,
 }
@@ -65,32 +65,32 @@ impl Found {
         self.at & !(BUCKET_BYTES - 1)
     }
 
-    /// The location that the slot names.
+    /// Returns the location that the slot names.
     pub(crate) fn location(self) -> u64 {
         location_of(self.word)
     }
 
-    /// Whether the slot has named the same item all the time since it was found `before`. That it
-    /// names the same location again would not do: holes are filled anew.
+    /// Returns true if the slot has named one and the same item since it was found `before`. An
+    /// equal location proves nothing, since holes are filled again: the version must be equal.
     pub(crate) fn is_still(&self, before: &Found) -> bool {
         self.at == before.at && self.header ^ before.header < VERSION
     }
 
-    /// How often the item was read.
+    /// Returns the frequency of reads of the item.
     #[inline]
     pub(crate) fn heat(self) -> Heat {
         Heat((self.word >> LOCATION_BITS) as u8)
     }
 }
 
-/// What the first slot with a key's tag held.
+/// First slot with a key's tag, as it was read.
 pub(crate) struct Probe<'a> {
     pub(crate) found: Found,
     line: &'a Line,
 }
 
 impl Probe<'_> {
-    /// Whether everything read since `probe` belonged to the item that was found.
+    /// Returns true if everything read since `probe` belonged to the item that was found.
     #[inline(always)]
     pub(crate) fn is_unchanged(&self) -> bool {
         fence(Ordering::Acquire);
@@ -98,34 +98,34 @@ impl Probe<'_> {
     }
 }
 
-/// How often an item was read: a frequency that is exact at first and then grows by chance, and
-/// whether the item was read at all since it was written.
+/// Frequency of an item's reads, exact at first and then approximate, and a bit that is set once
+/// the item has been read after it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Heat(u8);
 
 impl Heat {
     const READ: u8 = 0x80;
-    /// Up to here every read counts.
+    /// Frequency up to which every read is counted.
     const EXACT: u8 = 16;
 
-    /// A new item's.
+    /// Heat of a new item.
     pub(crate) const NEW: Heat = Heat(0);
 
-    /// The frequency, up to 127.
+    /// Returns the frequency, up to 127.
     pub(crate) fn frequency(self) -> u8 {
         self.0 & !Heat::READ
     }
 
-    /// Whether the item was read.
+    /// Returns true if the item was read.
     pub(crate) fn is_read(self) -> bool {
         self.0 & Heat::READ != 0
     }
 
-    /// After a read.
+    /// Returns the heat after one more read.
     #[inline]
     pub(crate) fn read(self, random: &mut fastrand::Rng) -> Heat {
         let frequency = self.frequency();
-        // Beyond, one read in as many counts.
+        // Beyond that, a read is counted with a chance of one in the frequency.
         let counts = frequency < Heat::EXACT || {
             let chance = u16::from(random.u8(..)) * u16::from(frequency) < u16::from(u8::MAX);
             chance & (frequency < Heat::READ - 1)
@@ -133,19 +133,19 @@ impl Heat {
         Heat(Heat::READ | (frequency + u8::from(counts)))
     }
 
-    /// Of the item that takes this one's place: as warm, but not yet read.
+    /// Returns the heat of the item's successor: equally warm, but not yet read.
     pub(crate) fn inherited(self) -> Heat {
         Heat(self.frequency())
     }
 
-    /// Once the hand of eviction has passed.
+    /// Returns the heat after the hand of eviction has passed.
     pub(crate) fn cooled(self) -> Heat {
         Heat((self.0 & Heat::READ) | (self.frequency() / 2))
     }
 }
 
-/// The table. Locations are opaque 40-bit numbers; `rehash` closures tell the hash of the key of
-/// the item that lives at one.
+/// The hash table. Locations are opaque 40-bit numbers; `rehash` closures return the hash of the
+/// key of the item at a location.
 pub(crate) struct Index {
     table: Direct,
     buckets: AtomicU64,
@@ -154,12 +154,12 @@ pub(crate) struct Index {
     growth: Mutex<Growth>,
 }
 
-/// What is known to whoever makes the table longer or shorter.
+/// State of growing and shrinking, behind their lock.
 #[derive(Default)]
 struct Growth {
     /// Buckets that may have been touched since memory was last given back.
     touched: u64,
-    /// How often memory was given back.
+    /// Number of times that memory was given back.
     trims: u64,
 }
 
@@ -173,7 +173,7 @@ fn location_of(word: u64) -> u64 {
     (word & LOCATION_MASK).wrapping_sub(1)
 }
 
-/// Whether a slot names nothing, whatever its heat.
+/// Returns true if a slot names no location; it may still hold heat.
 #[inline(always)]
 fn is_free(word: u64) -> bool {
     word & LOCATION_MASK == 0
@@ -185,7 +185,7 @@ fn word_of(hash: u64, location: u64, heat: Heat) -> u64 {
     (tag_of(hash) << 48) | (u64::from(heat.0) << LOCATION_BITS) | (location + 1)
 }
 
-/// Linear hashing's address of hash bits `h` among `n` buckets.
+/// Returns the bucket of hash bits `h` among `n` buckets, by linear hashing.
 #[inline(always)]
 fn address(h: u64, n: u64) -> u64 {
     let high = u64::MAX >> n.leading_zeros();
@@ -193,7 +193,7 @@ fn address(h: u64, n: u64) -> u64 {
     if wide < n { wide } else { h & (high >> 1) }
 }
 
-/// The second choice's hash bits, as good as independent of the first's.
+/// Derives the hash bits of the second candidate, practically independent of the first's.
 #[inline(always)]
 fn second_hash(hash: u64) -> u64 {
     (hash >> 8).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 24
@@ -205,7 +205,7 @@ fn addresses(hash: u64, n: u64) -> (u64, u64) {
 }
 
 impl Index {
-    /// An empty table that can grow to `bytes_max` bytes.
+    /// Makes an empty table that can grow to `bytes_max` bytes.
     pub(crate) fn new(bytes_max: u64, huge_pages: bool) -> Result<Self, RegionError> {
         let buckets_max = (bytes_max / BUCKET_BYTES).max(BUCKETS_MIN);
         let table = Direct::anonymous(buckets_max * BUCKET_BYTES, huge_pages)?;
@@ -218,23 +218,23 @@ impl Index {
         })
     }
 
-    /// Bytes of table in use.
+    /// Returns the bytes of the table in use.
     pub(crate) fn bytes(&self) -> u64 {
         self.buckets.load(Ordering::Relaxed) * BUCKET_BYTES
     }
 
-    /// Counts items in (or, negative, out); callers may do so in batches.
+    /// Adds to the number of items, or subtracts if negative; callers may do so in batches.
     pub(crate) fn count(&self, items: i64) {
         self.items.fetch_add(items, Ordering::Relaxed);
     }
 
-    /// Whether the table should grow to keep inserts quick.
+    /// Returns true if the table should grow to keep inserts fast.
     pub(crate) fn wants_growth(&self) -> bool {
         let slots = self.buckets.load(Ordering::Relaxed) as i64 * SLOTS as i64;
         self.items.load(Ordering::Relaxed) * LOAD_DENOMINATOR > slots * LOAD_NUMERATOR
     }
 
-    /// Whether the table is so empty that it should give memory back.
+    /// Returns true if the table is empty enough to give memory back.
     pub(crate) fn wants_shrinking(&self) -> bool {
         let buckets = self.buckets.load(Ordering::Relaxed);
         let slots = buckets as i64 * SLOTS as i64;
@@ -242,7 +242,7 @@ impl Index {
             && self.items.load(Ordering::Relaxed) * SHRINK_DENOMINATOR < slots * SHRINK_NUMERATOR
     }
 
-    /// Asks the processor to fetch both of a key's buckets.
+    /// Prefetches both of a key's buckets.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         let (first, second) = addresses(hash, self.buckets.load(Ordering::Relaxed));
@@ -250,7 +250,7 @@ impl Index {
         self.table.prefetch(second * BUCKET_BYTES);
     }
 
-    /// The first location whose tag matches, unproven: good for prefetching only.
+    /// Returns the first location whose tag matches, unproven: good for prefetching only.
     #[inline]
     pub(crate) fn guess(&self, hash: u64) -> Option<u64> {
         let (first, second) = addresses(hash, self.buckets.load(Ordering::Relaxed));
@@ -259,14 +259,14 @@ impl Index {
         (mask != 0).then(|| location_of(buckets.lowest(mask).1))
     }
 
-    /// The first slot whose tag matches, if there is one: most often the key's, and nothing is said
-    /// if it is not. A hit must be proven with `is_unchanged` after the record was read.
+    /// Returns the first slot whose tag matches. It is usually the key's; if not, nothing follows
+    /// from that. A hit must be proven with `is_unchanged` after the record was read.
     #[inline(always)]
     pub(crate) fn probe(&self, hash: u64) -> Option<Probe<'_>> {
         let tag = tag_of(hash);
         let (first, second) = addresses(hash, self.buckets.load(Ordering::Acquire));
         let buckets = self.two(first, second);
-        // The mask is a hint where to look; what counts is read from here on, the version first.
+        // The mask only hints where to look; the proof starts here, with the version first.
         let mask = buckets.matches(tag);
         if mask == 0 {
             return None;
@@ -277,11 +277,11 @@ impl Index {
         (word >> 48 == tag).then_some(Probe { found: Found { at, header, word }, line })
     }
 
-    /// Finds the slot whose tag matches and of whose location `look` makes something; `None` is a
+    /// Finds the slot whose tag matches and for whose location `look` returns a value; `None` is a
     /// proven miss. A hit must be proven with `unchanged` after the record was read.
     ///
-    /// Both buckets are looked at without a branch that depends on where the key is: a mispredicted
-    /// one would wait for the memory that it depends on, and every look-up behind it would, too.
+    /// Both buckets are searched without a branch that depends on where the key is: a mispredicted
+    /// one would wait for the memory that it depends on, and so would every look-up behind it.
     #[inline]
     pub(crate) fn find<T>(
         &self,
@@ -322,29 +322,30 @@ impl Index {
         Two { at, lines: (self.table.line(at.0), self.table.line(at.1)) }
     }
 
-    /// Whether everything read since `find` belonged to the item that was found.
+    /// Returns true if everything read since `find` belonged to the item that was found.
     #[inline]
     pub(crate) fn unchanged(&self, found: &Found) -> bool {
         fence(Ordering::Acquire);
         self.table.load_u64(found.bucket_at(), Ordering::Relaxed) ^ found.header < VERSION
     }
 
-    /// The first slot whose tag matches, with its bucket alone locked, if there is one and nobody
-    /// is at work there: enough to replace the item that it names, but not to insert one.
+    /// Locks the bucket of the first slot whose tag matches; `None` if no slot does or the bucket
+    /// is locked already. That is enough to replace the item that the slot names, but not to insert
+    /// one.
     #[inline]
     pub(crate) fn lock_probed(&self, hash: u64) -> Option<One<'_>> {
         let Probe { found, line } = self.probe(hash)?;
         if found.header & LOCK != 0 {
             return None;
         }
-        // The header holds the version: if it is still the same, so is the slot.
+        // The header holds the version: if that has not changed, neither has the slot.
         let locked = line.words()[0].compare_exchange(
             found.header,
             found.header | LOCK,
             Ordering::Acquire,
             Ordering::Relaxed,
         );
-        // Not made before the lock is held: dropping one unlocks.
+        // `One` must not exist before the lock is held: dropping it unlocks.
         locked.is_ok().then(|| One { index: self, hash, found })
     }
 
@@ -363,15 +364,14 @@ impl Index {
         }
     }
 
-    /// Notes in a slot how often its item was read. No lock is needed, since the byte is all that
-    /// is written.
+    /// Stores an item's heat in its slot. No lock is needed, since only that byte is written.
     #[inline]
     pub(crate) fn set_heat(&self, found: &Found, heat: Heat) {
         self.table.store_u8(found.at + HEAT_BYTE, heat.0, Ordering::Relaxed);
     }
 
-    /// Locks the bucket of a slot that was found, if nobody holds it and the slot is unchanged,
-    /// and calls `change`: readers do not wait for writers.
+    /// Locks the bucket of a slot that was found and calls `change`. Does nothing if the bucket is
+    /// locked or the slot has changed: readers do not wait for writers.
     pub(crate) fn try_locked(&self, found: &Found, change: impl FnOnce()) {
         let at = found.bucket_at();
         let header = self.table.load_u64(at, Ordering::Relaxed);
@@ -440,7 +440,7 @@ impl Index {
         self.table.store_u64(at, header & !LOCK, Ordering::Release);
     }
 
-    /// Stores a slot of a bucket that the caller has locked, then moves the bucket's version on.
+    /// Stores a slot of a bucket that the caller has locked, then increments the bucket's version.
     fn change(&self, at: u64, word: u64) {
         let bucket_at = at & !(BUCKET_BYTES - 1);
         self.table.store_u64(at, word, Ordering::Release);
@@ -474,8 +474,8 @@ impl Index {
         }
     }
 
-    /// Frees a slot in one of a key's buckets by moving other items to their other buckets.
-    /// `fetch` as in `grow`.
+    /// Frees a slot in one of a key's buckets by moving other items to their other buckets. `fetch`
+    /// as in `grow`.
     pub(crate) fn make_room(
         &self,
         hash: u64,
@@ -484,7 +484,7 @@ impl Index {
     ) -> bool {
         let n = self.buckets.load(Ordering::Acquire);
         let (first, second) = addresses(hash, n);
-        // Breadth first: each step names the bucket it looks at and the slot that would move there.
+        // Breadth first: each step names the bucket to search and the slot that would move there.
         let mut steps: Vec<Step> =
             vec![Step { bucket: first, from: None }, Step { bucket: second, from: None }];
         self.fetch_records(first, fetch);
@@ -520,7 +520,7 @@ impl Index {
             let moved = self.move_slot(from_at, word, from, to, rehash);
             self.unlock_both(from, to);
             if !moved {
-                // Somebody else changed one of the two buckets: there may be room now, or the
+                // Another writer changed one of the two buckets: there may be room now, or the
                 // caller searches again.
                 return true;
             }
@@ -541,7 +541,7 @@ impl Index {
         if is_free(current) || location_of(current) != location_of(word) {
             return false;
         }
-        // Under the lock the record is whole, so this hash is the item's own.
+        // Under the lock the record is whole, so this hash is that of the item itself.
         let n = self.buckets.load(Ordering::Acquire);
         if other_bucket(rehash(location_of(current)), from, n) != to {
             return false;
@@ -552,9 +552,9 @@ impl Index {
         true
     }
 
-    /// Adds one bucket, splitting the items of another; `false` if the table is at its maximum.
-    /// `fetch` asks for the record at a location, so that all of the bucket's are waited for at
-    /// once.
+    /// Adds one bucket and splits the items of another between the two; returns false if the table
+    /// is at its maximum. `fetch` prefetches the record at a location, so that the waits for all
+    /// records of the bucket overlap.
     pub(crate) fn grow(&self, fetch: &impl Fn(u64), rehash: &impl Fn(u64) -> u64) -> bool {
         let Some(mut growth) = self.growth.try_lock() else { return true };
         let n = self.buckets.load(Ordering::Acquire);
@@ -587,7 +587,7 @@ impl Index {
         true
     }
 
-    /// Removes the last bucket if its items fit into the one they once came from.
+    /// Removes the last bucket if its items fit into the one that it was split from.
     pub(crate) fn shrink(&self) -> bool {
         let Some(_growing) = self.growth.try_lock() else { return false };
         let n = self.buckets.load(Ordering::Acquire);
@@ -616,9 +616,9 @@ impl Index {
         fits
     }
 
-    /// A bucket whose memory was given back has forgotten its version: it must not count through
-    /// the same ones again, under the eyes of a reader that was slow. Each life has a million of
-    /// its own.
+    /// Starts a new life of a bucket whose memory was given back and has lost its version. It must
+    /// not count through the same versions again under the eyes of a slow reader, so each life has
+    /// a million versions of its own.
     fn begin_life(&self, locked: u64, trims: u64) {
         let at = locked * BUCKET_BYTES;
         let header = self.table.load_u64(at, Ordering::Relaxed);
@@ -627,7 +627,7 @@ impl Index {
         }
     }
 
-    /// Gives the memory behind the last bucket back to the system; whole pages only.
+    /// Gives the memory behind the last bucket back to the system, in whole pages.
     pub(crate) fn trim(&self) {
         const PAGE: u64 = 4096;
         let Some(mut growth) = self.growth.try_lock() else { return };
@@ -636,8 +636,8 @@ impl Index {
         if used >= all || used / BUCKET_BYTES >= growth.touched {
             return;
         }
-        // Somebody who has not noticed yet that the table is shorter may hold a lock there for a
-        // moment. All of them are taken first: giving the memory back unlocks them.
+        // A writer that has not noticed yet that the table is shorter may hold a lock there for a
+        // moment. All of them are taken first, since giving the memory back unlocks them.
         for bucket in used / BUCKET_BYTES..growth.touched {
             self.lock_bucket(bucket);
             debug_assert!(self.used_slots(bucket) == 0, "bucket {bucket} is cut off with items");
@@ -648,8 +648,8 @@ impl Index {
     }
 }
 
-/// Both buckets of a key. A mask of them has a bit for each slot: bit `s` for slot `s` of the
-/// first, bit `8 + s` for that of the second; the headers' bits are left out.
+/// Both buckets of a key. A mask of slots has bit `s` for slot `s` of the first bucket and bit `8 +
+/// s` for that of the second; the bits of the headers are left out.
 struct Two<'a> {
     at: (u64, u64),
     lines: (&'a Line, &'a Line),
@@ -669,13 +669,13 @@ impl Two<'_> {
         (header(self.lines.0), header(self.lines.1))
     }
 
-    /// The slots whose tag this is.
+    /// Returns the mask of slots with this tag.
     #[inline(always)]
     fn matches(&self, tag: u64) -> u32 {
         Line::match_tags(self.lines.0, self.lines.1, tag as u16) & SLOT_BITS
     }
 
-    /// Where the lowest slot of a mask is, and what it holds now.
+    /// Returns the place of the lowest slot of a mask, and its word as it is now.
     #[inline(always)]
     fn lowest(&self, mask: u32) -> (u64, u64) {
         let slot = mask.trailing_zeros() as usize & 7;
@@ -696,7 +696,7 @@ fn other_bucket(hash: u64, bucket: u64, n: u64) -> u64 {
     if bucket == first { second } else { first }
 }
 
-/// Whether an item of bucket `old` belongs into the new bucket once there are `n + 1`.
+/// Returns true if an item of bucket `old` belongs in the new bucket once there are `n + 1`.
 fn moves_to(hash: u64, old: u64, new: u64, n: u64) -> bool {
     let (first, second) = addresses(hash, n);
     let (first_then, second_then) = addresses(hash, n + 1);
@@ -711,13 +711,13 @@ pub(crate) struct One<'a> {
 }
 
 impl One<'_> {
-    /// What the slot holds.
+    /// Returns the slot as it was found.
     #[inline]
     pub(crate) fn found(&self) -> &Found {
         &self.found
     }
 
-    /// Names a new location in the slot.
+    /// Stores a new location in the slot.
     #[inline]
     pub(crate) fn replace(&self, location: u64) {
         let heat = self.found.heat().inherited();
@@ -741,7 +741,7 @@ pub(crate) struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Finds the slot whose tag matches and of whose location `look` makes something.
+    /// Finds the slot whose tag matches and for whose location `look` returns a value.
     #[inline]
     pub(crate) fn find<T>(&self, mut look: impl FnMut(u64) -> Option<T>) -> Option<(Found, T)> {
         let buckets = self.index.two(self.first, self.second);
@@ -763,7 +763,7 @@ impl Pair<'_> {
         self.find(|at| (at == location).then_some(())).map(|(found, ())| found)
     }
 
-    /// Names a new location in a slot that was found under this lock.
+    /// Stores a new location in a slot that was found under this lock.
     pub(crate) fn replace(&self, found: &Found, location: u64, heat: Heat) {
         self.index.debug_assert_names(found);
         self.index.change(found.at, word_of(self.hash, location, heat));
@@ -775,7 +775,7 @@ impl Pair<'_> {
         self.index.change(found.at, 0);
     }
 
-    /// Puts a new location into a free slot; `false` if both buckets are full.
+    /// Puts a new location into a free slot; returns false if both buckets are full.
     ///
     /// The emptier of the two is taken: look-ups read both anyway, and at nine tenths of load far
     /// fewer inserts find both of them full than if the first were filled before the second.
@@ -789,7 +789,8 @@ impl Pair<'_> {
         true
     }
 
-    /// The least frequently read item of the two buckets: what goes if displacement fails.
+    /// Returns the least frequently read item of both buckets: the one to drop if displacement
+    /// fails.
     pub(crate) fn coldest(&self) -> Option<Found> {
         let mut coldest: Option<Found> = None;
         for bucket in [self.first, self.second] {
@@ -818,7 +819,7 @@ impl Drop for Pair<'_> {
 mod tests {
     use super::*;
 
-    /// A reader that was slow stores its heat into slots that were emptied meanwhile.
+    /// A slow reader stores its heat into slots that have been emptied meanwhile.
     #[test]
     fn heat_that_comes_late_takes_no_slot_and_names_no_record() {
         let index = Index::new(BUCKETS_MIN * BUCKET_BYTES, false).unwrap();

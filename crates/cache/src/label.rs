@@ -1,17 +1,17 @@
-//! The first block of a medium that a cache uses: that it is a cache's, and which one's.
+//! The label: first block of a medium, which says that a cache uses it, and which cache.
 
-/// What the file of every cache begins with.
+/// First bytes of every cache's file.
 pub(crate) const MAGIC: [u8; 8] = *b"ENTCACHE";
-/// Bytes of the label's block; the first segment starts behind it.
+/// Bytes of the label's block; the first segment follows.
 pub(crate) const LABEL_BYTES: u64 = 4096;
-/// The layout of segments on a medium.
+/// Format number of segments on a medium.
 pub(crate) const FORMAT: u32 = 1;
 
-/// Which cache the segments belong to.
+/// Identity of the cache that the segments belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Label {
     pub(crate) format: u32,
-    /// Drawn anew whenever a cache starts empty: segments of an earlier life are nobody's.
+    /// Random number drawn whenever a cache starts empty: segments of an earlier life are ignored.
     pub(crate) life: u64,
 }
 

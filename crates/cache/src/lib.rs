@@ -7,17 +7,17 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `index` | the hash index: cache-line buckets, readers without locks, growth by buckets |
+//! | `index` | the hash index: cache-line buckets, lock-free readers, growth by single buckets |
 //! | `record` | the layout of an item in a segment |
-//! | `segment`, `append` | segments' lives, quotas; open segments and holes |
+//! | `segment`, `append` | states of segments, quotas; open segments and holes |
 //! | `worker`, `write` | reads; stores, deletes, counting, touching |
-//! | `evict` | expiry and making room |
-//! | `values`, `pmem`, `file` | where values lie |
-//! | `label`, `closing` | what makes a medium and a sealed segment on it recognisable |
-//! | `restart`, `restore` | what survives a restart |
+//! | `evict` | expiry and eviction |
+//! | `values`, `pmem`, `file` | values and the media they lie on |
+//! | `label`, `closing` | marks by which a medium and a sealed segment on it are recognised |
+//! | `restart`, `restore` | saving items over a restart, and finding them again |
 //!
-//! Deliberately absent: sockets, protocols, threads (but one that writes segments to a block file),
-//! and waiting: an operation answers at once, if need be with a read to carry out.
+//! Deliberately absent: sockets, protocols, threads (except one that writes segments to a block
+//! file), and waiting: an operation answers at once, if need be with a read for the caller to do.
 #![forbid(unsafe_code)]
 
 mod append;

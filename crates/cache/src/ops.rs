@@ -1,26 +1,26 @@
-//! What one asks of a cache and what it answers: plain data, no behaviour.
+//! Requests to a cache and its answers, as plain data.
 
 use std::ops::Range;
 
 use entresol_base::Seconds;
 
-/// A key's hash under the cache's seed; computed once per request by `Worker::hash`.
+/// Hash of a key under the cache's seed; computed once per request by `Worker::hash`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyHash(pub(crate) u64);
 
-/// When an item ceases to be.
+/// Time at which an item expires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
-    /// Not by time.
+    /// Never expires.
     Never,
-    /// From this second on it is gone.
+    /// Expires when this second begins.
     At(Seconds),
-    /// It is gone at once: what a negative expiry time means.
+    /// Has expired already: the meaning of a negative expiry time.
     Immediately,
 }
 
 impl Expiry {
-    /// Whether an item with this expiry is gone at `now`.
+    /// Returns true if an item with this expiry has expired at `now`.
     #[must_use]
     pub fn is_past(self, now: Seconds) -> bool {
         match self {
@@ -31,62 +31,62 @@ impl Expiry {
     }
 }
 
-/// Whether the caller holds the right to fetch the item's value anew (meta protocol).
+/// Right to fetch an item's value anew (meta protocol).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Win {
-    /// Nobody need fetch it anew.
+    /// The value need not be fetched.
     #[default]
     None,
-    /// This caller is the one to fetch it anew.
+    /// This caller is to fetch it.
     Won,
-    /// Another caller has already won.
+    /// Another caller has the right already.
     AlreadySent,
 }
 
-/// All that is known of an item besides its key and value.
+/// Metadata of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ItemMeta {
-    /// The client's 32 bits.
+    /// Client's 32 bits.
     pub flags: u32,
     /// Bytes of the value.
     pub value_len: u32,
-    /// The compare-and-swap token; 0 unless it was asked for.
+    /// Compare-and-swap token; 0 unless it was asked for.
     pub cas: u64,
-    /// When it expires, as it was before this request touched it.
+    /// Expiry as it was before this request touched it.
     pub expiry: Expiry,
-    /// Seconds since it was last read or written.
+    /// Seconds since the item was last read or written.
     pub last_access_s: u32,
-    /// Whether it was read before this request.
+    /// True if it was read before this request.
     pub fetched: bool,
-    /// Whether it was marked stale by an invalidation.
+    /// True if an invalidation marked it stale.
     pub stale: bool,
-    /// Whether this caller should fetch it anew.
+    /// Right to fetch it anew, as far as this caller is concerned.
     pub win: Win,
 }
 
-/// What a read wants; the default is memcached's `get`.
+/// Options of a read; the default is memcached's `get`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GetOptions {
-    /// Append the value's bytes to the output.
+    /// Appends the value's bytes to the output.
     pub value: bool,
-    /// Report the compare-and-swap token.
+    /// Reports the compare-and-swap token.
     pub cas: bool,
-    /// Set a new expiry.
+    /// Sets a new expiry.
     pub touch: Option<Expiry>,
-    /// Leave the item's access time and frequency alone.
+    /// Leaves the item's access time and frequency alone.
     pub no_bump: bool,
-    /// On a miss, create an empty item with this expiry and win.
+    /// Creates, on a miss, an empty item with this expiry, which the caller wins.
     pub vivify: Option<Expiry>,
-    /// Take part in who fetches a stale item anew, as the meta protocol's readers do.
+    /// Competes for the right to fetch a stale item anew, as the meta protocol's readers do.
     pub win: bool,
-    /// Win if less than this many seconds are left to live.
+    /// Wins the item if fewer than this many seconds are left to live.
     pub recache_below_s: Option<u32>,
-    /// The token of an item created by `vivify`.
+    /// Token of an item created by `vivify`.
     pub explicit_cas: Option<u64>,
 }
 
 impl GetOptions {
-    /// Whether the item stays as it is, but for its heat and its time of access.
+    /// Returns true if the read leaves the item alone but for its frequency and time of access.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         !self.cas && self.touch.is_none() && self.vivify.is_none() && self.recache_below_s.is_none()
@@ -108,29 +108,29 @@ impl Default for GetOptions {
     }
 }
 
-/// The answer to a read.
+/// Answer to a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup {
-    /// Found; header and value are in the output.
+    /// The item was found; header and value are in the output.
     Hit(ItemMeta),
-    /// Not there.
+    /// There is no such item.
     Miss,
-    /// Found, but the value lies on a block file: the header is in the output, room for the value
-    /// is reserved in it, and the read must be carried out.
+    /// The item was found, but its value lies on a block file: the header is in the output, with
+    /// room for the value behind it, and the caller must carry out the read.
     Pending(PendingRead),
 }
 
-/// A read that the caller must carry out: `length` bytes at `offset` of the cache's block file,
-/// both aligned as the file wants. `Worker::complete_read` then finds the value in them.
+/// A read for the caller to carry out: `length` bytes at `offset` of the cache's block file, both
+/// aligned as the file wants. `Worker::complete_read` then finds the value in them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingRead {
-    /// Where to read in the block file.
+    /// Offset in the block file.
     pub offset: u64,
-    /// How much to read.
+    /// Bytes to read.
     pub length: usize,
-    /// Where in the output the value's room was reserved; empty if no value was wanted.
+    /// Range of the output reserved for the value; empty if no value was wanted.
     pub room: Range<usize>,
-    /// What is known of the item.
+    /// Metadata of the item.
     pub meta: ItemMeta,
     pub(crate) location: u64,
     pub(crate) segment: u32,
@@ -140,16 +140,16 @@ pub struct PendingRead {
     pub(crate) hash: KeyHash,
 }
 
-/// Why a pending read came to nothing; either is answered as a miss.
+/// Reasons why a pending read gave no value; either is answered as a miss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadFailure {
-    /// The segment was given up in the meantime.
+    /// The segment was recycled in the meantime.
     Recycled,
-    /// The bytes are not what was written: counted, and the item is dropped.
+    /// The bytes are not those that were written: counted, and the item is dropped.
     Damaged,
 }
 
-/// The old value of an item, read from a block file for an operation that needs it.
+/// Old value of an item, read from a block file for an operation that needs it.
 #[derive(Debug, Clone)]
 pub struct OldValue {
     pub(crate) location: u64,
@@ -158,54 +158,54 @@ pub struct OldValue {
 }
 
 impl OldValue {
-    /// The value that a completed read found.
+    /// Takes the value that a completed read found.
     #[must_use]
     pub fn new(read: &PendingRead, bytes: Vec<u8>) -> Self {
         OldValue { location: read.location, sequence: read.sequence, bytes }
     }
 }
 
-/// How a store treats what is there.
+/// Treatment of an item that is there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StoreMode {
-    /// Replace it or create it.
+    /// Replaces the item or creates it.
     #[default]
     Set,
-    /// Only if there is none.
+    /// Stores only if there is no item.
     Add,
-    /// Only if there is one.
+    /// Stores only if there is an item.
     Replace,
-    /// Behind the old value; flags and expiry stay.
+    /// Appends to the old value; flags and expiry stay.
     Append,
-    /// Before the old value; flags and expiry stay.
+    /// Prepends to the old value; flags and expiry stay.
     Prepend,
 }
 
-/// A store.
+/// Request to store a value.
 #[derive(Debug, Clone, Copy)]
 pub struct Store<'a> {
-    /// The new bytes.
+    /// New bytes.
     pub value: &'a [u8],
-    /// The client's 32 bits.
+    /// Client's 32 bits.
     pub flags: u32,
-    /// When it expires.
+    /// Expiry of the item.
     pub expiry: Expiry,
-    /// How what is there is treated.
+    /// Treatment of an item that is there already.
     pub mode: StoreMode,
-    /// Append and prepend: create the item with `expiry` if there is none.
+    /// Creates the item with `expiry` if an append or a prepend finds none.
     pub vivify: bool,
-    /// Only if the item's token is this.
+    /// Stores only if the item's token is this one.
     pub compare: Option<u64>,
-    /// The item's new token.
+    /// New token of the item.
     pub explicit_cas: Option<u64>,
-    /// With `compare`: if the given token is older than the item's, store, but mark stale.
+    /// Changes `compare`: a token older than the item's stores too, but marks the item stale.
     pub invalidate: bool,
-    /// The new token will be told to somebody, so it has to stay valid wherever the item goes.
+    /// True if a client will see the new token, so that it must stay valid even if the item moves.
     pub cas: bool,
 }
 
 impl<'a> Store<'a> {
-    /// A plain set that never expires.
+    /// Returns a plain set that never expires.
     #[must_use]
     pub fn set(value: &'a [u8]) -> Self {
         Store {
@@ -222,101 +222,101 @@ impl<'a> Store<'a> {
     }
 }
 
-/// The answer to a store.
+/// Answer to a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stored {
-    /// Done; the item's token.
+    /// The value was stored.
     Stored {
-        /// The new token.
+        /// New token of the item.
         cas: u64,
     },
     /// The mode's condition does not hold.
     NotStored,
-    /// The token is another.
+    /// The item has another token.
     Exists,
     /// A token was given, but there is no item.
     NotFound,
-    /// Key and value are larger than an item may be.
+    /// The key or the value exceeds its limit.
     TooLarge,
-    /// The quota cannot hold it.
+    /// The quota cannot hold the item.
     NoMemory,
-    /// All write buffers are on their way to the medium: try again soon.
+    /// All write buffers are being written to the medium: try again soon.
     Busy,
-    /// The old value must be read first; then call again with it.
+    /// The old value must be read first: call again with it.
     Pending(PendingRead),
 }
 
-/// How to delete; the default deletes whatever is there.
+/// Options of a delete; the default deletes any item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeleteOptions {
-    /// Only if the item's token is this.
+    /// Deletes only if the item's token is this one.
     pub compare: Option<u64>,
-    /// Do not delete: mark stale, with a new token, and let the next reader win.
+    /// Marks the item stale with a new token instead of deleting it; the next reader wins it.
     pub invalidate: bool,
-    /// With `invalidate`: the new expiry.
+    /// New expiry, with `invalidate`.
     pub touch: Option<Expiry>,
-    /// Keep the item, drop its value and flags.
+    /// Keeps the item, but drops its value and flags.
     pub remove_value: bool,
-    /// With `invalidate` or `remove_value`: the new token.
+    /// New token, with `invalidate` or `remove_value`.
     pub explicit_cas: Option<u64>,
 }
 
-/// The answer to a delete.
+/// Answer to a delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deleted {
-    /// It is gone, or its value is, or it is stale, as was asked.
+    /// The item was deleted, emptied or marked stale, as was asked.
     Deleted,
-    /// There was none.
+    /// There is no such item.
     NotFound,
-    /// The token is another.
+    /// The item has another token.
     Exists,
     /// The quota cannot hold the changed item.
     NoMemory,
-    /// All write buffers are on their way to the medium: try again soon.
+    /// All write buffers are being written to the medium: try again soon.
     Busy,
-    /// The value must be read first; then call again with it.
+    /// The value must be read first: call again with it.
     Pending(PendingRead),
 }
 
 /// An increment or decrement of a decimal number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arithmetic {
-    /// By how much.
+    /// Amount to add or subtract.
     pub delta: u64,
-    /// Decrement, never below 0; an increment wraps at 64 bits.
+    /// Decrements, never below 0; an increment wraps at 64 bits.
     pub down: bool,
-    /// Only if the item's token is this.
+    /// Counts only if the item's token is this one.
     pub compare: Option<u64>,
-    /// The item's new token.
+    /// New token of the item.
     pub explicit_cas: Option<u64>,
-    /// Set a new expiry.
+    /// Sets a new expiry.
     pub touch: Option<Expiry>,
-    /// On a miss, create the item with this number and expiry.
+    /// Creates, on a miss, the item with this number and expiry.
     pub vivify: Option<(u64, Expiry)>,
-    /// The new token will be told to somebody, so it has to stay valid wherever the item goes.
+    /// True if a client will see the new token, so that it must stay valid even if the item moves.
     pub cas: bool,
 }
 
-/// The answer to an increment or decrement.
+/// Answer to an increment or decrement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Counted {
-    /// The new number, and the item as it now is.
+    /// The number was changed.
     Value {
-        /// The new number.
+        /// New number.
         number: u64,
-        /// The item as it now is.
+        /// Metadata of the changed item.
         meta: ItemMeta,
     },
-    /// There is none.
+    /// There is no such item.
     NotFound,
-    /// Its value is no decimal number of 64 bits.
+    /// The value is no decimal number of 64 bits.
     NotNumeric,
-    /// The token is another.
+    /// The item has another token.
     Exists,
-    /// The quota cannot hold it.
+    /// The quota cannot hold the item.
     NoMemory,
-    /// All write buffers are on their way to the medium: try again soon.
+    /// All write buffers are being written to the medium: try again soon.
     Busy,
-    /// The old value must be read first; then call again with it.
+    /// The old value must be read first: call again with it.
     Pending(PendingRead),
 }

@@ -1,4 +1,5 @@
-//! From a configuration to sizes: segments, shards, the arena; and the refusal of what cannot be.
+//! Derives the sizes of segments, shards and the arena from a configuration, and refuses those that
+//! cannot work.
 
 use entresol_base::ByteSize;
 use entresol_media::{MediumSpec, machine};
@@ -11,16 +12,16 @@ use crate::segment::CLASSES;
 use crate::values::Values;
 
 const PAGE: u64 = 4096;
-/// A segment's default size where the quota holds enough of them: also that of a huge page.
+/// Default bytes of a segment, where the quota holds enough of them: one huge page.
 const SEGMENT_BYTES_DEFAULT: u64 = 2 << 20;
 /// Open segments, and on a block file all write buffers, take at most one part in this many.
 const OPEN_SHARE: u64 = 8;
-/// Locations count four-byte units in 40 bits.
+/// Largest arena: a location counts four-byte units in 40 bits.
 const ARENA_BYTES_MAX: u64 = 1 << 42;
-/// How much a medium's quota may grow without a restart.
+/// Factor by which a medium's quota may grow without a restart.
 const MEDIUM_GROWTH_MAX: u64 = 16;
 
-/// The sizes that a cache is built with.
+/// Sizes that a cache is built with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) segment_bytes: u64,
@@ -31,13 +32,13 @@ pub(crate) struct Plan {
     pub(crate) table_bytes_max: u64,
     pub(crate) dram_bytes: u64,
     pub(crate) medium_bytes: u64,
-    /// What the medium's quota can be raised to.
+    /// Largest quota of the medium that a later resize may set.
     pub(crate) medium_capacity: u64,
     pub(crate) shards: usize,
     pub(crate) open_slots: usize,
-    /// Write buffers of a block file.
+    /// Number of write buffers of a block file.
     pub(crate) buffers: u32,
-    /// DRAM that is used whatever is stored.
+    /// DRAM that is used even while nothing is stored.
     pub(crate) fixed_bytes: u64,
 }
 
@@ -84,7 +85,8 @@ impl Plan {
             segment_bytes,
             stride_shift: stride.ilog2(),
             segments_max: segments_max as u32,
-            // A record's head may be read past its segment's end before it is found to be torn.
+            // A record's head may be read past its segment's end before the reader finds that it is
+            // torn.
             arena_bytes: segments_max * stride + PAGE,
             arena_huge_pages: inline && config.huge_pages,
             table_bytes_max: machine_bytes / 2,
@@ -98,7 +100,7 @@ impl Plan {
         })
     }
 
-    /// Whether quotas can be changed to these.
+    /// Checks that the quotas can be changed to these sizes.
     pub(crate) fn check_resize(
         segment_bytes: u64,
         values: &Values,
@@ -175,8 +177,8 @@ fn check_quota(
     })
 }
 
-/// How many segments of a block file are kept in DRAM until they are written; two at least, so
-/// that one can be filled while the other is written.
+/// Returns the number of a block file's segments that are kept in DRAM until they are written: at
+/// least two, so that one can be filled while another is written.
 fn buffers(config: &Config, segment_bytes: u64) -> Result<Option<u32>, OpenError> {
     if !matches!(config.medium, MediumSpec::File { .. }) {
         return Ok(None);
@@ -192,7 +194,7 @@ fn buffers(config: &Config, segment_bytes: u64) -> Result<Option<u32>, OpenError
             least: ByteSize(2 * OPEN_SHARE * segment_bytes),
         });
     }
-    // Half are open, half on their way; more than this many open ones would serve nobody.
+    // Half of the buffers are open, half are being written; writers cannot use more open ones.
     let useful = 2 * (config.workers.max(1) * CLASSES) as u64;
     Ok(Some(buffers.min(useful) as u32))
 }

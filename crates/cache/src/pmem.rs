@@ -1,8 +1,8 @@
 //! Values in persistent memory: a mapped file of segments, written with non-temporal stores.
 //!
-//! NyxCache (Wu et al., FAST 2022, section 3.5) measures why: small reads of keys are what
-//! persistent memory is worst at, so keys lie in DRAM, and cached stores of values cost up to three
-//! times what non-temporal ones do.
+//! NyxCache (Wu et al., FAST 2022, section 3.5) measures the reason: persistent memory is worst at
+//! small reads such as those of keys, so keys lie in DRAM; and cached stores of values cost up to
+//! three times as much as non-temporal ones.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::closing::Closing;
 use crate::error::OpenError;
 use crate::label::{LABEL_BYTES, Label, MAGIC};
 
-/// The mapped file.
+/// A mapped file of segments.
 pub(crate) struct PmemValues {
     region: Direct,
 }
@@ -31,7 +31,7 @@ impl PmemValues {
         Ok(PmemValues { region: Direct::open(path, &options)? })
     }
 
-    /// Bytes for segments.
+    /// Returns the bytes for segments.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.region.len() - LABEL_BYTES
     }
@@ -61,12 +61,12 @@ impl PmemValues {
         self.region.write_streaming(at, bytes);
     }
 
-    /// Waits until what was written is durable.
+    /// Waits until all written bytes are durable.
     pub(crate) fn drain(&self) {
         self.region.drain();
     }
 
-    /// Appends bytes to `out`; `false` if there are none at that place.
+    /// Appends bytes to `out`; returns false if the region has none there.
     #[inline]
     pub(crate) fn append_to(&self, at: u64, len: usize, out: &mut Vec<u8>) -> bool {
         let inside = at + len as u64 <= self.region.len();
@@ -88,7 +88,7 @@ impl PmemValues {
         let base = shared.medium_base_of(id);
         self.write(base + closing.records_at(), &closing.records);
         self.drain();
-        // The block that vouches for the records is written once they are durable.
+        // The closing block vouches for the records, so they must be durable first.
         self.write(base + closing.block_at(shared.segment_bytes), &closing.block());
         self.drain();
     }

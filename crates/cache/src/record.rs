@@ -21,28 +21,28 @@ use entresol_media::Direct;
 
 use crate::ops::Expiry;
 
-/// Records start at multiples of this; locations count in it.
+/// Bytes that records are aligned to; locations count in this unit.
 pub(crate) const UNIT: u64 = 4;
-/// The longest key.
+/// Longest key.
 pub const KEY_BYTES_MAX: usize = 250;
 const TIME_MASK: u32 = 0xFF_FFFF;
 
-/// The marks of a record, bits of its second word.
+/// Marks of a record, bits of its second word.
 pub(crate) mod mark {
     pub(crate) const CLIENT_FLAGS: u32 = 1 << 24;
     pub(crate) const EXPIRY: u32 = 1 << 25;
     pub(crate) const CAS: u32 = 1 << 26;
-    /// Invalidated, but served until somebody fetches it anew.
+    /// Invalidated, but served until a reader has fetched the value anew.
     pub(crate) const STALE: u32 = 1 << 27;
-    /// Somebody was told to fetch it anew.
+    /// A reader was told to fetch the value anew.
     pub(crate) const WIN_SENT: u32 = 1 << 28;
-    /// A client may know its token, so its place must not be used again under the same token.
+    /// A client may know its token, so its place must not be used again under that token.
     pub(crate) const CAS_SEEN: u32 = 1 << 29;
-    /// No slot names it any more.
+    /// No slot of the index names it any more.
     pub(crate) const DEAD: u32 = 1 << 31;
 }
 
-/// The first two words of a record and what follows from them.
+/// First two words of a record, and the layout that follows from them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     pub(crate) key_len: usize,
@@ -53,7 +53,8 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Reads the head of the record at byte `at`; `elsewhere` tells whether values lie elsewhere.
+    /// Reads the head of the record at byte `at`; `elsewhere` is true if values do not lie in
+    /// records.
     #[inline(always)]
     pub(crate) fn load(arena: &Direct, at: u64, elsewhere: bool) -> Head {
         let [lengths, marks] = arena.load_u32_pair(at, Ordering::Relaxed);
@@ -86,26 +87,26 @@ impl Head {
         self.cas_at() + 8 * u64::from(self.has(mark::CAS))
     }
 
-    /// Where the key starts.
+    /// Returns the offset of the key.
     #[inline]
     pub(crate) fn key_at(&self) -> u64 {
         self.place_at() + 8 * u64::from(self.elsewhere)
     }
 
-    /// Where an inline value starts.
+    /// Returns the offset of an inline value.
     #[inline]
     pub(crate) fn value_at(&self) -> u64 {
         self.key_at() + self.key_len as u64
     }
 
-    /// Bytes of the record, rounded up to where the next one starts.
+    /// Returns the bytes of the record, rounded up to the start of the next.
     #[inline]
     pub(crate) fn record_bytes(&self) -> u64 {
         let value = if self.elsewhere { 0 } else { self.value_len as u64 };
         (self.value_at() - self.at + value).next_multiple_of(UNIT)
     }
 
-    /// The client's flags.
+    /// Returns the client's flags.
     #[inline]
     pub(crate) fn client_flags(&self, arena: &Direct) -> u32 {
         if self.has(mark::CLIENT_FLAGS) {
@@ -132,7 +133,7 @@ impl Head {
         arena.store_u32(self.expiry_at(), expiry.map_or(0, |second| second.0), Ordering::Relaxed);
     }
 
-    /// The token that the record carries, if it carries one.
+    /// Returns the explicit token, if the record carries one.
     pub(crate) fn explicit_cas(&self, arena: &Direct) -> Option<u64> {
         self.has(mark::CAS).then(|| {
             let low = arena.load_u32(self.cas_at(), Ordering::Relaxed);
@@ -141,27 +142,27 @@ impl Head {
         })
     }
 
-    /// Offset in its segment and checksum of a value that lies elsewhere.
+    /// Returns the offset in its segment and the checksum of a value that lies elsewhere.
     pub(crate) fn place(&self, arena: &Direct) -> (u32, u32) {
         debug_assert!(self.elsewhere);
         let at = self.place_at();
         (arena.load_u32(at, Ordering::Relaxed), arena.load_u32(at + 4, Ordering::Relaxed))
     }
 
-    /// Seconds since the last access.
+    /// Returns the seconds since the last access.
     #[inline]
     pub(crate) fn last_access_s(&self, now: Seconds) -> u32 {
         now.0.wrapping_sub(self.marks) & TIME_MASK
     }
 
-    /// Rewrites the second word under the bucket's lock: sets and clears marks, keeps the time.
+    /// Sets and clears marks in the second word and keeps its time, under the bucket's lock.
     pub(crate) fn set_marks(&self, arena: &Direct, set: u32, clear: u32) {
         let word = arena.load_u32(self.at + 4, Ordering::Relaxed);
-        // Released, since what comes before the mark of a dead record must be seen with it.
+        // Release: a thread that sees the mark of a dead record must see all stores before it.
         arena.store_u32(self.at + 4, (word & !clear) | set, Ordering::Release);
     }
 
-    /// Notes an access at `now`, under the bucket's lock.
+    /// Records an access at `now`, under the bucket's lock.
     pub(crate) fn set_access(&self, arena: &Direct, now: Seconds) {
         let word = arena.load_u32(self.at + 4, Ordering::Relaxed);
         let word = (word & !TIME_MASK) | (now.0 & TIME_MASK);
@@ -169,7 +170,7 @@ impl Head {
     }
 }
 
-/// What a new record holds, but for the value's bytes.
+/// Fields of a new record, except the value's bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewRecord<'a> {
     pub(crate) key: &'a [u8],
@@ -188,8 +189,8 @@ impl NewRecord<'_> {
         if self.client_flags != 0 {
             marks |= mark::CLIENT_FLAGS;
         }
-        // A record whose value lies elsewhere always has room for an expiry: to move it for a
-        // touch would cost a read of the medium.
+        // A record whose value lies elsewhere always has room for an expiry: moving it for a touch
+        // would cost a read of the medium.
         if self.expiry.is_some() || elsewhere {
             marks |= mark::EXPIRY;
         }
@@ -199,7 +200,7 @@ impl NewRecord<'_> {
         marks
     }
 
-    /// Bytes of header and key.
+    /// Returns the bytes of header and key.
     #[inline]
     pub(crate) fn head_bytes(&self, elsewhere: bool) -> usize {
         let marks = self.all_marks(elsewhere);
@@ -210,15 +211,15 @@ impl NewRecord<'_> {
         8 + optional + self.key.len()
     }
 
-    /// Bytes of the whole record, rounded up to where the next one starts.
+    /// Returns the bytes of the whole record, rounded up to the start of the next.
     #[inline]
     pub(crate) fn record_bytes(&self, elsewhere: bool) -> u64 {
         let value = if elsewhere { 0 } else { self.value_len };
         ((self.head_bytes(elsewhere) + value) as u64).next_multiple_of(UNIT)
     }
 
-    /// Writes header and key at byte `at`; `place` is the value's offset and checksum, if it lies
-    /// elsewhere. Returns where an inline value belongs.
+    /// Writes header and key at byte `at`; `place` is the offset and checksum of a value that lies
+    /// elsewhere. Returns the offset at which an inline value belongs.
     #[inline]
     pub(crate) fn write(&self, arena: &Direct, at: u64, place: Option<(u32, u32)>) -> u64 {
         let marks = self.all_marks(place.is_some());

@@ -1,20 +1,20 @@
-//! What survives a restart: a map file that is changed through a shared mapping, and so outlives
-//! the process however it dies, and a snapshot that a clean stop writes.
+//! State that survives a restart: a map file that is changed through a shared mapping, and so
+//! outlives the process however it dies, and a snapshot that a clean stop writes.
 //!
-//! The map says of every segment on the medium whether its saved form counts, and has a bit for
-//! every record of it that does not count any more. A record's bit is set before the delete,
-//! overwrite, touch or eviction that it stands for is answered; a segment's entry is cleared before
-//! the segment is written anew and set once it is sealed and written. So after `kill -9` all sealed
-//! segments come back, and of them nothing that was given up.
+//! For every segment on the medium the map has an entry that says if its saved form is valid, and a
+//! bit for each of its records that is void. A record's bit is set before the delete, overwrite,
+//! touch or eviction behind it is answered; a segment's entry is cleared before the segment is
+//! rewritten and set once it is sealed and written. So after `kill -9` all sealed segments are
+//! restored, without any item that had been dropped.
 //!
 //! The map is not synced: after a crash of the machine (another boot, and no clean stop) nothing is
-//! brought back, since what the map had last said may be lost.
+//! restored, since the last changes of the map may be lost.
 //!
-//! | bytes of the map | what |
+//! | bytes of the map | contents |
 //! |---|---|
 //! | 4096 | header, see `at` |
-//! | 8 a segment | the sequence under which its saved form counts, or 0 |
-//! | 8 a segment | how many of its bits are set: if they do not add up, it is not brought back |
+//! | 8 a segment | the sequence number under which its saved form is valid, or 0 |
+//! | 8 a segment | number of its bits that are set: if they do not add up, it is not restored |
 //! | `segment_bytes` / 128 a segment | a bit for every 16 bytes: the record there is void |
 
 use std::path::{Path, PathBuf};
@@ -34,10 +34,11 @@ use crate::values::Values;
 
 const MAGIC: [u8; 8] = *b"ENTMAP01";
 const HEADER_BYTES: u64 = 4096;
-/// Records are at least this long where values lie elsewhere, so that each has a bit of its own.
+/// Length of the shortest record whose value lies elsewhere, so that each record has a bit of its
+/// own.
 const BIT_BYTES: u64 = 16;
 
-/// Where the header's fields are.
+/// Offsets of the header's fields.
 mod at {
     pub(super) const FORMAT: u64 = 8;
     pub(super) const STATE: u64 = 12;
@@ -49,21 +50,21 @@ mod at {
     pub(super) const FLUSH_AT: u64 = 48;
     pub(super) const SNAPSHOT_CHECKSUM: u64 = 52;
     pub(super) const BOOT: u64 = 56;
-    /// The complement of `FLUSHED_BELOW`, so that damage to either shows. A process that dies
-    /// between the two stores has not answered the flush, and leaves a cache that starts empty.
+    /// Complement of `FLUSHED_BELOW`, which reveals damage to either. A process that dies between
+    /// the two stores has not answered the flush, and leaves a cache that starts empty.
     pub(super) const FLUSHED_CHECK: u64 = 64;
     pub(super) const MAP_BYTES: u64 = 72;
     pub(super) const SEGMENTS: u64 = 80;
 }
 
-/// The map's state: nothing is to be brought back.
+/// State of the map: there is nothing to restore.
 const EMPTY: u32 = 0;
-/// A process is using, or was killed while using, the cache.
+/// State of the map: a process is using the cache, or was killed while it did.
 const RUNNING: u32 = 1;
-/// The last process ended cleanly and left a snapshot.
+/// State of the map: the last process ended cleanly and left a snapshot.
 const CLEAN: u32 = 2;
 
-/// What the last process left.
+/// Remains of the last process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Left {
     /// Nothing that can be used.
@@ -74,20 +75,20 @@ pub(crate) enum Left {
     Snapshot,
 }
 
-/// The map and what it was found to say.
+/// The map, and its contents at the start.
 pub(crate) struct Restart {
     map: Direct,
     pub(crate) snapshot_path: PathBuf,
     segment_bytes: u64,
     segments: u32,
-    /// What the last process left.
+    /// Remains of the last process.
     pub(crate) left: Left,
-    /// Whether the map still knows which records of the segments on the medium are void. It does
-    /// not if the quota was changed, since its layout changes with it: then what a snapshot brings
-    /// back is not brought back again after a kill.
+    /// True if the map still knows which records of the segments on the medium are void. It does
+    /// not if the quota was changed, since its layout changes with it: then items that a snapshot
+    /// restores are not restored again after a kill.
     pub(crate) keeps_saved: bool,
-    /// Whether the wall clock ran backwards: then nothing that expires is brought back, since
-    /// nobody knows how much later it is.
+    /// True if the wall clock ran backwards: then no item that expires is restored, since its
+    /// remaining time is unknown.
     pub(crate) clock_ran_back: bool,
     restored_items: AtomicU64,
 }
@@ -193,7 +194,7 @@ impl Restart {
         Ok(())
     }
 
-    /// Notes that the cache is in use: from now on the snapshot does not count.
+    /// Records that the cache is in use: from now on the snapshot is void.
     pub(crate) fn begin(&self, now: Seconds) -> std::io::Result<()> {
         self.store(at::LAST_SEEN, now.0);
         self.store(at::BOOT, boot());
@@ -204,7 +205,7 @@ impl Restart {
         files::remove(&self.snapshot_path)
     }
 
-    /// Notes that the snapshot, whose index bears this checksum, is complete.
+    /// Records that the snapshot whose index has this checksum is complete.
     pub(crate) fn end(&self, snapshot_checksum: u32, now: Seconds) {
         self.store(at::LAST_SEEN, now.0);
         self.store(at::SNAPSHOT_CHECKSUM, snapshot_checksum);
@@ -212,7 +213,7 @@ impl Restart {
         self.map.persist(0, HEADER_BYTES as usize);
     }
 
-    /// The checksum of the snapshot that counts.
+    /// Returns the checksum of the valid snapshot.
     pub(crate) fn snapshot_checksum(&self) -> u32 {
         self.load(at::SNAPSHOT_CHECKSUM)
     }
@@ -221,7 +222,7 @@ impl Restart {
         HEADER_BYTES + u64::from(id) * 8
     }
 
-    /// Bytes of a segment's bits.
+    /// Returns the bytes of a segment's bits.
     fn bits_bytes(&self) -> u64 {
         self.segment_bytes / BIT_BYTES / 8
     }
@@ -234,8 +235,8 @@ impl Restart {
         HEADER_BYTES + u64::from(self.segments) * 8 + u64::from(id) * 8
     }
 
-    /// Whether as many of a segment's bits are set as were ever set. A process that died between
-    /// setting a bit and counting it leaves them unequal, and so does most damage.
+    /// Returns true if the number of set bits equals the count of bits ever set. A process that
+    /// died between setting a bit and counting it leaves them unequal, and so does most damage.
     pub(crate) fn adds_up(&self, id: u32) -> bool {
         let (from, bytes) = (self.bits_at(id), self.bits_bytes());
         let set: u64 = (from..from + bytes)
@@ -245,18 +246,18 @@ impl Restart {
         set == self.map.load_u64(self.count_at(id), Ordering::SeqCst)
     }
 
-    /// How many segments the map knows.
+    /// Returns the number of segments in the map.
     pub(crate) fn segments(&self) -> u32 {
         self.segments
     }
 
-    /// The sequence under which a segment's saved form counts, if it does.
+    /// Returns the sequence number under which a segment's saved form is valid, if it is.
     pub(crate) fn saved_sequence(&self, id: u32) -> Option<u64> {
         let sequence = self.map.load_u64(self.entry_at(id), Ordering::SeqCst);
         (sequence != 0).then_some(sequence)
     }
 
-    /// Voids a segment's saved form, and forgets which of its records were void.
+    /// Voids a segment's saved form, and clears the bits of its records.
     pub(crate) fn forget_segment(&self, id: u32) {
         if id < self.segments {
             self.map.store_u64(self.entry_at(id), 0, Ordering::SeqCst);
@@ -265,7 +266,7 @@ impl Restart {
         }
     }
 
-    /// Lets a segment's saved form count.
+    /// Makes a segment's saved form valid.
     pub(crate) fn keep_segment(&self, id: u32, sequence: u64) {
         assert!(sequence != 0, "segment {id} is to be kept as one that is not");
         if id < self.segments {
@@ -289,37 +290,37 @@ impl Restart {
         }
     }
 
-    /// Whether the record that starts at this byte of a segment's records is void.
+    /// Returns true if the record that starts at this byte of a segment's records is void.
     pub(crate) fn is_forgotten(&self, id: u32, record_at: u64) -> bool {
         let (word, bit) = self.bit(id, record_at);
         self.map.load_u64(word, Ordering::SeqCst) & bit != 0
     }
 
-    /// Notes a flush: segments opened before this one in sequence do not count.
+    /// Records a flush: segments with a lower sequence number are void.
     pub(crate) fn record_flush(&self, below: u64) {
         self.map.store_u64(at::FLUSHED_BELOW, below, Ordering::SeqCst);
         self.map.store_u64(at::FLUSHED_CHECK, !below, Ordering::SeqCst);
         self.store(at::FLUSH_AT, 0);
     }
 
-    /// Notes a flush that is to come.
+    /// Records a flush that is ordered for later.
     pub(crate) fn record_flush_at(&self, at_s: u32) {
         self.store(at::FLUSH_AT, at_s);
     }
 
-    /// The flush that was carried out, and the one to come.
+    /// Returns the flush that was carried out, and the one ordered for later.
     pub(crate) fn flushes(&self) -> (u64, u32) {
         (self.map.load_u64(at::FLUSHED_BELOW, Ordering::SeqCst), self.load(at::FLUSH_AT))
     }
 
-    /// Notes that the process is alive, so that a clock that runs backwards is found out.
+    /// Records the time, so that a clock that runs backwards is detected.
     pub(crate) fn note_time(&self, now: Seconds) {
         if self.load(at::LAST_SEEN) < now.0 {
             self.store(at::LAST_SEEN, now.0);
         }
     }
 
-    /// Items brought back at the start.
+    /// Returns the number of items restored at the start.
     pub(crate) fn restored_items(&self) -> u64 {
         self.restored_items.load(Ordering::Relaxed)
     }
@@ -329,7 +330,8 @@ impl Restart {
     }
 }
 
-/// A number for this boot of the machine; 0, which equals no boot's, if the system does not tell.
+/// Returns a number for this boot of the machine; 0, which equals no boot's, if the system does not
+/// tell.
 fn boot() -> u32 {
     match machine::boot_id() {
         Some(id) => crc32c(id.as_bytes()) | 1,
@@ -337,7 +339,7 @@ fn boot() -> u32 {
     }
 }
 
-/// A tenant's name as a file name: whatever is not a letter, a digit, `-` or `_` is written in hex.
+/// Turns a tenant's name into a file name: letters, digits, `-` and `_` stay, all else is hex.
 fn file_name(tenant: &str) -> String {
     let mut name = String::new();
     for byte in tenant.bytes() {

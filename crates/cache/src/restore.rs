@@ -1,8 +1,8 @@
-//! Saving a cache at a clean stop, and bringing it back.
+//! Saving a cache at a clean stop, and restoring it.
 //!
-//! A snapshot is a sequence of segments' records, each behind a head of 40 bytes that bears their
-//! checksum; its own length and the checksum of all heads stand in the map, which alone says
-//! whether the snapshot counts.
+//! A snapshot is a sequence of segments' records, each behind a head of 40 bytes that holds their
+//! checksum; its own length and the checksum of all heads are in the map, which alone decides if
+//! the snapshot is valid.
 
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering;
@@ -23,14 +23,14 @@ use crate::values::Values;
 
 const HEAD_BYTES: usize = 40;
 
-/// A segment to be brought back.
+/// A segment to restore.
 struct Saved {
     id: u32,
     class: u8,
     sequence: u64,
     value_used: u32,
     records: Vec<u8>,
-    /// Whether the map's bits tell which records are void.
+    /// True if the map's bits tell which records are void.
     has_bits: bool,
 }
 
@@ -79,7 +79,7 @@ impl Saved {
 }
 
 impl Cache {
-    /// Brings back what the last process left, then notes that this one is running.
+    /// Restores the remains of the last process, then records that this one is running.
     pub(crate) fn restore(&self) -> Result<(), OpenError> {
         let shared = &self.shared;
         let Some(restart) = &shared.restart else { return Ok(()) };
@@ -115,7 +115,7 @@ impl Cache {
         shared.debug_assert_adds_up();
         let Some(restart) = &shared.restart else { return Ok(()) };
         let checksum = shared.write_snapshot(restart).map_err(|cause| {
-            // A part of a snapshot is of no use, and may be what fills the disk.
+            // Part of a snapshot is of no use, and may be filling the disk.
             let _ = files::remove(&restart.snapshot_path);
             CloseError::Snapshot { path: restart.snapshot_path.clone(), cause }
         })?;
@@ -148,8 +148,8 @@ impl Shared {
         Ok(checksum)
     }
 
-    /// Reads the snapshot, first to see that it is the one that counts, then to bring it back. A
-    /// segment whose records are damaged is left out.
+    /// Reads the snapshot twice: to check that it is the valid one, then to restore it. A segment
+    /// whose records are damaged is left out.
     fn restore_snapshot(&self, restart: &Restart, now: Seconds) -> u64 {
         let each = |visit: &mut dyn FnMut(Saved)| -> std::io::Result<u32> {
             let input = files::open_reader(&restart.snapshot_path)?;
@@ -173,7 +173,8 @@ impl Shared {
         let counts = each(&mut |_| ()).is_ok_and(|sum| sum == restart.snapshot_checksum());
         let mut items = 0;
         if counts {
-            // It was read to its end a moment ago; if that fails now, what was brought back holds.
+            // It was read to its end a moment ago; if that fails now, items restored so far are
+            // still valid.
             let _ = each(&mut |saved| items += self.bring_back(&saved, restart, now));
         }
         items
@@ -233,9 +234,9 @@ impl Shared {
         })
     }
 
-    /// Voids every saved segment that was not brought back, for want of room or for damage: its
-    /// items may be stored anew from now on, and nothing would then void the old ones. A process
-    /// that dies before this is done has answered nobody yet.
+    /// Voids every saved segment that was not restored, for want of room or for damage: its items
+    /// may be stored anew from now on, and that would not void the old ones. A process that dies
+    /// before this is done has not answered any request yet.
     fn forget_what_stayed_away(&self, restart: &Restart) {
         for id in 0..restart.segments() {
             if restart.saved_sequence(id).is_some()
@@ -246,7 +247,7 @@ impl Shared {
         }
     }
 
-    /// Puts a saved segment where it was and its items into the index; how many there were.
+    /// Puts a saved segment in its old place and its items into the index; returns their number.
     fn bring_back(&self, saved: &Saved, restart: &Restart, now: Seconds) -> u64 {
         let elsewhere = self.values.is_elsewhere();
         if !saved.can_be() || !self.segment_quota().take(self.segment_bytes) {
@@ -254,7 +255,7 @@ impl Shared {
         }
         let id = {
             let mut queues = self.queues.lock();
-            // Values elsewhere are where they are; records in DRAM may go anywhere.
+            // Values elsewhere keep their place; records in DRAM may go anywhere.
             let id = if elsewhere {
                 queues.take(saved.id).then_some(saved.id)
             } else {
@@ -306,7 +307,8 @@ impl Shared {
             let head = self.head(at / UNIT);
             let next = at + head.record_bytes();
             if head.key_len == 0 || next > end {
-                // The checksum held, so this cannot be; what follows cannot be told apart.
+                // The checksum matched, so this cannot happen; the records behind it cannot be told
+                // apart.
                 segment.used.store((at - base) as u32, Ordering::Relaxed);
                 break;
             }
@@ -337,7 +339,7 @@ impl Shared {
         items
     }
 
-    /// Puts an item into the index; of two of the same key the younger stays.
+    /// Puts an item into the index; of two with one key the younger stays.
     fn bring_item_back(&self, location: u64, head: &Head, sequence: u64) -> bool {
         let hash = self.rehash(location);
         let mut key = [0; 255];

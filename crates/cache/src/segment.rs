@@ -1,9 +1,9 @@
 //! Segments: their states and counts, the queues of sealed and free ones, and the two quotas.
 //!
-//! A segment's life: free, open (one shard appends to it), sealed, on a block file writing in
-//! between, evicting, free again. Only the one who moved a segment from sealed to evicting may
-//! empty it; nothing is written into it from then on but by shards that had said before that they
-//! would (`Writing`), which he waits for.
+//! A segment is free, then open (one shard appends to it), on a block file writing, then sealed,
+//! evicting, and free again. Only the thread that moved a segment from sealed to evicting may empty
+//! it. After that move only shards that announced a write before it (`Writing`) still write to the
+//! segment, and the evicting thread waits for them.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -12,20 +12,20 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use entresol_base::Seconds;
 use parking_lot::Mutex;
 
-/// A segment's deadline when something in it never expires.
+/// Deadline of a segment that holds an item without expiry.
 pub(crate) const NEVER: u32 = 0;
 /// No segment has this sequence or a greater one: tokens have 22 bits for places in it.
 pub(crate) const SEQUENCE_MAX: u64 = 1 << 42;
 /// Segments of metadata that are allocated together.
 const BLOCK: usize = 64;
 
-/// Where a segment is in its life.
+/// State of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum State {
     Free = 0,
     Open = 1,
-    /// Full, but not yet on its block file.
+    /// Full, but not yet written to its block file.
     Writing = 2,
     Sealed = 3,
     Evicting = 4,
@@ -43,11 +43,11 @@ impl State {
     }
 }
 
-/// What is known of a segment besides its bytes.
+/// Metadata of a segment.
 #[derive(Debug, Default)]
 pub(crate) struct Segment {
-    /// Unique for each life of the segment, in order of opening; the upper part of its items'
-    /// compare-and-swap tokens.
+    /// Sequence number, unique for each life of the segment, in order of opening; the upper part of
+    /// its items' compare-and-swap tokens.
     pub(crate) sequence: AtomicU64,
     state: AtomicU8,
     pub(crate) class: AtomicU8,
@@ -55,13 +55,13 @@ pub(crate) struct Segment {
     pub(crate) used: AtomicU32,
     /// Bytes of values that lie elsewhere.
     pub(crate) value_used: AtomicU32,
-    /// Items that a slot names, in the upper 24 bits, and bytes of their records and values: in one
-    /// word, so that an item is counted in or out at once. Both are signed, since an item may be
-    /// retired by another thread before its writer has counted it.
+    /// Live items, in the upper 24 bits, and bytes of their records and values: one word, so that
+    /// an item is added or removed at once. Both are signed, since another thread may retire an
+    /// item before its writer has counted it.
     live: AtomicU64,
-    /// The second from which on everything in it has expired, or `NEVER`.
+    /// Second from which everything in it has expired, or `NEVER`.
     pub(crate) deadline: AtomicU32,
-    /// One more than the write buffer that holds its values, if one does.
+    /// One more than the number of the write buffer that holds its values; 0 without a buffer.
     pub(crate) buffer: AtomicU32,
 }
 
@@ -86,30 +86,30 @@ impl Segment {
         self.used.store(0, Ordering::Relaxed);
         self.value_used.store(0, Ordering::Relaxed);
         self.live.store(0, Ordering::Relaxed);
-        // The earliest deadline there is, until the first item moves it.
+        // The earliest deadline possible; the first item moves it.
         self.deadline.store(NEVER + 1, Ordering::Relaxed);
         self.sequence.store(sequence, Ordering::SeqCst);
     }
 
-    /// Moves from one state to another; `false` if it was in a third.
+    /// Moves from one state to another; returns false if it was in a third.
     pub(crate) fn change_state(&self, from: State, to: State) -> bool {
         self.state
             .compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
     }
 
-    /// Whether it is in this life and may still be written into.
+    /// Returns true if the segment is in this life and may still be written to.
     pub(crate) fn takes_writes(&self, sequence: u64) -> bool {
         matches!(self.state(), State::Sealed | State::Open)
             && self.sequence.load(Ordering::SeqCst) == sequence
     }
 
-    /// Counts an item in.
+    /// Adds an item to the live ones.
     pub(crate) fn add_live(&self, bytes: u64) {
         self.live.fetch_add(LIVE_ITEM + bytes, Ordering::Relaxed);
     }
 
-    /// Counts an item out.
+    /// Removes an item from the live ones.
     pub(crate) fn remove_live(&self, bytes: u64) {
         self.live.fetch_sub(LIVE_ITEM + bytes, Ordering::Relaxed);
     }
@@ -126,12 +126,12 @@ impl Segment {
         split_live(self.live.load(Ordering::Relaxed)).1
     }
 
-    /// Items that are counted in.
+    /// Returns the number of live items.
     pub(crate) fn live_items(&self) -> u64 {
         split_live(self.live.load(Ordering::Relaxed)).0
     }
 
-    /// Moves the deadline so that an item with this expiry is not cut short.
+    /// Moves the deadline to the item's expiry if that is later.
     pub(crate) fn extend_deadline(&self, expiry: Option<Seconds>) {
         let Some(expiry) = expiry else {
             self.deadline.store(NEVER, Ordering::Relaxed);
@@ -141,7 +141,7 @@ impl Segment {
         let _ = self.deadline.fetch_update(Ordering::Relaxed, Ordering::Relaxed, extend);
     }
 
-    /// Whether everything in it has expired.
+    /// Returns true if everything in it has expired.
     pub(crate) fn is_expired(&self, now: Seconds) -> bool {
         let deadline = self.deadline.load(Ordering::Relaxed);
         deadline != NEVER && deadline <= now.0
@@ -151,29 +151,29 @@ impl Segment {
 /// One item in the word that counts live items and bytes.
 const LIVE_ITEM: u64 = 1 << 40;
 
-/// Items and bytes; what is below zero for a moment counts as nothing.
+/// Splits the word into items and bytes; a count that is negative for a moment becomes zero.
 fn split_live(live: u64) -> (u64, u64) {
     let bytes = (live << 24).cast_signed() >> 24;
     let items = live.wrapping_sub(bytes.cast_unsigned()).cast_signed() >> 40;
     (items.max(0).cast_unsigned(), bytes.max(0).cast_unsigned())
 }
 
-/// Which segment's holes a shard is writing into, for whoever wants to empty that segment. A line
-/// of its own, since it changes with every such write.
+/// Number of the segment whose holes a shard is writing to, for the thread that wants to empty that
+/// segment. It has a cache line of its own, since it changes with every such write.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Writing(AtomicU32);
 
 impl Writing {
-    /// Says that this shard is about to write into a hole. The caller must then look whether the
-    /// segment still takes writes: of him and of one who moves it to `Evicting` and then looks
-    /// here, one sees the other.
+    /// Announces a write to a hole. The caller must then check that the segment still takes writes.
+    /// Of a shard that announces and then checks the state, and a thread that moves the state to
+    /// `Evicting` and then looks here, at least one sees the other.
     pub(crate) fn begin(&self, segment: u32) {
         let before = self.0.swap(segment + 1, Ordering::SeqCst);
         debug_assert!(before == 0, "segment {segment} comes before {} has ended", before - 1);
     }
 
-    /// Says that everything is written.
+    /// Ends the announced write.
     pub(crate) fn end(&self) {
         debug_assert!(self.0.load(Ordering::Relaxed) != 0, "a write ended that never began");
         self.0.store(0, Ordering::Release);
@@ -184,7 +184,7 @@ impl Writing {
     }
 }
 
-/// All segments' metadata, allocated in blocks as segments come into use.
+/// Metadata of all segments, allocated in blocks as segments come into use.
 pub(crate) struct Table {
     blocks: Box<[OnceLock<Box<[Segment]>>]>,
 }
@@ -202,7 +202,7 @@ impl Table {
         &block[id as usize % BLOCK]
     }
 
-    /// Bytes of metadata in use.
+    /// Returns the bytes of metadata in use.
     pub(crate) fn bytes(&self) -> u64 {
         let blocks = self.blocks.iter().filter(|block| block.get().is_some()).count();
         let used = blocks * BLOCK * size_of::<Segment>();
@@ -210,10 +210,10 @@ impl Table {
     }
 }
 
-/// Time-to-live classes: 0 is «never», then two for each doubling from one second up.
+/// Number of time-to-live classes: 0 is «never», then two for each doubling from one second up.
 pub(crate) const CLASSES: usize = 52;
 
-/// The class of an item that lives `ttl_s` more seconds.
+/// Returns the class of an item with this many seconds to live.
 pub(crate) fn class_of(ttl_s: Option<u32>) -> u8 {
     let Some(ttl_s) = ttl_s else { return 0 };
     let ttl_s = ttl_s.max(1);
@@ -222,7 +222,7 @@ pub(crate) fn class_of(ttl_s: Option<u32>) -> u8 {
     (1 + 2 * octave as usize + usize::from(upper_half)).min(CLASSES - 1) as u8
 }
 
-/// Which segments are sealed, by class in order of sealing, and which are free.
+/// Sealed segments, by class in order of sealing, and free segments.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) sealed: Vec<VecDeque<u32>>,
@@ -241,7 +241,7 @@ impl Queues {
         }
     }
 
-    /// A free segment's number.
+    /// Takes a free segment.
     pub(crate) fn take_free(&mut self) -> Option<u32> {
         self.free.pop().or_else(|| {
             (self.next_unused < self.segments_max).then(|| {
@@ -251,7 +251,7 @@ impl Queues {
         })
     }
 
-    /// Takes one certain segment, as a restart does; segments before it become free.
+    /// Takes one particular segment, as a restart does; unused segments before it become free.
     pub(crate) fn take(&mut self, id: u32) -> bool {
         if let Some(position) = self.free.iter().position(|free| *free == id) {
             self.free.swap_remove(position);
@@ -288,18 +288,18 @@ impl Queues {
         at.map(|at| queue.remove(at));
     }
 
-    /// Every sealed segment.
+    /// Iterates over all sealed segments.
     pub(crate) fn all_sealed(&self) -> impl Iterator<Item = u32> + '_ {
         self.sealed.iter().flatten().copied()
     }
 
-    /// How many segments were ever used at once.
+    /// Returns the largest number of segments that were ever in use at once.
     pub(crate) fn high_water(&self) -> u32 {
         self.next_unused
     }
 }
 
-/// A quota and what is used of it.
+/// A quota, and how much of it is used.
 #[derive(Debug)]
 pub(crate) struct Quota {
     limit: AtomicU64,
@@ -332,7 +332,7 @@ impl Quota {
             .is_ok()
     }
 
-    /// Takes `amount` whether or not it is left.
+    /// Takes `amount` even if it is not left.
     pub(crate) fn force(&self, amount: u64) {
         self.used.fetch_add(amount, Ordering::Relaxed);
     }
@@ -342,13 +342,13 @@ impl Quota {
         assert!(before >= amount, "{amount} bytes of a quota were given back, {before} were taken");
     }
 
-    /// What is left; 0 if the limit was lowered below what is used.
+    /// Returns the amount left; 0 if the limit was lowered below the use.
     pub(crate) fn left(&self) -> u64 {
         self.limit().saturating_sub(self.used())
     }
 }
 
-/// The queues behind their lock: touched once a segment, never once a request.
+/// The queues behind their lock, which is taken once a segment, never once a request.
 pub(crate) type SharedQueues = Mutex<Queues>;
 
 #[cfg(test)]

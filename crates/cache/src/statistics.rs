@@ -1,5 +1,5 @@
-//! Counters of events, one set a worker so that nobody shares a cache line, and the sum of them
-//! with what the cache holds.
+//! Counters of events, one set for each worker so that no cache line is shared, and their sum
+//! beside the cache's contents in figures.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use crate::segment::State;
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         /// Events counted by one worker, or by the cache's own work. Written by one thread at a
-        /// time, read by anybody.
+        /// time, read by any.
         #[derive(Debug, Default)]
         #[repr(align(64))]
         pub(crate) struct Counters {
@@ -19,7 +19,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Sets all to zero.
+            /// Sets all counters to zero.
             pub(crate) fn reset(&self) {
                 $(self.$name.store(0, Ordering::Relaxed);)+
             }
@@ -42,43 +42,43 @@ macro_rules! counters {
 counters! {
     /// Reads that found their item.
     hits,
-    /// Reads that did not.
+    /// Reads that found no item.
     misses,
-    /// Of the misses: the item was there, but had expired.
+    /// Misses whose item was there, but had expired.
     expired_on_read,
-    /// Of the misses: the item was there, but had been flushed.
+    /// Misses whose item was there, but had been flushed.
     flushed_on_read,
     /// Reads that had to go to a block file.
     file_reads,
-    /// Values that were not what was written, each answered as a miss.
+    /// Values that came back damaged, each answered as a miss.
     damaged,
     /// Items stored.
     stores,
-    /// Items that were overwritten in the room of another of the same size.
+    /// Items written over a dead record of the same size.
     stores_in_holes,
     /// Stores refused for want of memory.
     refused,
-    /// Stores told to come again because all write buffers were on their way.
+    /// Stores told to come again because all write buffers were being written.
     busy,
     /// Items deleted.
     deletes,
-    /// Live items given up to make room.
+    /// Live items evicted.
     evicted_items,
-    /// Of them: never read.
+    /// Live items evicted before any read.
     evicted_unread_items,
     /// Expired items freed.
     expired_items,
-    /// Of them: never read.
+    /// Expired items freed before any read.
     expired_unread_items,
-    /// Live items carried into another segment.
+    /// Live items copied into another segment.
     merged_items,
-    /// Bytes of them.
+    /// Bytes of live items copied into another segment.
     merged_bytes,
-    /// Segments given up whole.
+    /// Segments evicted whole.
     evicted_segments,
     /// Segments merged into others.
     merged_segments,
-    /// Items that gave way because displacement found no slot.
+    /// Items dropped because displacement found no slot.
     displaced_out,
     /// Segments that could not be written to their block file.
     write_errors,
@@ -95,42 +95,42 @@ pub(crate) fn count_shared(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
 }
 
-/// What a cache holds and has done.
+/// Contents of a cache in figures, and its events.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Statistics {
     /// Live items.
     pub items: u64,
-    /// Bytes of their headers, keys and values.
+    /// Bytes of live items: headers, keys and values.
     pub item_bytes: u64,
-    /// The DRAM quota.
+    /// Quota of DRAM.
     pub dram_limit_bytes: u64,
     /// DRAM used: segments or records, tables, write buffers, metadata.
     pub dram_used_bytes: u64,
-    /// Of it: the hash index.
+    /// DRAM used by the hash index.
     pub index_bytes: u64,
-    /// Of it: segments' metadata.
+    /// DRAM used by segments' metadata.
     pub metadata_bytes: u64,
-    /// The medium's quota; 0 in DRAM.
+    /// Quota of the medium; 0 in DRAM.
     pub medium_limit_bytes: u64,
-    /// What is used of it.
+    /// Bytes used on the medium.
     pub medium_used_bytes: u64,
     /// Bytes of a segment.
     pub segment_bytes: u64,
     /// Segments in use.
     pub segments: u64,
-    /// Of them: open.
+    /// Segments that are open.
     pub segments_open: u64,
-    /// Of them: on their way to a block file.
+    /// Segments that are being written to a block file.
     pub segments_writing: u64,
-    /// The medium: dram, pmem, file.
+    /// Kind of medium: dram, pmem, file.
     pub medium: &'static str,
-    /// How the medium is reached: «anonymous memory», «dax», «emulated», «io_uring», «threads».
+    /// Way the medium is reached: «anonymous memory», «dax», «emulated», «io_uring», «threads».
     pub access: &'static str,
-    /// Items brought back at the start.
+    /// Items restored at the start.
     pub restored_items: u64,
     /// Device nanoseconds charged to the account.
     pub device_ns: u64,
-    /// Events.
+    /// Counters of events.
     pub events: Events,
 }
 

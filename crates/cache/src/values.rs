@@ -1,5 +1,4 @@
-//! Where values lie: beside their keys in DRAM, in persistent memory, or in whole segments on a
-//! block file.
+//! The media of values: DRAM beside the keys, persistent memory, or whole segments on a block file.
 
 use std::sync::Arc;
 
@@ -16,31 +15,30 @@ use crate::label::{LABEL_BYTES, Label, MAGIC};
 use crate::plan::Plan;
 use crate::pmem::PmemValues;
 
-/// Where a cache's values lie.
+/// Values of a cache, by medium.
 pub(crate) enum Values {
-    /// In the records themselves.
+    /// Values in the records themselves.
     Inline,
-    /// In a mapped region.
+    /// Values in a mapped region of persistent memory.
     Pmem(PmemValues),
-    /// On a block file, but for those in write buffers.
+    /// Values on a block file, except those still in write buffers.
     File(FileValues),
 }
 
-/// Where one value was found.
+/// Result of fetching one value.
 pub(crate) enum ValueAt {
-    /// It was copied.
+    /// Copied from DRAM.
     Memory,
-    /// It was copied from this place of persistent memory, and this is its checksum.
+    /// Copied from this offset of persistent memory; the checksum is the one that it must have.
     Pmem { offset: u64, checksum: u32 },
-    /// It must be read from here.
+    /// To be read from this offset of the block file.
     File { offset: u64, checksum: u32, segment: u32, sequence: u64 },
-    /// The record was torn, or its segment is gone.
+    /// Not found: the record was torn, or its segment was recycled.
     Gone,
 }
 
 impl ValueAt {
-    /// What a value that was copied must have as its checksum, if it came from a medium that can
-    /// damage it.
+    /// Returns the checksum that a copied value must have, if its medium can damage it.
     #[inline]
     pub(crate) fn checksum(&self) -> Option<u32> {
         match self {
@@ -49,7 +47,7 @@ impl ValueAt {
         }
     }
 
-    /// Charges the reading of a value and, where it lies beside it, its key.
+    /// Charges the read of a value and, where its key lies beside it, of that.
     #[inline]
     pub(crate) fn charge_read(&self, account: &mut AccountHandle, key_len: usize, len: usize) {
         match self {
@@ -90,17 +88,17 @@ impl Values {
         Ok((values, Account::new(config.medium.to_string(), costs)))
     }
 
-    /// The label that the medium bears; none in DRAM.
+    /// Returns the label on the medium; none in DRAM.
     pub(crate) fn label(&self) -> Option<Label> {
         match self {
             Values::Inline => None,
             Values::Pmem(pmem) => Some(pmem.label()),
-            // A label that cannot be read is nobody's.
+            // A label that cannot be read belongs to no cache.
             Values::File(file) => Some(file.label().unwrap_or(Label { format: 0, life: 0 })),
         }
     }
 
-    /// Labels the medium.
+    /// Writes a label to the medium.
     pub(crate) fn write_label(&self, label: &Label) -> std::io::Result<()> {
         match self {
             Values::Inline => Ok(()),
@@ -112,7 +110,7 @@ impl Values {
         }
     }
 
-    /// Sees to it that the medium has this many bytes for segments.
+    /// Ensures that the medium has this many bytes for segments.
     pub(crate) fn provide(&self, bytes: u64) -> Result<(), ResizeError> {
         match self {
             Values::Inline => Ok(()),
@@ -139,7 +137,7 @@ impl Values {
         }
     }
 
-    /// How the medium is reached, for logs and statistics.
+    /// Names the way the medium is reached, for logs and statistics.
     pub(crate) fn access(&self) -> &'static str {
         match self {
             Values::Inline => "anonymous memory",
@@ -148,13 +146,13 @@ impl Values {
         }
     }
 
-    /// Where the first segment starts on the medium.
+    /// Returns the offset of the first segment on the medium.
     #[inline]
     pub(crate) fn data_start(&self) -> u64 {
         LABEL_BYTES
     }
 
-    /// What reads of a block file must be multiples of.
+    /// Returns the alignment of reads from a block file.
     pub(crate) fn read_alignment(&self) -> u64 {
         match self {
             Values::File(file) => file.read_alignment(),
@@ -162,12 +160,12 @@ impl Values {
         }
     }
 
-    /// Whether segments are on their way to the medium.
+    /// Returns true while segments are being written to the medium.
     pub(crate) fn is_writing(&self) -> bool {
         matches!(self, Values::File(file) if file.is_writing())
     }
 
-    /// Starts what works in the background.
+    /// Starts the background writer, if the medium has one.
     pub(crate) fn start(&self, shared: &Arc<Shared>) -> Result<(), OpenError> {
         match self {
             Values::File(file) => file.start(shared),
@@ -175,7 +173,7 @@ impl Values {
         }
     }
 
-    /// Ends it, once what was begun is done.
+    /// Stops the background writer after it has finished what it was given.
     pub(crate) fn stop(&self) {
         if let Values::File(file) = self {
             file.stop();

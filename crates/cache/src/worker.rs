@@ -1,8 +1,8 @@
 //! One thread's handle on a cache, and its reads.
 //!
-//! A plain read takes no lock and waits for nobody: it copies, then proves that what it copied was
-//! one whole item. A read that changes the item (touch, win, a token that a client will hold) is
-//! done under its buckets' lock.
+//! A plain read takes no lock and waits for no other thread: it copies, then proves that the copy
+//! is one whole item. A read that changes the item (touch, win, a token that a client will hold)
+//! locks its buckets.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::record::{Head, UNIT, mark};
 use crate::statistics::{Counters, count};
 use crate::values::{ValueAt, Values};
 
-/// How stale an item's time of last access may grow before a plain read corrects it.
+/// Staleness of an item's time of last access that a plain read tolerates.
 const ACCESS_GRAIN_S: u32 = 60;
 
 /// One thread's handle on a cache. All operations are on single items.
@@ -31,15 +31,15 @@ pub struct Worker {
     pub(crate) counters: Arc<Counters>,
     pub(crate) account: AccountHandle,
     pub(crate) random: fastrand::Rng,
-    /// Items counted in or out that the index has not been told of.
+    /// Items added or removed that the index has not been told of yet.
     pub(crate) uncounted_items: i64,
-    /// Where an old value is kept while its successor is written.
+    /// Copy of an old value while its successor is written.
     pub(crate) scratch: Vec<u8>,
-    /// Bytes of values copied for operations that write, since somebody last asked.
+    /// Bytes of values copied by write operations since `take_moved_bytes` was last called.
     pub(crate) moved_bytes: usize,
 }
 
-/// What a look at a record yields.
+/// Result of looking at a record.
 pub(crate) enum Seen {
     Live(Found, Head),
     Expired(Found, Head),
@@ -62,21 +62,21 @@ impl Worker {
         }
     }
 
-    /// The hash of a key, to be handed to every operation on it.
+    /// Hashes a key; the result is passed to every operation on it.
     #[inline]
     #[must_use]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash(self.shared.hasher.hash(key))
     }
 
-    /// Asks the processor to fetch the key's place in the index.
+    /// Prefetches the key's bucket in the index.
     #[inline]
     pub fn prefetch(&self, hash: KeyHash) {
         self.shared.index.prefetch(hash.0);
     }
 
-    /// Asks the processor to fetch the record that the key's place in the index names; pays once
-    /// that place has arrived.
+    /// Prefetches the record that the key's bucket names; worth it only once the bucket has
+    /// arrived.
     #[inline]
     pub fn prefetch_record(&self, hash: KeyHash) {
         if let Some(location) = self.shared.index.guess(hash.0) {
@@ -85,22 +85,22 @@ impl Worker {
         }
     }
 
-    /// How many bytes of values were copied for operations that write, since this was last asked:
-    /// for whoever shares a thread fairly, since such an operation can move a million bytes.
+    /// Returns the bytes of values copied by write operations since the last call. An event loop
+    /// uses it to share its thread fairly: one such operation can move a megabyte.
     #[inline]
     pub fn take_moved_bytes(&mut self) -> usize {
         std::mem::take(&mut self.moved_bytes)
     }
 
-    /// Whether the tenant's account lets it go on.
+    /// Asks the tenant's account to admit an access.
     #[inline]
     pub fn admit(&mut self, now: Nanos) -> Admission {
         self.account.admit(now)
     }
 
-    /// Looks an item up and appends it to `out`: first `header` is called with what is known of
-    /// the item, then the value's bytes follow, if they are wanted. `header` may be called again
-    /// after what it wrote was taken back.
+    /// Looks an item up and appends it to `out`: calls `header` with the item's metadata, then
+    /// appends the value's bytes, if they are wanted. A retry takes back the output of `header` and
+    /// calls it again.
     #[inline]
     pub fn get(
         &mut self,
@@ -122,11 +122,12 @@ impl Worker {
         }
     }
 
-    /// A plain read of what most reads find: a live item whose value lies beside its key, at the
-    /// first slot that bears its tag. Everything else is left to `get_plain`, as if not begun.
+    /// Handles the common case of a plain read: a live item with its value beside its key, at the
+    /// first slot that bears its tag. All other cases return `None` without effect, for
+    /// `get_plain`.
     ///
-    /// This is written for few instructions, not for few lines: a processor looks some 300 of them
-    /// ahead, and only what it can see of the next read overlaps with this one's wait for memory.
+    /// Written for few instructions, not for few lines: a processor looks some 300 of them ahead,
+    /// and only the part of the next read that it can see overlaps with this one's wait for memory.
     #[inline(always)]
     fn get_at_once(
         &mut self,
@@ -142,7 +143,7 @@ impl Worker {
             return None;
         }
         let probe = shared.index.probe(hash.0)?;
-        // Where its second line is, is known before its head has arrived.
+        // The address of its second line is known before its head has arrived.
         shared.arena.prefetch(probe.found.location() * UNIT + 64);
         let head = shared.head_of(probe.found.location(), key)?;
         if options.win && head.has(mark::STALE) {
@@ -186,7 +187,7 @@ impl Worker {
                 seen => return self.missed(&seen),
             };
             if options.win && head.has(mark::STALE) && !head.has(mark::WIN_SENT) {
-                // This reader wins the item: that changes it.
+                // This reader wins the item, and that changes it.
                 return self.get_changing(key, hash, now, options, out, header);
             }
             let meta = self.shared.meta(&found, &head, now);
@@ -280,7 +281,7 @@ impl Worker {
     /// Finds and checks the value of a pending read in the `data` that was read.
     ///
     /// # Errors
-    /// When the segment was given up in the meantime, or the bytes are not what was written.
+    /// When the segment was recycled in the meantime, or the bytes are damaged.
     pub fn complete_read(
         &mut self,
         read: &PendingRead,
@@ -302,8 +303,7 @@ impl Worker {
         Ok(range)
     }
 
-    /// Tells that a pending read could not be carried out at all: the item is dropped, since its
-    /// value cannot be had.
+    /// Drops the item of a pending read that could not be carried out: its value is out of reach.
     pub fn fail_read(&mut self, read: &PendingRead) {
         let segment = self.shared.segments.get(read.segment);
         if segment.sequence.load(Ordering::SeqCst) == read.sequence {
@@ -343,8 +343,9 @@ impl Worker {
         Lookup::Miss
     }
 
-    /// Counts a read. The time of access, kept in the record, is written only once it is off by
-    /// memcached's own 60 seconds: that takes the bucket's lock, which costs more than the read.
+    /// Counts a read. The time of access in the record is updated only once it is off by
+    /// memcached's own 60 seconds, since that takes the bucket's lock, which costs more than the
+    /// read.
     #[inline(always)]
     fn bump(&mut self, found: &Found, head: &Head, now: Seconds) {
         let heat = found.heat();
@@ -448,7 +449,7 @@ impl Worker {
                 header(&meta, out);
                 Lookup::Hit(meta)
             }
-            // Somebody else was quicker: there is an item now.
+            // Another writer was quicker: there is an item now.
             Stored::NotStored => {
                 let without = GetOptions { vivify: None, ..*options };
                 self.get_changing(key, hash, now, &without, out, header)
@@ -459,7 +460,7 @@ impl Worker {
 }
 
 impl Shared {
-    /// The head of the record at a location, perhaps torn, if it bears this key.
+    /// Returns the head of the record at a location, perhaps torn, if its key is this one.
     #[inline(always)]
     pub(crate) fn head_of(&self, location: u64, key: &[u8]) -> Option<Head> {
         let head = self.head(location);
@@ -467,7 +468,7 @@ impl Shared {
         matches.then_some(head)
     }
 
-    /// Whether an item that was found still counts.
+    /// Decides if an item that was found is live, expired or flushed.
     #[inline(always)]
     pub(crate) fn judge(&self, found: Found, head: Head, now: Seconds) -> Seen {
         if head.has(mark::EXPIRY) && head.expiry(&self.arena).is_past(now) {
@@ -479,7 +480,7 @@ impl Shared {
         Seen::Live(found, head)
     }
 
-    /// What is known of an item but its token.
+    /// Returns an item's metadata except for its token.
     #[inline(always)]
     pub(crate) fn meta(&self, found: &Found, head: &Head, now: Seconds) -> ItemMeta {
         ItemMeta {
@@ -494,7 +495,7 @@ impl Shared {
         }
     }
 
-    /// Decides under the bucket's lock who fetches the item anew.
+    /// Decides under the bucket's lock which reader fetches the item anew.
     fn settle_win(
         &self,
         head: &Head,
@@ -516,7 +517,7 @@ impl Shared {
         Win::None
     }
 
-    /// Appends an item's value to `out`, or tells where on the block file it lies.
+    /// Appends an item's value to `out`, or returns its place on the block file.
     #[inline]
     pub(crate) fn append_value(&self, location: u64, head: &Head, out: &mut Vec<u8>) -> ValueAt {
         match &self.values {

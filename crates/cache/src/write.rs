@@ -1,8 +1,8 @@
 //! Stores, deletes, counting and touching.
 //!
-//! A new record is written into a reserved place first and published under its buckets' lock, where
-//! the condition is checked; what depends on the old item is computed from a copy of it and
-//! published only if the item is still the same.
+//! A new record is first written to a reserved place and then published under its buckets' lock,
+//! where the condition is checked. A value that depends on the old item is computed from a copy of
+//! it and published only if the item has not changed.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use crate::statistics::{count, count_shared};
 use crate::values::ValueAt;
 use crate::worker::{Seen, Worker};
 
-/// Items counted in or out before the index is told.
+/// Items added or removed before the index is told.
 const COUNT_BATCH: i64 = 32;
-/// A value longer than this, spaces included, is not looked at as a number.
+/// Longest value, spaces included, that is parsed as a number.
 const NUMBER_BYTES_MAX: usize = 1024;
-/// The longest decimal number of 64 bits.
+/// Digits of the largest number of 64 bits.
 const DIGITS_MAX: usize = 20;
 
 /// An item as it was read for an operation that depends on it.
@@ -38,7 +38,7 @@ struct OldItem {
     head: Head,
 }
 
-/// What of an old item is wanted besides its metadata.
+/// Part of an old item that is wanted besides its metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Want {
     Nothing,
@@ -47,18 +47,18 @@ enum Want {
     Number,
 }
 
-/// What reading an old item came to.
+/// Result of reading an old item.
 enum Old {
     Absent,
-    /// A number was wanted, and this is too long to be one; its token.
+    /// A number was wanted, but the value is too long to be one. Holds the item's token.
     TooLong(u64),
     Present(OldItem),
     Pending(PendingRead),
 }
 
-/// What publishing a record came to.
+/// Result of publishing a record.
 enum Published {
-    /// In the place of an item that was there, even if it no longer counted.
+    /// The record replaced an item, live or not.
     Replaced {
         cas: u64,
     },
@@ -130,8 +130,8 @@ impl Worker {
         stored
     }
 
-    /// Meta set with `I` under a token older than the item's: the value is taken, but the item
-    /// keeps its expiry and is stale.
+    /// Stores a meta set with `I` under a token older than the item's: the value is taken, but the
+    /// item keeps its expiry and is stale.
     fn store_stale(
         &mut self,
         key: &[u8],
@@ -158,7 +158,7 @@ impl Worker {
         }
     }
 
-    /// Append and prepend.
+    /// Appends to a value, or prepends to it.
     fn extend(
         &mut self,
         key: &[u8],
@@ -228,7 +228,7 @@ impl Worker {
                     None => continue,
                 },
             };
-            // As memcached does: no value at all is told before a number that is not the one meant.
+            // As in memcached, an empty value is reported before a token that does not match.
             if self.scratch.is_empty() {
                 return Counted::NotNumeric;
             }
@@ -243,14 +243,14 @@ impl Worker {
             };
             let mut digits = [b' '; DIGITS_MAX];
             let written = write_number(number, &mut digits);
-            // As memcached does, a number that grows shorter keeps its length, padded by spaces.
+            // As in memcached, a number that grows shorter keeps its length, padded by spaces.
             let len = written.max(self.scratch.len().min(DIGITS_MAX));
             let mut record = self.shared.successor(key, &old, len, now);
             record.cas = arithmetic.explicit_cas;
             record.marks |= seen_mark(arithmetic.cas);
             if written <= self.scratch.len() {
-                // As in memcached, a number that keeps its length leaves it open who fetches a
-                // stale item anew; one that grows is a new item.
+                // As in memcached, a number of unchanged length keeps the marks of a stale item and
+                // of its winner; one that grows is a new item.
                 record.marks |= old.marks & (mark::STALE | mark::WIN_SENT);
             }
             if let Some(expiry) = arithmetic.touch {
@@ -270,7 +270,7 @@ impl Worker {
         }
     }
 
-    /// `None`: somebody else has created the item.
+    /// Creates an item with a number; `None` if another thread has created it first.
     fn create_number(
         &mut self,
         key: &[u8],
@@ -377,7 +377,7 @@ impl Worker {
                     record.expiry = record_expiry(expiry, now);
                 }
             }
-            // Whoever holds the old token must not be able to store under it.
+            // A client that holds the old token must not be able to store under it.
             record.cas = record.cas.or(Some(old.cas + 1));
             let unchanged = |seen: &Seen, shared: &Shared| old.is_unchanged(seen, shared);
             let stored = self.write(key, hash, now, record, [kept, b""], &unchanged);
@@ -403,7 +403,7 @@ impl Worker {
         self.touch_item(key, hash, now, expiry)
     }
 
-    /// The item as it was before it was touched.
+    /// Touches an item and returns it as it was before.
     pub(crate) fn touch_item(
         &mut self,
         key: &[u8],
@@ -436,8 +436,8 @@ impl Worker {
             if new.is_none() {
                 return Some(meta);
             }
-            // The successor keeps the token that this record's place implies, so nothing else may
-            // ever be put into the place.
+            // The successor keeps the token that this record's place implies, so the place must
+            // never be used again.
             head.set_marks(&shared.arena, mark::CAS_SEEN, 0);
             drop(pair);
             // The record has no room for an expiry (only values in DRAM have such records).
@@ -523,7 +523,7 @@ impl Worker {
         self.moved_bytes += parts[0].len() + parts[1].len();
         let stored = self.try_write(hash, now, record, parts, condition);
         if stored == Stored::NoMemory {
-            // As memcached does: what could not be replaced is not served any more.
+            // As in memcached, an item that could not be replaced is not served any more.
             self.delete(key, hash, now, &DeleteOptions::default(), None);
         }
         stored
@@ -576,7 +576,7 @@ impl Worker {
 }
 
 impl Shared {
-    /// Lets a slot name a record that was written, if the condition holds.
+    /// Points a slot at a record that was written, if the condition holds.
     fn publish(
         &self,
         shard: &mut Shard,
@@ -588,8 +588,8 @@ impl Shared {
     ) -> Published {
         let location = place.location();
         let cas = record.cas.unwrap_or_else(|| self.implied_cas(place.sequence, location));
-        // Most stores replace an item that is found at once: then one bucket is locked, and that
-        // before the wait for the old record begins.
+        // Most stores replace an item that is found at once: then only one bucket is locked, before
+        // the wait for the old record begins.
         if let Some(one) = self.index.lock_probed(hash.0)
             && let Some(head) = self.head_of(one.found().location(), record.key)
         {
@@ -630,7 +630,7 @@ impl Shared {
         }
     }
 
-    /// The item to replace, if there is one and the condition holds.
+    /// Returns the item to replace, if there is one and the condition holds.
     fn may_replace(
         &self,
         seen: &Seen,
@@ -650,8 +650,8 @@ impl Shared {
             if record.cas.is_none() && implied <= cas {
                 return Err(Published::NeedsCas(cas + 1));
             }
-            // Whoever holds a token of this item must find all later ones greater, also those
-            // that nobody asks for.
+            // A client that holds a token of this item must find all later ones greater, even those
+            // that no client asks for.
             self.head(place.location()).set_marks(&self.arena, mark::CAS_SEEN, 0);
         }
         Ok(Some((found, head)))
@@ -666,7 +666,7 @@ impl Shared {
         }
     }
 
-    /// Frees a slot in one of the key's buckets, if need be at the cost of the coldest item there.
+    /// Frees a slot in one of the key's buckets, if need be by dropping the coldest item there.
     fn make_slot(&self, hash: KeyHash) {
         if self.index.make_room(hash.0, &|at| self.fetch(at), &|at| self.rehash(at)) {
             return;
@@ -688,7 +688,8 @@ impl Drop for Worker {
 }
 
 impl OldItem {
-    /// The condition of a write that depends on this item; `NotStored` means «read it again».
+    /// Checks the condition of a write that depends on this item; `NotStored` means «read it
+    /// again».
     fn is_unchanged(&self, seen: &Seen, shared: &Shared) -> Result<(), Stored> {
         const RELEVANT: u32 = 0xFF << 24 & !mark::CAS_SEEN;
         match seen {
@@ -705,12 +706,12 @@ impl OldItem {
 }
 
 impl Shared {
-    /// Whether an item of this size can be held at all.
+    /// Returns true if an item of this size can be held at all.
     fn takes(&self, key: &[u8], value_len: usize) -> bool {
         (1..=KEY_BYTES_MAX).contains(&key.len()) && value_len as u64 <= self.value_bytes_max
     }
 
-    /// A record that takes an item's place: same flags and expiry, no marks.
+    /// Builds the record that takes an item's place: equal flags and expiry, no marks.
     fn successor<'a>(
         &self,
         key: &'a [u8],
@@ -733,7 +734,7 @@ impl Shared {
         }
     }
 
-    /// Writes a whole record into its place, unpublished.
+    /// Writes a whole record to its place, unpublished.
     fn write_record(
         &self,
         place: &Place,
@@ -757,10 +758,10 @@ impl Shared {
         }
     }
 
-    /// Declares a record dead, under its bucket's lock, which `change`s its slot. The room that
-    /// it leaves may be used again, unless a client could mistake the next item there for it.
+    /// Declares a record dead under its bucket's lock, and calls `change` to update its slot. The
+    /// room may be used again, unless a client could mistake the next item there for this one.
     ///
-    /// The mark comes last: whoever empties the segment passes by a record that bears it, and waits
+    /// The mark comes last: a thread that empties the segment skips records that bear it, and waits
     /// for the bucket's lock at any other. Once it is set, the segment may begin another life.
     pub(crate) fn retire(&self, location: u64, head: &Head, change: impl FnOnce()) -> Option<Hole> {
         let id = self.segment_of(location);
@@ -777,7 +778,7 @@ impl Shared {
         reusable.then_some(Hole { at: location * UNIT, bytes, segment: id, sequence })
     }
 
-    /// Sees to it that a restart does not bring the record at a location back as it was saved.
+    /// Ensures that a restart does not restore the record at a location as it was saved.
     pub(crate) fn forget_saved(&self, location: u64) {
         if let Some(restart) = &self.restart
             && self.values.is_elsewhere()
@@ -788,7 +789,7 @@ impl Shared {
     }
 }
 
-/// The conditions of set, add, replace and their comparing forms.
+/// Checks the conditions of set, add, replace and their comparing forms.
 fn condition(store: &Store<'_>, seen: &Seen, shared: &Shared) -> Result<(), Stored> {
     let Seen::Live(found, head) = seen else {
         return match store.mode {
@@ -806,12 +807,12 @@ fn condition(store: &Store<'_>, seen: &Seen, shared: &Shared) -> Result<(), Stor
     Ok(())
 }
 
-/// The mark of a record whose token somebody will know.
+/// Returns the mark of a record whose token a client will know.
 fn seen_mark(told: bool) -> u32 {
     if told { mark::CAS_SEEN } else { 0 }
 }
 
-/// What a record keeps of an expiry; a time already past is kept as the present second.
+/// Returns the expiry that a record keeps; a time already past becomes the present second.
 fn record_expiry(expiry: Expiry, now: Seconds) -> Option<Seconds> {
     match expiry {
         Expiry::Never => None,
@@ -820,7 +821,7 @@ fn record_expiry(expiry: Expiry, now: Seconds) -> Option<Seconds> {
     }
 }
 
-/// Reads a decimal number as memcached does: after any spaces, up to its end or another space.
+/// Parses a decimal number as memcached does: after any spaces, up to its end or another space.
 fn parse_number(value: &[u8]) -> Option<u64> {
     let value = value.trim_ascii_start();
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();

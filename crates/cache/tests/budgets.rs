@@ -1,4 +1,4 @@
-//! What the cache may cost and what its quotas promise: counted, not timed.
+//! Limits of the cache's memory, and promises of its quotas: counted, not timed.
 #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
 use std::sync::Arc;
@@ -66,7 +66,7 @@ fn a_million_objects_of_116_bytes_fit_into_140_bytes_each() {
     assert!((0..OBJECTS).all(|number| holds(&mut worker, number, now)));
 }
 
-/// DRAM for each object of a cache in (emulated) persistent memory, besides its key.
+/// Returns the DRAM for each object, except its key, of a cache in (emulated) persistent memory.
 fn dram_per_object(key_len: usize, store: &Store<'_>) -> f64 {
     const OBJECTS: u64 = 200_000;
     let dir = tempfile::tempdir().unwrap();

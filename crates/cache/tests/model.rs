@@ -72,7 +72,7 @@ struct World {
     clock: Arc<ManualClock>,
     model: HashMap<u8, Item>,
     writes: u64,
-    /// Whether the cache may forget.
+    /// True if the cache may forget items.
     lossy: bool,
 }
 
@@ -80,8 +80,8 @@ fn name(key: u8) -> Vec<u8> {
     format!("key-{key}-{}", "x".repeat(usize::from(key) % 40)).into_bytes()
 }
 
-/// The number that a value begins with, ended by white space or the value's end; values of more
-/// than 1 KiB are none.
+/// Returns the number that a value begins with, ended by white space or the value's end; values of
+/// more than 1 KiB hold none.
 fn number_in(value: &[u8]) -> Option<u64> {
     if value.len() > 1024 {
         return None;
@@ -165,8 +165,8 @@ impl World {
         }
     }
 
-    /// What is there must be what the model has; what is not there must not be expected, unless
-    /// the cache may forget, in which case the model forgets too.
+    /// Looks a key up: an item must equal the model's, and only a lossy cache may miss an item that
+    /// the model has; the model then drops it too.
     fn check(&mut self, key: u8) {
         let expected = self.expected(key);
         let found = self.lookup(key, true);
@@ -186,8 +186,8 @@ impl World {
         }
     }
 
-    /// Holds a store's outcome against the two states that the item may have been in: as the model
-    /// has it, or, where the cache may forget, gone since it was last looked at.
+    /// Checks a store's outcome against the two possible states of the item: as in the model, or,
+    /// in a lossy cache, evicted since it was last looked at.
     fn note_stored(
         &mut self,
         key: u8,
@@ -262,7 +262,8 @@ impl World {
             }
             Op::Wait { seconds } => self.clock.advance(Duration::from_secs(seconds.into())),
             Op::Maintain => {
-                // What is still on its way to a file cannot be merged, however slow the disk is.
+                // A segment that is still being written to a file cannot be merged, however slow
+                // the disk is.
                 while self.cache.statistics().segments_writing > 0 {
                     std::thread::yield_now();
                 }
@@ -293,7 +294,7 @@ impl World {
                 Some(Item { value: [new.value.clone(), old.value].concat(), ..old })
             }
         };
-        // What would grow too large is refused, and what was there stays.
+        // A value that would grow too large is refused, and the old one stays.
         let present = present.filter(|item| item.value.len() <= VALUE_BYTES_MAX);
         let absent = matches!(mode, StoreMode::Set | StoreMode::Add).then_some(new);
         self.note_stored(key, &stored, present, absent);
@@ -372,7 +373,7 @@ fn small(segment_kib: u64, segments: u64) -> Config {
     }
 }
 
-/// The same quota of a medium, with DRAM enough for keys and write buffers.
+/// Returns a configuration with an equal quota on a medium, and DRAM enough for keys and buffers.
 fn on(medium: MediumSpec, segment_kib: u64, segments: u64) -> Config {
     Config {
         medium,
@@ -417,7 +418,7 @@ fn check_history(segment_kib: u64, segments: u64, lossy: bool, ops: &[Op]) -> To
     totals
 }
 
-/// What the histories have made the caches do, so that a test can tell that it tested something.
+/// Events of the caches in all histories, so that a test can tell that it tested something.
 #[derive(Debug, Default)]
 struct Totals {
     evicted: u64,

@@ -1,5 +1,5 @@
-//! What survives: everything after a clean stop, all sealed segments after a SIGKILL, and never
-//! anything that was given up before.
+//! Restarts: all items are there after a clean stop, all sealed segments after a SIGKILL, and never
+//! an item that was dropped before.
 #![expect(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -295,7 +295,7 @@ fn another_caches_file_is_left_alone() {
     }
 }
 
-// What follows runs a child process with a history of operations, kills it, and looks.
+// The rest runs a child process with a history of operations, kills it, and checks what it left.
 
 #[derive(Debug, Clone, Copy)]
 enum Op {
@@ -320,7 +320,7 @@ fn history(seed: u64) -> impl Iterator<Item = Op> {
     })
 }
 
-/// The child: performs the history, writing a dot for each operation that was answered.
+/// Child process: performs the history, writing a dot for each operation that was answered.
 #[test]
 fn child() {
     let Ok(arguments) = std::env::var("ENTRESOL_RESTART_CHILD") else { return };
@@ -366,7 +366,7 @@ fn perform(cache: &Cache, worker: &mut Worker, now: Seconds, number: u32, op: Op
     }
 }
 
-/// What each key may hold after the history: its value, and whether it was touched since.
+/// Returns each key's possible contents after the history: its value, and if it was touched since.
 fn after(seed: u64, operations: usize) -> HashMap<u32, (Vec<u8>, bool)> {
     let mut items: HashMap<u32, (Vec<u8>, bool)> = HashMap::new();
     for (number, op) in history(seed).take(operations).enumerate() {
@@ -393,7 +393,8 @@ fn after(seed: u64, operations: usize) -> HashMap<u32, (Vec<u8>, bool)> {
     items
 }
 
-/// Runs the child until it has answered some operations, kills it, and tells how many it answered.
+/// Runs the child until it has answered some operations, kills it, and returns how many it
+/// answered.
 fn run_and_kill(medium: &str, seed: u64, dir: &Path, operations: usize) -> usize {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["child", "--exact", "--nocapture", "--test-threads=1"])

@@ -1,5 +1,5 @@
 //! Several threads on one cache: a hit is always the whole value of its key, no update is lost, no
-//! key that stays is missed, and what is counted is what is there.
+//! key that stays is missed, and counters match the contents.
 
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 
@@ -169,8 +169,8 @@ fn a_hit_is_the_whole_value_of_a_few_contended_keys() {
     check_values_are_whole(&cache(64, 16, Eviction::Merge), THREADS, 20);
 }
 
-/// Many more threads than processors: one that is interrupted between any two steps stays so while
-/// the segment that it was at goes, comes back and is filled by others.
+/// Many more threads than processors: a thread stays interrupted between any two steps while the
+/// segment that it was at is evicted, reused and filled by others.
 #[test]
 fn threads_that_are_interrupted_spoil_nothing() {
     for eviction in [Eviction::Merge, Eviction::Random] {

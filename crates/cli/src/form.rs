@@ -1,4 +1,4 @@
-//! How bytes are typed and shown: as text, in hexadecimal digits, or in base64 (RFC 4648).
+//! Forms of bytes on the command line: text, hexadecimal digits, or base64 (RFC 4648).
 
 use base64::engine::general_purpose::STANDARD;
 use base64::{DecodeError, Engine};
@@ -16,7 +16,7 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// The bytes that were typed; an error says what is wrong and where.
+    /// Decodes the bytes that were typed; the error names the mistake and its position.
     pub(crate) fn read(self, text: &str) -> Result<Vec<u8>, String> {
         match self {
             Form::Text => Ok(text.as_bytes().to_vec()),
@@ -25,7 +25,7 @@ impl Form {
         }
     }
 
-    /// The bytes as they are shown; an error if they are no text.
+    /// Encodes bytes for output; fails if they should be text and are not.
     pub(crate) fn show(self, bytes: &[u8]) -> Result<String, String> {
         match self {
             Form::Text => String::from_utf8(bytes.to_vec()).map_err(|error| {

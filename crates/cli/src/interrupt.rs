@@ -9,7 +9,7 @@ use entresol_bench::progress::Progress;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Shells add this to the number of the signal that ended a command.
+/// Offset of exit statuses for signals: shells add it to the signal's number.
 const BY_SIGNAL: i32 = 128;
 
 /// The signal that asked for an end.

@@ -55,10 +55,10 @@ enum Command {
 const FAILED: u8 = 1;
 /// The arguments or the configuration are wrong, or what they ask for cannot be had.
 const WRONG: u8 = 2;
-/// Not all could be looked at.
+/// Exit status of a check that could not look at everything.
 const INCOMPLETE: u8 = 3;
 
-/// Nothing was found to be wrong, but not all could be looked at.
+/// Error of a check that found nothing wrong, but could not look at everything.
 #[derive(Debug)]
 pub(crate) struct Incomplete(pub(crate) String);
 
@@ -145,7 +145,7 @@ fn status_of_bench(error: &BenchError) -> u8 {
     }
 }
 
-/// Each problem on a line of its own.
+/// Prints an error, each problem on a line of its own.
 #[expect(clippy::print_stderr, reason = "this is where the command's errors are told")]
 fn complain(error: &anyhow::Error) {
     for line in format!("{error:#}").lines() {

@@ -1,4 +1,4 @@
-//! Where a command's results go: tables or JSON on standard output, a page in a folder.
+//! Output of a command's results: tables or JSON on standard output, a page in a folder.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(crate) struct Output {
     pub(crate) report: Option<PathBuf>,
 }
 
-/// A result with what one must know to repeat it.
+/// A result with all that is needed to repeat it.
 #[derive(Serialize)]
 struct Labelled<'a, T> {
     version: &'static str,
@@ -53,7 +53,7 @@ impl Output {
         };
         let json = serde_json::to_string_pretty(&labelled).context("the result as JSON")?;
         let printed = self.print(&json, tables);
-        // What took long to measure is not lost because one of the two has no room.
+        // A long measurement is not lost because one of the two outputs has no room.
         if let Some(folder) = &self.report {
             let mut page = page();
             page.note(&format!("entresol {} on {}", labelled.version, labelled.machine));
@@ -81,7 +81,7 @@ impl Output {
     }
 }
 
-/// Writes the page and says where it is.
+/// Writes the page and prints its path.
 pub(crate) fn save(page: &Page, folder: &Path, name: &str) -> anyhow::Result<()> {
     let path = page.save(folder, name)?;
     writeln!(std::io::stderr(), "report: {}", path.display())?;

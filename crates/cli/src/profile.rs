@@ -1,4 +1,4 @@
-//! `entresol profile`: what a medium can do, and its cost table.
+//! `entresol profile`: measures a medium and writes its cost table.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `entresol reproduce`: the papers' tables and figures, theirs beside ours.
+//! `entresol reproduce`: runs the papers' tables and figures, theirs beside ours.
 
 use std::io::Write;
 
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Err(BenchError::Failed(format!("outside its tolerance: {}", failed.join(", "))).into())
 }
 
-/// What can be run.
+/// Tables and figures that can be run.
 #[derive(Debug, Serialize)]
 struct List {
     entries: Vec<Listed>,

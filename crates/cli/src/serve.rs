@@ -1,4 +1,4 @@
-//! `entresol serve`: flags and file into settings, settings into a running server.
+//! `entresol serve`: makes settings of flags and file, and a running server of settings.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use entresol_server::config::{
 };
 use tracing_subscriber::filter::LevelFilter;
 
-/// What the only tenant is called when no file names any.
+/// Name of the only tenant when no file names any.
 const TENANT: &str = "default";
 const LISTEN_ON: &str = "127.0.0.1";
 const PORT: u16 = 11211;
@@ -145,7 +145,7 @@ fn log_to_stderr(level: LevelFilter) {
         .init();
 }
 
-/// What this machine has.
+/// Returns the processors and the memory of this machine.
 pub(crate) fn machine() -> Machine {
     Machine {
         memory: ByteSize(entresol_media::machine::memory_bytes()),
@@ -153,7 +153,7 @@ pub(crate) fn machine() -> Machine {
     }
 }
 
-/// The text of a configuration file.
+/// Reads a configuration file.
 pub(crate) fn read_file(path: &Path) -> anyhow::Result<String> {
     entresol_media::files::read_to_string(path)
         .with_context(|| format!("cannot read the configuration {}", path.display()))
@@ -178,7 +178,7 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
     Ok(read?)
 }
 
-/// The settings anew, for a reload.
+/// Reads the settings anew, for a reload.
 fn settings_again(arguments: &Arguments) -> Result<Settings, String> {
     if arguments.config.is_none() {
         return Err("there is no configuration file to read again; give --config".to_owned());
@@ -187,7 +187,7 @@ fn settings_again(arguments: &Arguments) -> Result<Settings, String> {
 }
 
 impl ServerFlags {
-    /// Puts what was given over what a file says.
+    /// Replaces the file's values by flags that were given.
     fn put_over(&self, raw: &mut RawConfig) {
         put(&mut raw.threads, self.threads);
         put(&mut raw.admin, self.admin.clone());
@@ -250,7 +250,7 @@ fn put<T>(place: &mut Option<Spanned<T>>, given: Option<T>) {
     }
 }
 
-/// Tries whether the port file can be written, before anything is made for the server.
+/// Checks that the port file can be written, before anything is made for the server.
 fn check_port_file(path: &Path) -> anyhow::Result<()> {
     let trial = path.with_added_extension("trial");
     entresol_media::files::write_atomically(&trial, b"")

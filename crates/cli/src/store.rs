@@ -162,7 +162,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// What the caller asked for wrongly ends with status 2, everything else with 1.
+/// Turns an error into one with an exit status: 2 if the caller asked for the wrong thing,
+/// otherwise 1.
 fn told(error: StoreError) -> anyhow::Error {
     match error {
         StoreError::NoStore { .. }
@@ -176,7 +177,7 @@ fn told(error: StoreError) -> anyhow::Error {
         | StoreError::Policy { .. }
         | StoreError::PlaceOfAnother { .. } => anyhow!(error),
         StoreError::File(ref file) if is_callers(file) => anyhow!(error),
-        // Data that are elsewhere are not damaged.
+        // Data in a missing place are not damaged.
         StoreError::PlaceMissing { .. } => anyhow!(
             "{error}: `entresol store place found DIRECTORY PATH` remembers where it is; get, \
              scan, stats and check read what is there"
@@ -185,7 +186,8 @@ fn told(error: StoreError) -> anyhow::Error {
     }
 }
 
-/// Whether a path leads nowhere, or to what cannot be used; all else is the disk's or the store's.
+/// Returns true if a path leads nowhere or to an unusable file; all else is the disk's or the
+/// store's.
 fn is_callers(error: &FileError) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
     match error {
@@ -201,7 +203,7 @@ fn is_callers(error: &FileError) -> bool {
     }
 }
 
-/// A time to live, which is rounded up to whole seconds.
+/// Parses a time to live, rounded up to whole seconds.
 fn time_to_live(text: &str) -> Result<Duration, String> {
     match duration::parse(text) {
         Ok(Duration::ZERO) => {
@@ -230,7 +232,7 @@ impl Place {
         typed(self.form, "key", text)
     }
 
-    /// The store, to be written to.
+    /// Opens the store for writing.
     fn open(&self) -> anyhow::Result<(Kvdb, Kvs)> {
         let store = Kvdb::open_at(&self.directory.path, self.directory.options()).map_err(told)?;
         let kvs = store.kvs(&self.kvs).map_err(told)?;
@@ -269,7 +271,7 @@ impl Place {
         }
     }
 
-    /// The store, which is not changed.
+    /// Opens the store without changing it.
     fn look(&self) -> anyhow::Result<(Kvdb, Kvs)> {
         let store = look(&self.directory)?;
         let kvs = store.kvs(&self.kvs).map_err(told)?;
@@ -277,7 +279,7 @@ impl Place {
     }
 }
 
-/// A store that is not changed.
+/// Opens a store without changing it.
 fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
     let directory = LocalDirectory::open_existing(&place.path);
     let directory: Arc<dyn Directory> = Arc::new(directory.map_err(|it| told(it.into()))?);
@@ -296,7 +298,7 @@ fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
     Ok(store)
 }
 
-/// Whether there is nothing at a path, or a directory with nothing in it.
+/// Returns true if there is nothing at a path, or an empty directory.
 fn is_empty(path: &Path) -> bool {
     let entries = |directory: LocalDirectory| directory.list().is_ok_and(|all| all.is_empty());
     !files::exists(path) || LocalDirectory::open_existing(path).is_ok_and(entries)
@@ -324,7 +326,7 @@ fn put(arguments: &Put) -> anyhow::Result<()> {
         }
         error => told(error),
     })?;
-    // Closing makes it durable: the command has no other moment to say so.
+    // Closing makes it durable: the command has no other moment to report a failure.
     store.close().map_err(told)?;
     if place.json {
         print(&json!({ "key": key, "value_bytes": value.len(), "sequence": sequence.0 }))?;
@@ -332,13 +334,13 @@ fn put(arguments: &Put) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether nothing was written to a `Kvs`.
+/// Returns true if nothing was ever written to a `Kvs`.
 fn is_new(kvs: &Kvs) -> bool {
     let options = CursorOptions { keys_only: true, limit: Some(1), ..CursorOptions::default() };
     kvs.cursor(options).is_ok_and(|mut cursor| matches!(cursor.next(), Ok(None)))
 }
 
-/// What is in a file, or comes from standard input, if it is not more than a value may have.
+/// Reads a value from a file or from standard input, up to the largest one allowed.
 fn content(path: &Path) -> anyhow::Result<Vec<u8>> {
     let named = || path.display().to_string();
     let mut from: Box<dyn Read> = match path.to_str() {
@@ -401,7 +403,7 @@ fn scan(arguments: &Scan) -> anyhow::Result<()> {
         backward: *reverse,
         prefix: prefix.unwrap_or_default(),
         keys_only: *keys_only,
-        // One more shows whether there are more.
+        // One more reveals that there are more.
         limit: Some(limit.saturating_add(1) as u64),
     };
     let mut cursor = kvs.cursor(options).map_err(told)?;

@@ -1,4 +1,4 @@
-//! `entresol top`: how the tenants of a running server share, live in the terminal.
+//! `entresol top`: shows live in the terminal how the tenants of a running server share.
 
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
@@ -10,13 +10,13 @@ use entresol_server::view::{MediumRow, TenantRow, View, fetch};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Another screen, without a cursor, on which long lines are cut and not wrapped.
+/// Switches to another screen, without a cursor, on which long lines are cut and not wrapped.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 const TOP_LEFT: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K\r\n";
 const CLEAR_BELOW: &str = "\x1b[J";
-/// What a terminal is taken for that does not tell its size.
+/// Rows of a terminal that does not tell its size.
 const ROWS: u16 = 24;
 /// Decisions that are printed where there is no screen to fill.
 const DECISIONS: usize = 10;
@@ -64,8 +64,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     shown
 }
 
-/// One text for each look, for pipes and scripts. Where nobody has answered yet there is nothing to
-/// look at; a server that is restarted later comes back.
+/// Prints one text for each look, for pipes and scripts. Fails if the first look gets no answer;
+/// later, a server that is restarted comes back.
 fn print_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
     let mut view = fetch(arguments.server)?;
     loop {
@@ -97,7 +97,7 @@ fn show_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> 
         let rows = usize::from(rows());
         let text = match &looked {
             Ok(view) => {
-                // The table and its headings; what is left belongs to the decisions.
+                // The table and its headings; the remaining rows belong to the decisions.
                 let table = lines(view, 0).len();
                 lines(view, rows.saturating_sub(table + 2))
             }
@@ -120,7 +120,7 @@ fn rows() -> u16 {
     size.ok().map(|size| size.ws_row).filter(|rows| *rows > 0).unwrap_or(ROWS)
 }
 
-/// Ctrl-C is how one leaves: the terminal gets its screen back, and all is well.
+/// Ends the command on Ctrl-C, the usual way out: restores the terminal's screen and succeeds.
 fn leave_on_signals() -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     let wait = move || {
@@ -138,7 +138,7 @@ fn leave_on_signals() -> anyhow::Result<()> {
 const HEADINGS: [&str; 9] =
     ["TENANT", "REQ/S", "P50", "P99", "P99.9", "SLOW-DOWN", "SHARE", "THROTTLE", "DEVICE"];
 
-/// The view as lines of text, with so many of the last decisions.
+/// Formats the view as lines of text, with this many of the last decisions.
 fn lines(view: &View, decisions: usize) -> Vec<String> {
     let trying = if view.is_trying { ", trying something" } else { "" };
     let mut lines = vec![
@@ -162,7 +162,7 @@ fn lines(view: &View, decisions: usize) -> Vec<String> {
     lines
 }
 
-/// A tenant's rows: one for each of its media, and one if it has none.
+/// Returns a tenant's rows: one for each of its media, and one if it has none.
 fn tenant_rows(tenant: &TenantRow) -> Vec<[String; 9]> {
     let row = |medium: Option<&MediumRow>| {
         [
@@ -183,7 +183,7 @@ fn tenant_rows(tenant: &TenantRow) -> Vec<[String; 9]> {
     }
 }
 
-/// Columns as wide as what is in them: names to the left, numbers to the right.
+/// Formats columns as wide as their cells: names to the left, numbers to the right.
 fn table(rows: &[[String; 9]]) -> Vec<String> {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: [usize; 9] = std::array::from_fn(|column| width(column).unwrap_or(0));

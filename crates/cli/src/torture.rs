@@ -171,7 +171,7 @@ impl Histories {
         })
     }
 
-    /// Tries, and prints what came of it; fails if it did.
+    /// Runs the histories, and prints the outcome; fails if one failed.
     fn carry_out(
         &self,
         name: &str,
@@ -217,10 +217,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// The longest that an operation may wait.
+/// Longest wait of an operation that passes.
 const WAIT_MS_MAX: f64 = 100.0;
 
-/// Puts a load on a store in virtual time.
+/// Runs a full load on a store in virtual time, and prints its waits.
 fn see_waits(given: &Store) -> anyhow::Result<()> {
     let Histories { seed, duration, json, .. } = given.histories;
     let time = duration.unwrap_or(DURATION);
@@ -240,7 +240,7 @@ fn see_waits(given: &Store) -> anyhow::Result<()> {
     put(&outcome, json, complaint, progress.stop().is_asked())
 }
 
-/// Lets processes of this program write to a store, and kills them.
+/// Runs processes of this program that write to a store, and kills them.
 fn kill_processes(given: &Store) -> anyhow::Result<()> {
     let Histories { seed, duration, json, .. } = given.histories;
     let beside = || PathBuf::from(format!("entresol-torture-{}", std::process::id()));
@@ -279,7 +279,7 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
     put(&outcome, json, complaint, outcome.interrupted)
 }
 
-/// Prints what came of it, and fails if there is something to complain about.
+/// Prints the outcome, and fails if there is a failure in it.
 fn put(
     outcome: &(impl Serialize + Display),
     as_json: bool,

@@ -17,7 +17,7 @@ fn store(command: &str, directory: &Path, more: &[&str]) -> Output {
     entresol(&[&["store", command, directory], more].concat())
 }
 
-/// What it printed, if it is done.
+/// Returns the output of a successful command.
 #[track_caller]
 fn done(output: &Output) -> String {
     let error = String::from_utf8_lossy(&output.stderr);
@@ -25,7 +25,7 @@ fn done(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// What it complained of, if it ended with this status.
+/// Returns the complaint of a command that ended with this status.
 #[track_caller]
 fn failed(output: &Output, status: i32) -> String {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -123,7 +123,7 @@ fn a_store_is_looked_at_checked_and_copied() {
     done(&store("put", &place, &["grace", "1906"]));
     let checked = json(&store("check", &place, &["--json"]));
     assert_eq!(checked["findings"].as_array().map(Vec::len), Some(0));
-    // What an earlier opening wrote may have been frozen since.
+    // Writes of an earlier opening may have been flushed since.
     let versions = ["log_records", "versions"].map(|it| checked[it].as_u64().unwrap());
     assert_eq!(versions.iter().sum::<u64>(), 2);
     done(&store("checkpoint", &place, &[copy.to_str().unwrap()]));
@@ -216,7 +216,7 @@ fn places_are_added_moved_found_and_retired() {
     let moved = place("move", &home, &[&text("one"), &text("two"), "--json"]);
     assert_eq!(of_places(&moved, "bytes_max")[1], (text("two"), (2_u64 << 30).into()));
     assert_eq!(std::fs::read_dir(path("one")).unwrap().count(), 0, "nothing is left there");
-    // It is moved while nobody looks.
+    // It is moved while the store is closed.
     std::fs::rename(path("two"), path("three")).unwrap();
     let missing = failed(&store("put", &home, &["grace", "1906"]), 2);
     assert!(missing.contains(&text("two")) && missing.contains("place found"), "{missing}");
@@ -280,7 +280,7 @@ fn policies_are_shown_and_set() {
     assert!(text.contains("store compact"), "{text}");
     let text = done(&store("policy", &home, &[]));
     assert!(text.starts_with("default: staging-max-capacity\n"), "{text}");
-    // What is made so is used so, and no other way.
+    // A Kvs made with a policy is used with it, and with no other.
     let more = ["--create", "--kvs", "hot", "--policy", "staging-only", "grace", "1906"];
     done(&store("put", &home, &more));
     done(&store("put", &home, &more));

@@ -1,25 +1,24 @@
-//! `Cached`: a bounded cache in DRAM over any index, filled behind its readers' backs.
+//! `Cached`: a bounded cache in DRAM over any index, filled in the background.
 //!
-//! A look-up asks the cache first. If it misses it asks the index, returns what it found, and
-//! leaves it to a thread to put it into the cache; a thread that cannot keep up lets some be lost.
-//! An insert leaves the cache alone; an update and a removal change both before they return
-//! (ACS, the asynchronous cache scheme, in «Rethinking Index Design Based on PM Device», section
-//! 3.2).
+//! A look-up asks the cache first. On a miss it asks the index, returns the value, and leaves it to
+//! a thread to cache it; if that thread cannot keep up, some fills are lost. An insert leaves the
+//! cache alone; an update and a removal change both before they return (ACS, the asynchronous cache
+//! scheme, in «Rethinking Index Design Based on PM Device», section 3.2).
 //!
-//! In parallel, a helper searches the index while the cache is probed, so that a miss costs what
-//! the index costs, and every look-up takes the index's time and bandwidth. An update goes to the
-//! index in the same way while the cache is changed. By default this is on while most look-ups
-//! miss. It pays where a search takes much longer than to hand it over.
+//! In parallel mode, a helper searches the index while the cache is probed, so that a miss costs no
+//! more than the index, and every look-up takes the index's time and bandwidth. An update goes to
+//! the index in the same way while the cache is changed. By default the mode is on while most
+//! look-ups miss. It pays if a search takes much longer than handing it over.
 //!
-//! The paper evicts what was used longest ago. Ours is CLOCK, within sets of thirteen: a hit sets a
-//! bit instead of moving links, which costs readers less and keeps as much or more; what was read
-//! only once goes first. Sets are the cache's stripes as well.
+//! The paper evicts the least recently used records. Ours is CLOCK, within sets of thirteen: a hit
+//! sets a bit instead of moving links, which costs readers less and keeps as much or more; records
+//! that were read only once go first. Sets are the cache's lock stripes as well.
 //!
-//! **No old value is ever shown, or put into the cache.** Before a key is changed in the index it
-//! goes from the cache, and its set's version goes up. Until that change is done nothing that was
-//! read is put into the set, and a fill carries the version that it saw before it asked the index:
-//! if that is no longer the set's, it is dropped. What was changed is put back by the one who
-//! changed it, if nobody else changed anything in the set meanwhile.
+//! **No old value is ever returned, or cached.** Before a key is changed in the index it is removed
+//! from the cache, and its set's version goes up. Until that change is done no value that was read
+//! is put into the set, and a fill carries the version that it saw before it asked the index: if
+//! that is no longer the set's, it is dropped. The thread that made a change puts the new value
+//! back if there was no other change in the set meanwhile.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -42,31 +41,31 @@ mod set;
 use helpers::{Helpers, Work};
 use set::{Begun, Locked, Set, WAYS};
 
-/// Whether the index is searched while the cache is probed.
+/// Choice of searching the index while the cache is probed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Probing {
-    /// While most look-ups miss.
+    /// In parallel while most look-ups miss.
     #[default]
     ByMisses,
-    /// Never.
+    /// Never in parallel.
     Serial,
-    /// Whenever a helper is free.
+    /// In parallel if a helper is free.
     Parallel,
 }
 
-/// How a cache is made.
+/// Options of a new cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// The most records that it holds, at least 13. Each takes about 20 bytes; where keys are of
-    /// any length about 36, and the key.
+    /// Most records that it holds, at least 13. Each takes about 20 bytes; if keys are of any
+    /// length about 36, and the key.
     pub entries: usize,
-    /// Fills that may wait; more are lost. At least 1.
+    /// Most fills that may wait, at least 1; more are lost.
     pub fills_waiting: usize,
-    /// Whether the index is searched while the cache is probed.
+    /// Choice of searching the index while the cache is probed.
     pub probing: Probing,
-    /// Threads that do it. A look-up that finds none free does both itself.
+    /// Number of helper threads. A look-up that finds none free does both itself.
     pub helpers: usize,
-    /// What a probe takes in a simulated world, to which DRAM is free. Nothing elsewhere.
+    /// Time of a probe in a simulated world, to which DRAM is free. Nothing elsewhere.
     pub probe: Picos,
 }
 
@@ -78,22 +77,22 @@ impl Default for CacheOptions {
     }
 }
 
-/// How often what happened.
+/// Counters of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheCounts {
     /// Look-ups that the cache answered.
     pub hits: u64,
-    /// Look-ups that it did not.
+    /// Look-ups that the cache did not answer.
     pub misses: u64,
 }
 
 /// A key that a cache can hold.
 pub trait CacheKey: Ord + ToOwned<Owned: Default + fmt::Debug + Send + Sync + 'static> {
-    /// A number that is spread evenly over all, whatever the keys.
+    /// Returns a number that is spread evenly, whatever the keys.
     fn spread(&self) -> u64;
 
-    /// The bytes that a kept one takes beside its place.
+    /// Returns the bytes that a cached key takes beside its slot.
     fn bytes_apart(&self) -> u64;
 }
 
@@ -122,15 +121,15 @@ impl CacheKey for [u8] {
     }
 }
 
-/// A key of an index as its cache keeps it.
+/// Type of a key in the cache of an index.
 type Owned<I> = <<I as Index>::Key as ToOwned>::Owned;
 
-/// See the head of the module.
+/// An index with a cache; see the head of the module.
 #[derive(Debug)]
 pub struct Cached<I: Index<Key: CacheKey> + 'static> {
     shared: Arc<Shared<I, Owned<I>>>,
     helpers: Arc<Helpers<Owned<I>>>,
-    /// The one that fills, and the helpers.
+    /// The thread that fills, and the helpers.
     _background: Vec<Background>,
 }
 
@@ -141,16 +140,16 @@ struct Shared<I, K> {
     fills: Queue<Fill<K>>,
     probing: Probing,
     probe: Picos,
-    /// On while most look-ups miss.
+    /// Switch that is on while most look-ups miss.
     misses_prevail: Switch,
 }
 
-/// What a look-up found in the index.
+/// A value that a look-up found in the index.
 #[derive(Debug)]
 struct Fill<K> {
     key: K,
     value: u64,
-    /// The version of the key's set before the index was asked.
+    /// Version of the key's set before the index was asked.
     version: u64,
 }
 
@@ -168,7 +167,7 @@ impl<I: Index<Key: CacheKey>> Shared<I, Owned<I>> {
         }
     }
 
-    /// Lets the time pass that a probe takes, in a simulated world.
+    /// Lets the time of a probe pass, in a simulated world.
     fn pass_probe(&self) {
         if self.probe > Picos::ZERO
             && let Some(world) = World::current()
@@ -200,10 +199,10 @@ impl<I: Index<Key: CacheKey>> Shared<I, Owned<I>> {
 }
 
 impl<I: Index<Key: CacheKey> + 'static> Cached<I> {
-    /// A cache, empty, over an index that nobody changes by other ways.
+    /// Makes an empty cache over an index that is changed only through it.
     ///
     /// # Errors
-    /// If the options cannot be had.
+    /// If the options are impossible.
     pub fn new(index: I, options: &CacheOptions) -> Result<Cached<I>, IndexError> {
         let sets = options.entries / WAYS;
         if sets == 0 {
@@ -231,13 +230,13 @@ impl<I: Index<Key: CacheKey> + 'static> Cached<I> {
         Ok(Cached { shared, helpers, _background: background })
     }
 
-    /// The index.
+    /// Returns the index.
     #[must_use]
     pub fn index(&self) -> &I {
         &self.shared.index
     }
 
-    /// How often what happened since it was made.
+    /// Returns the counters since the cache was made.
     #[must_use]
     pub fn counts(&self) -> CacheCounts {
         let counts = self.shared.sets.iter().map(|set| set.0.lock().counts);
@@ -247,22 +246,22 @@ impl<I: Index<Key: CacheKey> + 'static> Cached<I> {
         })
     }
 
-    /// Whether the index is searched at present while the cache is probed.
+    /// Returns true if the index is searched at present while the cache is probed.
     #[must_use]
     pub fn is_parallel(&self) -> bool {
         self.shared.is_parallel()
     }
 
-    /// Waits until all that was read so far is in the cache, or lost.
+    /// Waits until all values read so far are cached, or lost.
     pub fn settle(&self) {
-        // Closed, nothing more comes: what waits is lost.
+        // If it is closed, nothing more comes: waiting fills are lost.
         let _is_done = self.shared.fills.settle();
     }
 
     /// Changes a key in the index, and in the cache if it is there.
     fn change(&self, work: Work, key: &I::Key) -> Result<Option<u64>, IndexError> {
         let set = self.shared.set(key);
-        // Nobody reads the set until the key is gone from it, so a helper may begin at once.
+        // No thread reads the set until the key is gone from it, so a helper may begin at once.
         let mut locked = set.lock();
         let ticket = if self.shared.is_parallel() { self.helpers.begin(work, key) } else { None };
         self.shared.pass_probe();
@@ -280,7 +279,7 @@ impl<I: Index<Key: CacheKey> + 'static> Cached<I> {
     }
 }
 
-/// A change that has begun. It ends when this is dropped, also by a panic of the index.
+/// A change in progress. It ends when this is dropped, also by a panic of the index.
 struct Change<'a, K: CacheKey + ?Sized> {
     set: &'a Mutex<Set<K::Owned>>,
     key: &'a K,

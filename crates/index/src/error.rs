@@ -1,10 +1,10 @@
-//! What can go wrong with an index or its pool.
+//! Errors of indexes and their pools.
 
 use std::io;
 
 use entresol_base::ByteSize;
 
-/// Why an index cannot do what it was asked.
+/// Reasons why an index cannot carry out an operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IndexError {
@@ -14,88 +14,88 @@ pub enum IndexError {
          larger pool"
     )]
     Full {
-        /// How large the pool is.
+        /// Bytes of the pool.
         pool: ByteSize,
-        /// What was asked for.
+        /// Bytes that were asked for.
         bytes: ByteSize,
-        /// Whether a sweep may yet find room.
+        /// Remark that a sweep may yet find room, or nothing.
         sweeping: &'static str,
     },
-    /// A value that means something else to an index.
-    #[error("the value {value:#x} cannot be kept: values go from 1 to {most:#x}")]
+    /// The value is reserved by indexes.
+    #[error("the value {value:#x} is reserved: use 1 to {most:#x}")]
     Value {
-        /// The value.
+        /// Value that was given.
         value: u64,
-        /// [`VALUE_MAX`](crate::VALUE_MAX).
+        /// Largest value: [`VALUE_MAX`](crate::VALUE_MAX).
         most: u64,
     },
-    /// A key that is too long.
-    #[error("a key of {given} bytes; the longest is {longest}")]
+    /// The key is too long.
+    #[error("the key has {given} bytes, but at most {longest} fit: shorten it")]
     KeyTooLong {
-        /// Its bytes.
+        /// Bytes of the key.
         given: usize,
-        /// The most that there can be.
+        /// Bytes of the longest key.
         longest: usize,
     },
-    /// So many keys have the same bits of their hashes that a table cannot tell them apart.
+    /// Too many keys have equal hash bits for a table to tell them apart.
     #[error(
         "no room for the key {key:#x}: too many keys have the same {bits} bits of their hashes; \
          make the table with another seed"
     )]
     Alike {
-        /// The key.
+        /// Key that was given.
         key: u64,
-        /// How many bits a table tells keys apart by.
+        /// Number of hash bits by which the table tells keys apart.
         bits: u32,
     },
     /// The region holds no pool, or one that cannot be opened.
     #[error("the region of {region} {what}")]
     NoPool {
-        /// How large the region is.
+        /// Bytes of the region.
         region: ByteSize,
-        /// What is there instead, and what to do.
+        /// Description of the region's contents, and advice.
         what: String,
     },
-    /// What was asked of a pool or an index when it was made cannot be had.
+    /// The options of a new pool or index are impossible.
     #[error("{what}")]
     Options {
-        /// What, and what would do.
+        /// Description of the option, and of values that would do.
         what: String,
     },
     /// A root leads to an index of another type.
     #[error(
-        "root {root} of the pool leads to {found}, and {asked} was asked for: open it as what it \
-         is, or give another root"
+        "root {root} of the pool leads to {found}, but {asked} was asked for: open it by its own \
+         type, or give another root"
     )]
     OtherIndex {
-        /// Which root.
+        /// Number of the root.
         root: usize,
-        /// What is there.
+        /// Type that was found.
         found: String,
-        /// What was to be opened.
+        /// Type that was to be opened.
         asked: String,
     },
-    /// What lies in the region cannot have been written by this index.
+    /// The region holds bytes that this index cannot have written.
     #[error("the index is damaged at {offset}: {what}; restore it or build it anew")]
     Damaged {
-        /// Where.
+        /// Offset of the damage.
         offset: u64,
-        /// What is there.
+        /// Description of the damage.
         what: String,
     },
-    /// A thread that an index needs has panicked; what it said stands in the log.
+    /// A thread that the index needs has panicked; its message is in the log.
     #[error("the {thread} has panicked; open the index anew")]
     Stopped {
-        /// What the thread was.
+        /// Name of the thread.
         thread: &'static str,
     },
-    /// Something that was flushed may not be durable.
+    /// Bytes that were flushed may not be durable.
     #[error("the region's bytes may not be durable: {0}; nothing written since can be trusted")]
     NotDurable(io::Error),
 }
 
 impl IndexError {
-    /// Damage found at `offset`.
+    /// Returns the error for damage at `offset`.
     pub(crate) fn damaged(offset: u64, what: impl Into<String>) -> IndexError {
         IndexError::Damaged { offset, what: what.into() }
     }

@@ -15,10 +15,10 @@ pub type FastFair<R> = Tree<R, Moving>;
 #[derive(Debug, Clone, Copy)]
 pub struct Moving;
 
-/// How a [`FastFair`] is made.
+/// Options of a new [`FastFair`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FastFairOptions {
-    /// The bytes of a node: a multiple of 64 from 128 to 512.
+    /// Bytes of a node: a multiple of 64 from 128 to 512.
     pub node_bytes: u32,
 }
 

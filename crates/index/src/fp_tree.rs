@@ -1,16 +1,16 @@
-//! `FpTree`: leaves on the medium with a fingerprint for each record, all above them in DRAM.
+//! `FpTree`: leaves on the medium with a fingerprint for each record, inner nodes in DRAM.
 //!
 //! A leaf has a bitmap of its records, a byte of each key's hash, the next leaf, its lowest key,
-//! and records in no order. A search compares fingerprints and looks at one key on average. What
-//! stands above the leaves is built anew while the index is opened (FPTree: Oukid, Lasperas, Nica,
+//! and records in no order. A search compares fingerprints and reads one key on average. The part
+//! above the leaves is built anew while the index is opened (FPTree: Oukid, Lasperas, Nica,
 //! Willhalm, Lehner, SIGMOD 2016, sections 4 and 5). There are 56 records in a leaf, whose
 //! fingerprints and bitmap fill one line.
 //!
-//! What differs from the paper: above the leaves is a `BTreeMap` under a lock for many readers or
+//! Differences from the paper: above the leaves is a `BTreeMap` under a lock for many readers or
 //! one writer, instead of a tree under hardware transactions. A value of eight bytes is updated in
 //! place, by one store. And splits and removals of leaves need no log: since each leaf knows its
 //! lowest key, the one store that links a new leaf is the split, and keys beyond the next leaf's
-//! lowest one are not there; the one store that links past a leaf removes it with its last record.
+//! lowest one do not count; the one store that links past a leaf removes it with its last record.
 //!
 //! An insert costs three lines: the record and its fingerprint, then, behind a fence, the bitmap.
 
@@ -37,10 +37,10 @@ const TAG: Tag = Tag(*b"FP-TREE1");
 const SLOTS_WORD: usize = 1;
 const FIRST_WORD: usize = 2;
 
-/// How an [`FpTree`] is made. One that is there stays as it was made.
+/// Options of a new [`FpTree`]. An existing one keeps those that it was made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FpTreeOptions {
-    /// The records of a leaf, from 2 to 56.
+    /// Records of a leaf, from 2 to 56.
     pub leaf_records: usize,
 }
 
@@ -51,17 +51,17 @@ impl Default for FpTreeOptions {
 }
 
 impl FpTreeOptions {
-    /// Leaves of so many bytes: a multiple of 64 from 128 to 1024.
+    /// Returns the options for leaves of this size: a multiple of 64 from 128 to 1024.
     ///
     /// # Errors
-    /// If leaves cannot have so many.
+    /// If leaves cannot have this size.
     pub fn of_bytes(leaf_bytes: u64) -> Result<FpTreeOptions, IndexError> {
         check_node_bytes(leaf_bytes, 128..=1024)?;
         Ok(FpTreeOptions { leaf_records: Leaves::slots_in(leaf_bytes) })
     }
 }
 
-/// See the head of the module.
+/// A tree with fingerprints; see the head of the module.
 #[derive(Debug)]
 pub struct FpTree<R> {
     pool: Arc<Pool<R>>,
@@ -102,7 +102,7 @@ impl<R: Region> FpTree<R> {
         durable(self.region())
     }
 
-    /// Moves the upper half of a full leaf into a new one.
+    /// Moves the upper half of a full leaf to a new one.
     fn split(&self, above: &mut Above, leaf: &Leaf) -> Result<(), IndexError> {
         let region = self.region();
         let new = self.pool.allocate(self.leaves.bytes())?;
@@ -145,7 +145,7 @@ impl<R: Region> FpTree<R> {
         durable(region)
     }
 
-    /// Walks the leaves, ends splits that were interrupted, and builds what stands above.
+    /// Walks the leaves, completes interrupted splits, and builds the part above.
     fn rebuild(&self, first: u64) -> Result<Above, IndexError> {
         let region = self.region();
         let mut above = Above::new();
@@ -155,10 +155,10 @@ impl<R: Region> FpTree<R> {
             let low = self.leaves.low(region, at);
             let leaf = self.leaves.load(region, at);
             if lowest.is_some_and(|before| low <= before) || leaf.bitmap > self.leaves.full() {
-                let what = "this is no leaf, or not behind the one before it";
+                let what = "this is not a leaf, or not behind the one before it";
                 return Err(IndexError::damaged(at, what));
             }
-            // A process that was killed leaves words that are seen, but not durable.
+            // A killed process leaves words that are visible, but not durable.
             region.flush(at, self.leaves.bytes() as usize);
             let next = self.leaves.next(region, at);
             if leaf.bitmap == self.leaves.full() && next != 0 {
@@ -166,7 +166,7 @@ impl<R: Region> FpTree<R> {
                 let beyond = self.leaves.low(region, self.pool.check(next, self.leaves.bytes())?);
                 let lower = self.leaves.below(region, &leaf, beyond);
                 if lower != leaf.bitmap {
-                    // The link was seen, and perhaps not durable.
+                    // The link was seen, but may not be durable.
                     region.drain();
                     self.leaves.set_bitmap(region, at, lower);
                 }
@@ -179,7 +179,7 @@ impl<R: Region> FpTree<R> {
         Ok(above)
     }
 
-    /// The records of the first leaf, in this direction, that has some from `from` on.
+    /// Collects the records of the first leaf, in this direction, that has some from `from` on.
     fn batch(&self, from: u64, direction: Direction, batch: &mut Vec<(u64, u64)>) {
         let above = self.above.read();
         let show = |at: u64, batch: &mut Vec<(u64, u64)>| {

@@ -1,20 +1,19 @@
 //! `HashTable`: a hash table on the medium that grows a segment at a time.
 //!
-//! A key's hash says by its first bits in which segment it is, by its last ones in which buckets of
-//! it, four lines of four records at most; one line is written for every change. A segment without
-//! room for a key is split by one more bit of the hash: only what moves is written, and what has
-//! moved is not cleared behind it, since its hash shows that it belongs elsewhere (CCEH: Nam, Cha,
-//! Choi, Noh, Nam, «Write-optimized dynamic hashing for persistent memory», FAST 2019, section 4).
+//! The first bits of a key's hash select its segment, the last ones its buckets there: four lines
+//! of four records at most; one line is written for every change. A segment without room for a key
+//! is split by one more bit of the hash: only records that move are written, and their old copies
+//! are not cleared, since their hashes show that they belong elsewhere (CCEH: Nam, Cha, Choi, Noh,
+//! Nam, «Write-optimized dynamic hashing for persistent memory», FAST 2019, section 4).
 //!
-//! What differs: the directory is in DRAM only. Segments lead from one to the next in the order of
+//! Differences: the directory is in DRAM only. Segments lead from one to the next in the order of
 //! their hashes, and a link and the depth, the number of bits that the segment's hashes share, are
 //! one word. So one store is the whole split, and no crash leaves segments and directory at odds;
-//! the directory is built from the links while the table is opened, a line for each segment. A
-//! place is taken by the store of its value and by nothing before it, so no crash leaves one half
-//! taken.
+//! the directory is built from the links while the table is opened, a line for each segment. A slot
+//! is taken by the store of its value and by nothing before it, so no crash leaves one half taken.
 //!
-//! It never shrinks. Readers take no lock of a segment, and prove afterwards that nobody wrote;
-//! writers of different segments do not wait for one another, splits stop everybody.
+//! It never shrinks. Readers take no lock of a segment, and prove afterwards that there was no
+//! write; writers of different segments do not wait for one another; a split stops all.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -40,13 +39,13 @@ const BYTES_WORD: usize = 1;
 const FIRST_WORD: usize = 2;
 const SEED_WORD: usize = 3;
 
-/// How a [`HashTable`] is made. One that is there stays as it was made.
+/// Options of a new [`HashTable`]. An existing one keeps those that it was made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashTableOptions {
-    /// The bytes of a segment: a multiple of 64 from 128 to 16 KiB.
+    /// Bytes of a segment: a multiple of 64 from 128 to 16 KiB.
     pub segment_bytes: u64,
-    /// What hashes depend on. Where strangers choose the keys, draw it at random: with hashes
-    /// that they know they could choose keys that are all alike.
+    /// Seed of the hashes. If strangers choose the keys, draw it at random: against a known seed
+    /// they could choose keys that all collide.
     pub seed: u64,
 }
 
@@ -56,7 +55,7 @@ impl Default for HashTableOptions {
     }
 }
 
-/// See the head of the module.
+/// A persistent hash table; see the head of the module.
 #[derive(Debug)]
 pub struct HashTable<R> {
     pool: Arc<Pool<R>>,
@@ -70,16 +69,16 @@ pub struct HashTable<R> {
     splits: AtomicU64,
 }
 
-/// The segments by the first bits of hashes.
+/// Segments by the first bits of hashes.
 #[derive(Debug, Default)]
 struct Directory {
-    /// So many bits.
+    /// Number of those bits.
     depth: u32,
     segments: Vec<u64>,
 }
 
 impl Directory {
-    /// The directory of the segments from the first on.
+    /// Builds the directory of the segments from the first on.
     fn of(links: &[Link]) -> Directory {
         let depth = links.iter().map(|link| link.depth).max().unwrap_or(0);
         let mut segments = Vec::with_capacity(1 << depth);
@@ -97,7 +96,7 @@ impl Directory {
         Link::decode(self.segments[self.number(hash)])
     }
 
-    /// The segment of this hash was split, and `upper` has the upper half of its hashes.
+    /// Enters the split of this hash's segment; `upper` has the upper half of its hashes.
     fn split(&mut self, hash: u64, lower: Link, upper: Link) {
         if lower.depth > self.depth {
             self.depth += 1;
@@ -117,11 +116,11 @@ impl Directory {
 }
 
 impl<R: Region> HashTable<R> {
-    /// Opens the table whose root is in this slot of the pool, after a crash or not, or makes an
-    /// empty one if the slot is 0.
+    /// Opens the table at this root of the pool, after a crash or not, or makes an empty one if the
+    /// root is 0.
     ///
     /// # Errors
-    /// If the options cannot be had, there is no room, or damage is found.
+    /// If the options are impossible, there is no room, or damage is found.
     pub fn open(
         pool: &Arc<Pool<R>>,
         root: usize,
@@ -144,7 +143,7 @@ impl<R: Region> HashTable<R> {
             splits: AtomicU64::new(0),
         };
         let links = table.links()?;
-        // The directory stands for what links say from now on, and they may not be durable.
+        // From now on the directory replaces the links, and these may not be durable.
         links.iter().for_each(|link| table.region().flush(link.to, 64));
         table.region().drain();
         durable(table.region())?;
@@ -156,7 +155,7 @@ impl<R: Region> HashTable<R> {
         self.pool.region()
     }
 
-    /// Every segment, in the order of hashes, as the medium has them.
+    /// Returns the links to all segments, in the order of hashes, as they are on the medium.
     fn links(&self) -> Result<Vec<Link>, IndexError> {
         let mut links = Vec::new();
         let (mut at, mut prefix) = (self.first, Some(0u64));
@@ -165,13 +164,13 @@ impl<R: Region> HashTable<R> {
             let link = Segments::link(self.region(), at, from)?;
             links.push(Link { to: at, depth: link.depth });
             at = link.to;
-            // The hashes behind this segment's; none are left when that is more than there are.
+            // The first hash behind this segment's; none is left when that overflows.
             prefix = 1u64.checked_shl(64 - link.depth).and_then(|len| from.checked_add(len));
         }
         Ok(links)
     }
 
-    /// Makes sure that what is seen of a segment is durable.
+    /// Ensures that a segment's visible contents are durable.
     #[inline]
     fn make_sure(&self, segment: u64) -> Result<(), IndexError> {
         if self.settled.has(segment) {
@@ -186,8 +185,8 @@ impl<R: Region> HashTable<R> {
         mix(key ^ self.seed)
     }
 
-    /// Changes the record of a key, or the place that there is for it. What `with` answers with is
-    /// the answer; if it is none there must be room first.
+    /// Changes the record of a key, or fills its free slot. Returns the result of `with`; if that
+    /// is `None`, room is made first.
     fn change<T>(
         &self,
         key: u64,
@@ -231,14 +230,14 @@ impl<R: Region> HashTable<R> {
         let link = Link { to: next, depth };
         self.segments.write(region, new, link, upper, Some(old.to), hashed);
         self.settled.add(new);
-        // The split: from here on the upper half is there, and counts here no more.
+        // The split: from here on the upper half counts there, and no more here.
         Segments::set_link(region, old.to, Link { to: new, depth });
         directory.split(hash, Link { to: old.to, depth }, Link { to: new, depth });
         self.splits.fetch_add(1, Relaxed);
         durable(region)
     }
 
-    /// Adds a key unless it is there; says whether it was added.
+    /// Adds a key unless it is there; returns true if it was added.
     ///
     /// # Errors
     /// If there is no room, the value cannot be kept, or damage is found.
@@ -254,7 +253,7 @@ impl<R: Region> HashTable<R> {
         })
     }
 
-    /// Gives a key a value, whether or not it is there; says which it had.
+    /// Sets the value of a key, adding the key if it is absent; returns its old value.
     ///
     /// # Errors
     /// If there is no room, the value cannot be kept, or damage is found.
@@ -273,10 +272,10 @@ impl<R: Region> HashTable<R> {
         })
     }
 
-    /// Removes a key; says which value it had.
+    /// Removes a key; returns its old value.
     ///
     /// # Errors
-    /// If what was written may not be durable.
+    /// If the change may not be durable.
     pub fn remove(&self, key: u64) -> Result<Option<u64>, IndexError> {
         self.change(key, |region, found| match found {
             Found::Record { at, value } => {
@@ -287,10 +286,10 @@ impl<R: Region> HashTable<R> {
         })
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
-    /// If what a process that was killed has left cannot be made durable.
+    /// If stores that a killed process left cannot be made durable.
     pub fn get(&self, key: u64) -> Result<Option<u64>, IndexError> {
         let hash = self.hash(key);
         let directory = self.directory.read();
@@ -305,8 +304,8 @@ impl<R: Region> HashTable<R> {
         }
     }
 
-    /// Appends the records, in no order, of the segment that has the hash `from`; answers with the
-    /// hash at which to go on. From 0 on it shows every record that is there all the time once.
+    /// Appends the records, in no order, of the segment that has the hash `from`; returns the hash
+    /// at which to go on. Begun at 0, it yields every record that is there all the time once.
     ///
     /// # Errors
     /// As [`HashTable::get`].
@@ -324,7 +323,7 @@ impl<R: Region> HashTable<R> {
         Ok(1u64.checked_shl(64 - segment.depth).and_then(|len| prefix.checked_add(len)))
     }
 
-    /// What it consists of; walks all of it.
+    /// Computes sizes and counters by a walk over the whole table.
     ///
     /// # Errors
     /// As [`HashTable::get`].
@@ -347,7 +346,7 @@ impl<R: Region> HashTable<R> {
         })
     }
 
-    /// Shows every block that it occupies in the pool.
+    /// Passes every block that the table occupies in the pool to `visit`.
     ///
     /// # Errors
     /// If damage is found.
@@ -359,7 +358,7 @@ impl<R: Region> HashTable<R> {
     }
 }
 
-/// Makes an empty table; answers with its root block and what it says.
+/// Makes an empty table; returns its root block and the words in it.
 fn make<R: Region>(
     pool: &Pool<R>,
     root: usize,

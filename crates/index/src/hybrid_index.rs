@@ -1,12 +1,11 @@
 //! `HybridIndex`: a hash table on the medium for points, and a tree in DRAM for ranges.
 //!
-//! A write changes the table durably and tells the tree through a bounded queue, which a thread
-//! works off: so it costs what the table costs. A point is read from the table. A range waits until
-//! the tree has all that was written before it. After a crash the table is all there is; the
-//! thread builds the tree from it, and goes on with the queue meanwhile, so points are read and
-//! written at once, and ranges when the whole tree is there (HiKV: Xia, Jiang, Xiong, Sun, USENIX
-//! ATC 2017, sections 3.2 and 3.3; as «HybridIndex» in «Rethinking Index Design Based on PM
-//! Device», section 3.1).
+//! A write changes the table durably and adds the change to a bounded queue, from which a thread
+//! updates the tree: so a write costs as much as one to the table. Points are read from the table.
+//! A range waits until the tree has all writes before it. After a crash only the table is left; the
+//! thread builds the tree from it and works on the queue meanwhile, so points are served at once,
+//! and ranges when the whole tree is there (HiKV: Xia, Jiang, Xiong, Sun, USENIX ATC 2017, sections
+//! 3.2 and 3.3; as «HybridIndex» in «Rethinking Index Design Based on PM Device», section 3.1).
 //!
 //! The tree in DRAM is a `BTreeMap` under a lock for many readers or one writer; the paper's is a
 //! B+-tree under hardware transactions.
@@ -26,17 +25,17 @@ use crate::{
     Direction, Flow, HashTable, HashTableOptions, Index, IndexError, Persistent, Pool, Statistics,
 };
 
-/// Writers of keys in different stripes do not wait for one another.
+/// Number of lock stripes: writers of keys in different ones do not wait for one another.
 const STRIPES: usize = 64;
-/// So many records are shown under one lock.
+/// Records passed on under one lock.
 const BATCH: usize = 64;
 
-/// How a [`HybridIndex`] is made.
+/// Options of a new [`HybridIndex`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HybridOptions {
-    /// The table. One that is there stays as it was made.
+    /// Options of the table. An existing one keeps those that it was made with.
     pub table: HashTableOptions,
-    /// Changes that the tree may lag behind; writers wait when there are more. At least 1.
+    /// Number of changes, at least 1, that the tree may lag behind; then writers wait.
     pub queue_entries: usize,
 }
 
@@ -46,7 +45,7 @@ impl Default for HybridOptions {
     }
 }
 
-/// See the head of the module.
+/// A hash table and a tree; see the head of the module.
 #[derive(Debug)]
 pub struct HybridIndex<R: Region + 'static> {
     shared: Arc<Shared<R>>,
@@ -58,23 +57,23 @@ struct Shared<R> {
     table: HashTable<R>,
     tree: RwLock<BTreeMap<u64, u64>>,
     queue: Queue<Change>,
-    /// Held from before a key is changed in the table until the change is in the queue, so that
-    /// the queue has the changes of a key in the order in which they were made.
+    /// Held from before a key is changed in the table until the change is in the queue, so that the
+    /// queue has the changes of a key in the order in which they were made.
     stripes: Box<[Mutex<()>]>,
     building: Mutex<Building>,
     built: Condvar,
 }
 
-/// How far the tree is.
+/// Progress of the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Building {
     Begun,
     Done,
-    /// The thread that builds it and keeps it has ended.
+    /// The thread that builds and keeps the tree has ended.
     Stopped,
 }
 
-/// What the thread that keeps the tree leaves behind, however it ends.
+/// Guard that marks the tree as stopped when its thread ends, in any way.
 struct Stopping<'a, R: Region>(&'a Shared<R>);
 
 impl<R: Region> Drop for Stopping<'_, R> {
@@ -85,10 +84,10 @@ impl<R: Region> Drop for Stopping<'_, R> {
     }
 }
 
-/// The name of the thread that keeps the tree.
+/// Name of the thread that keeps the tree.
 const THREAD: &str = "tree of a hybrid index";
 
-/// What a key is now.
+/// New state of a key.
 #[derive(Debug, Clone, Copy)]
 struct Change {
     key: u64,
@@ -100,7 +99,7 @@ impl<R: Region> Shared<R> {
         &self.stripes[mix(key) as usize % STRIPES]
     }
 
-    /// Changes a key in the table; the tree hears of it if that is to be.
+    /// Changes a key in the table, and queues the change for the tree if there is one.
     fn change<T>(
         &self,
         key: u64,
@@ -115,9 +114,9 @@ impl<R: Region> Shared<R> {
         Ok(answer)
     }
 
-    /// Waits until the tree has all that anybody can have seen in the table.
+    /// Waits until the tree has all changes that a reader can have seen in the table.
     fn settle(&self) -> Result<(), IndexError> {
-        // Who has changed the table and not told yet is waited for.
+        // Writers that have changed the table and not queued the change yet are waited for.
         self.stripes.iter().for_each(|stripe| drop(stripe.lock()));
         let mut building = self.building.lock();
         self.built.wait_while(&mut building, |building| *building == Building::Begun);
@@ -146,8 +145,8 @@ impl<R: Region> Shared<R> {
         changes.clear();
     }
 
-    /// Builds the tree, then works the queue off until it is closed. What a segment's records say
-    /// is put into the tree before any change that may have come after, so later ones win.
+    /// Builds the tree, then works on the queue until it is closed. A segment's records enter the
+    /// tree before any change that may be younger, so later ones win.
     fn work(&self) {
         let _stopping = Stopping(self);
         let (mut changes, mut records) = (Vec::new(), Vec::new());
@@ -155,7 +154,7 @@ impl<R: Region> Shared<R> {
         while let Some(from) = next {
             next = match self.table.scan(from, &mut records) {
                 Ok(next) => next,
-                // Nothing can be relied on any more, and every write says so.
+                // The medium has failed, and every write reports it.
                 Err(_) => return,
             };
             self.tree.write().extend(records.drain(..));

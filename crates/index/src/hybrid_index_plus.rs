@@ -2,17 +2,17 @@
 //!
 //! Persistent memory is read three to four times as slowly as DRAM and written almost as fast. So
 //! the table, which points are read from, is in DRAM, and the tree on the medium, where a range
-//! reads whole leaves. A write changes both before it returns: first the tree, durably, then
-//! the table. After a crash the tree is there at once; the table is built again behind
-//! everybody's back, and the tree answers until it is whole («HybridIndex+» in «Rethinking Index
-//! Design Based on PM Device», section 3.1). The tree can be any of this crate's.
+//! reads whole leaves. A write changes both before it returns: first the tree, durably, then the
+//! table. After a crash the tree is there at once; the table is rebuilt in the background, and the
+//! tree answers until it is whole («HybridIndex+» in «Rethinking Index Design Based on PM Device»,
+//! section 3.1). The tree can be any of this crate's.
 //!
 //! That section also asks for a switch: while most operations write, the table is told later, and
-//! they cost what the tree costs; while most read, it is told at once. What the table has not been
-//! told yet stands in a short list, which every look-up consults first; it is worked off by a
-//! thread, or by the writer who finds it full.
+//! they cost as much as those of the tree; while most read, it is told at once. Changes that the
+//! table has not been told of stand in a short list, which every look-up consults first; a thread
+//! works them off, or the writer that finds the list full.
 //!
-//! Nobody is ever shown an old value: while a key is being written, look-ups of it ask the tree.
+//! No old value is ever returned: while a key is being written, look-ups of it ask the tree.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ mod known;
 
 use known::{Answer, GONE, Known};
 
-/// Keys in different stripes do not wait for one another.
+/// Number of stripes: keys in different ones do not wait for one another.
 const STRIPES: usize = 256;
-/// So many records are taken from the tree at a time while the table is built.
+/// Records taken from the tree at once while the table is built.
 const BATCH: usize = 256;
 
-/// When the table in DRAM is told of a write.
+/// Time at which the table in DRAM is told of a write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Telling {
     /// Later while most operations write, at once while most read.
@@ -44,20 +44,20 @@ pub enum Telling {
     ByLoad,
     /// Before the write returns.
     AtOnce,
-    /// After it has returned.
+    /// After the write has returned.
     Later,
 }
 
-/// How a [`HybridIndexPlus`] is opened.
+/// Options for opening a [`HybridIndexPlus`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HybridPlusOptions<T> {
-    /// The tree.
+    /// Options of the tree.
     pub tree: T,
-    /// When the table is told.
+    /// Time at which the table is told.
     pub telling: Telling,
 }
 
-/// See the head of the module.
+/// A tree and a table; see the head of the module.
 #[derive(Debug)]
 pub struct HybridIndexPlus<T: 'static> {
     shared: Arc<Shared<T>>,
@@ -69,19 +69,19 @@ struct Shared<T> {
     tree: T,
     stripes: Box<[Stripe]>,
     telling: Telling,
-    /// On while most operations write.
+    /// Switch that is on while most operations write.
     writes_press: Switch,
-    /// Stripes with a list to be worked off.
+    /// Stripes with a list to work off.
     lists: Queue<usize>,
 }
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Stripe {
-    /// Held by who writes.
+    /// Held by the writer of a key.
     writer: Mutex<()>,
     known: RwLock<Known>,
-    /// Operations in the lower half, writes in the upper one, since they were last told.
+    /// Operations in the lower half, writes in the upper one, since they were last reported.
     operations: AtomicU64,
 }
 
@@ -96,7 +96,8 @@ impl<T: Index<Key = u64>> Shared<T> {
             let counted = stripe.operations.swap(0, Relaxed);
             let changed = self.writes_press.tell(counted & u64::from(u32::MAX), counted >> 32);
             if changed && !self.writes_press.is_on() {
-                // Nothing is to be left to consult; what finds no room is short anyway.
+                // All lists are to be worked off; a list that finds no room in the queue is short
+                // anyway.
                 for number in 0..STRIPES {
                     self.lists.offer(number);
                 }
@@ -123,8 +124,8 @@ impl<T: Index<Key = u64>> Shared<T> {
         }
     }
 
-    /// Changes a key in the tree, then in the table, if it has another value then: `GONE` or what
-    /// `value` says.
+    /// Changes a key in the tree, then in the table, if `value` returns its new value: that or
+    /// `GONE`.
     fn write<A>(
         &self,
         key: u64,
@@ -150,7 +151,7 @@ impl<T: Index<Key = u64>> Shared<T> {
         answer
     }
 
-    /// Builds the table, then works lists off until there is nothing more to do.
+    /// Builds the table, then works lists off until the index is dropped.
     fn work(&self) {
         if !self.rebuild() {
             return;
@@ -165,8 +166,9 @@ impl<T: Index<Key = u64>> Shared<T> {
         }
     }
 
-    /// False: closed meanwhile. If the tree is damaged the table stays incomplete, and whoever
-    /// asks for what it lacks hears of the damage from the tree.
+    /// Builds the table from the tree; returns false if it was closed meanwhile. If the tree is
+    /// damaged the table stays incomplete, and look-ups of missing keys get the error from the
+    /// tree.
     fn rebuild(&self) -> bool {
         let mut batch = Vec::with_capacity(BATCH);
         let mut last = None;
@@ -194,19 +196,19 @@ impl<T: Index<Key = u64>> Shared<T> {
 }
 
 impl<T: Index<Key = u64>> HybridIndexPlus<T> {
-    /// The tree on the medium.
+    /// Returns the tree on the medium.
     #[must_use]
     pub fn tree(&self) -> &T {
         &self.shared.tree
     }
 
-    /// Whether the table in DRAM has every key again.
+    /// Returns true if the table in DRAM has every key again.
     #[must_use]
     pub fn is_rebuilt(&self) -> bool {
         self.shared.stripes.iter().all(|stripe| stripe.known.read().is_complete())
     }
 
-    /// Whether the table is told of writes later at present.
+    /// Returns true if the table is told of writes later at present.
     #[must_use]
     pub fn is_told_later(&self) -> bool {
         self.shared.is_told_later()

@@ -1,4 +1,4 @@
-//! What every index can do.
+//! The traits of indexes: operations that all of them offer.
 
 use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use entresol_media::Region;
 
 use crate::{IndexError, Pool};
 
-/// The largest value: the two highest bits are the indexes' own.
+/// Largest value: indexes reserve the two highest bits.
 pub const VALUE_MAX: u64 = (1 << 62) - 1;
 
-/// Refuses values that mean something else to an index.
+/// Refuses values that indexes reserve.
 pub(crate) fn check_value(value: u64) -> Result<(), IndexError> {
     match value {
         1..=VALUE_MAX => Ok(()),
@@ -18,7 +18,7 @@ pub(crate) fn check_value(value: u64) -> Result<(), IndexError> {
     }
 }
 
-/// Refuses nodes that are not whole lines, or not of a size in a range.
+/// Refuses node sizes that are not whole lines or not in a range.
 pub(crate) fn check_node_bytes(
     node_bytes: u64,
     range: RangeInclusive<u64>,
@@ -28,12 +28,12 @@ pub(crate) fn check_node_bytes(
     }
     let (least, most) = (range.start(), range.end());
     let what = format!(
-        "nodes of {node_bytes} bytes cannot be had: use a multiple of 64 from {least} to {most}"
+        "nodes of {node_bytes} bytes are not supported: use a multiple of 64 from {least} to {most}"
     );
     Err(IndexError::Options { what })
 }
 
-/// Which way a range is walked.
+/// Direction in which a range is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From the least key up.
@@ -42,72 +42,73 @@ pub enum Direction {
     Backward,
 }
 
-/// Whether a walk goes on.
+/// Decision of a visitor about the rest of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
-    /// To the next record.
+    /// Goes on to the next record.
     On,
-    /// No further.
+    /// Ends the walk.
     Stop,
 }
 
-/// What an index consists of.
+/// Sizes and counters of an index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
     /// Nodes on the medium.
     pub nodes: u64,
-    /// Their bytes, and those of records apart from nodes.
+    /// Bytes of nodes, and of records outside of nodes.
     pub bytes: u64,
     /// Bytes in DRAM.
     pub volatile_bytes: u64,
-    /// Levels from the root to the leaves; 1 where there is nothing above them.
+    /// Levels from the root to the leaves; 1 if there is nothing above the leaves.
     pub height: u32,
-    /// Keys.
+    /// Number of keys.
     pub keys: u64,
-    /// Splits since it was opened.
+    /// Splits since the index was opened.
     pub splits: u64,
-    /// Nodes made compact in place since it was opened.
+    /// Nodes compacted in place since the index was opened.
     pub compactions: u64,
-    /// Nodes given back since it was opened.
+    /// Nodes freed since the index was opened.
     pub merges: u64,
 }
 
 /// A map from keys to values that keeps what it acknowledged.
 ///
-/// When a call that changes something returns, the change is durable; one that a crash interrupts
-/// is found done or not begun. What `get` and `range` show is durable, too: no crash takes it back.
-/// Values go from 1 to [`VALUE_MAX`]; two keys may have the same.
+/// When a call that changes the index returns, the change is durable; one that a crash interrupts
+/// is found done or not begun. Results of `get` and `range` are durable, too: no crash takes them
+/// back. Values go from 1 to [`VALUE_MAX`]; several keys may have equal values.
 pub trait Index: Send + Sync {
-    /// A key: `u64` where all have eight bytes, `[u8]` where they are of any length.
+    /// Type of a key: `u64` if all have eight bytes, `[u8]` if they are of any length.
     type Key: Ord + ToOwned + ?Sized;
 
-    /// Adds a key unless it is there; says whether it was added.
+    /// Adds a key unless it is there; returns true if it was added.
     ///
     /// # Errors
     /// If there is no room, the key or the value cannot be kept, or damage is found.
     fn insert(&self, key: &Self::Key, value: u64) -> Result<bool, IndexError>;
 
-    /// Gives a key a value, whether or not it is there; says which it had.
+    /// Sets the value of a key, adding the key if it is absent; returns its old value.
     ///
     /// # Errors
     /// If there is no room, the key or the value cannot be kept, or damage is found.
     fn upsert(&self, key: &Self::Key, value: u64) -> Result<Option<u64>, IndexError>;
 
-    /// The value of a key.
+    /// Returns the value of a key.
     ///
     /// # Errors
     /// If damage is found.
     fn get(&self, key: &Self::Key) -> Result<Option<u64>, IndexError>;
 
-    /// Removes a key; says which value it had.
+    /// Removes a key; returns its old value.
     ///
     /// # Errors
     /// If damage is found.
     fn remove(&self, key: &Self::Key) -> Result<Option<u64>, IndexError>;
 
-    /// Shows records in the order of their keys, beginning at `from`, until `visit` stops it. A
-    /// record that is added or removed meanwhile is shown or not; every other one once.
+    /// Passes records to `visit` in the order of their keys, beginning at `from`, until `visit`
+    /// stops the walk. A record that is added or removed meanwhile may be passed or not; every
+    /// other record is passed once.
     ///
     /// # Errors
     /// If damage is found.
@@ -118,7 +119,8 @@ pub trait Index: Send + Sync {
         visit: &mut dyn FnMut(&Self::Key, u64) -> Flow,
     ) -> Result<(), IndexError>;
 
-    /// The same without the keys, for whom the values lead to what he wants.
+    /// Passes values as `range` does, but without keys: for callers that reach the record through
+    /// its value.
     ///
     /// # Errors
     /// If damage is found.
@@ -131,7 +133,7 @@ pub trait Index: Send + Sync {
         self.range(from, direction, &mut |_, value| visit(value))
     }
 
-    /// What it consists of; walks all of it.
+    /// Computes sizes and counters by a walk over the whole index.
     ///
     /// # Errors
     /// If damage is found.
@@ -182,20 +184,20 @@ impl<I: Index + ?Sized> Index for Arc<I> {
 
 /// An index that lies in a pool.
 pub trait Persistent<R: Region>: Index + Sized {
-    /// What can be chosen when one is made.
+    /// Options for making an index.
     type Options: Clone + Default + Send + Sync;
 
-    /// Opens the index whose root is in this slot of the pool, after a crash or not, or makes an
-    /// empty one if the slot is 0. May answer before everything is as it was: what is still to be
-    /// rebuilt is rebuilt by those who need it, or behind their backs.
+    /// Opens the index at this root of the pool, after a crash or not, or makes an empty one if the
+    /// root is 0. May return before all parts in DRAM are rebuilt: the rest is rebuilt by
+    /// operations that need it, or in the background.
     ///
     /// # Errors
-    /// If the options cannot be had, the slot leads to an index of another type, there is no room,
+    /// If the options are impossible, the root leads to an index of another type, there is no room,
     /// or damage is found.
     fn open(pool: &Arc<Pool<R>>, root: usize, options: &Self::Options) -> Result<Self, IndexError>;
 
-    /// Shows every block that it occupies in the pool, while others go on using it. A block that
-    /// was there all the time is shown at least once.
+    /// Passes every block that the index occupies in the pool to `visit`, while other threads use
+    /// the index. A block that is occupied all the time is passed at least once.
     ///
     /// # Errors
     /// If damage is found.

@@ -1,16 +1,16 @@
-//! Keys: what a tree's slots hold, so that one tree serves keys of every kind.
+//! Keys: contents of a tree's slots, so that one tree serves keys of every kind.
 //!
 //! A slot is two words: eight bytes of the key in a form whose order as numbers is the order of
 //! keys, and a payload, which is never 0. With [`Inline`] the word is the key and the payload its
-//! value, and nothing else is ever looked at. Keys of any length lie in records: the word has the
-//! eight bytes behind those with which all keys of the node begin, and says nothing when two are
-//! equal; then the record decides, to which the payload leads. With [`Bytes`] the index allocates
-//! the records, with [`Outside`] they lie elsewhere, and the caller reads them.
+//! value, and nothing else is ever read. Keys of any length lie in records: the word has the eight
+//! bytes behind the prefix that all keys of the node share. If two words are equal, the records
+//! decide, to which the payloads lead. With [`Bytes`] the index allocates the records; with
+//! [`Outside`] they lie elsewhere, and the caller reads them.
 //!
-//! How many bytes all keys of a node begin with follows from its bounds: what the least key that it
-//! may have and the least key of the next node have in common. So it is as good for every key that
-//! may ever come, and no prefix is stored. A bound is a *low*: a word that is the key itself, or
-//! that leads to a record which belongs to the node, not to a key; 0 is below all keys.
+//! The length of the prefix follows from the node's bounds: the bytes that the least key which it
+//! may have and the least key of the next node have in common. So it holds for every key that may
+//! ever come, and no prefix is stored. A bound is a *low*: a word that is the key itself, or that
+//! leads to a record which belongs to the node, not to a key; 0 is below all keys.
 
 use std::cmp::Ordering;
 
@@ -24,50 +24,50 @@ mod outside;
 pub use bytes::{Bytes, KEY_BYTES_MAX};
 pub use outside::{Outside, Records};
 
-/// What a slot that is not free holds.
+/// Contents of a slot that is not free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
     /// Eight bytes of the key, see [`Keys::word`].
     pub word: u64,
-    /// The value, or the offset of the record; never 0.
+    /// Value, or offset of the record; never 0.
     pub payload: u64,
 }
 
-/// What slots mean: see the head of the module.
+/// Meaning of slots; see the head of the module.
 ///
-/// Whoever calls what reads a record keeps it by [`Pool::pin`], and has it from a node that he
-/// found whole, so that an error is damage and no race.
+/// The caller of a method that reads a record keeps the record alive by [`Pool::pin`], and has its
+/// offset from a node that was read whole, so that an error is damage and no race.
 pub trait Keys<R: Region>: Send + Sync {
-    /// A key.
+    /// Type of a key.
     type Key: Ord + ToOwned + ?Sized;
-    /// Where a key is put that lies in a record.
+    /// Buffer for a key that lies in a record.
     type Scratch: Default + Send;
-    /// Whether the word is the whole key.
+    /// True if the word is the whole key.
     const WHOLE: bool;
-    /// Whether a payload is a block of the pool that belongs to the slot.
+    /// True if a payload is a block of the pool that belongs to the slot.
     const OWNS: bool;
 
     /// Refuses keys that cannot be kept.
     ///
     /// # Errors
-    /// If it is too long.
+    /// If the key is too long.
     fn check(key: &Self::Key) -> Result<(), IndexError>;
 
-    /// Eight bytes of the key behind the first `skip`, as a number. Of two keys with the same first
-    /// `skip` bytes the lesser never has the greater number.
+    /// Returns eight bytes of the key behind the first `skip`, as a number. Of two keys with equal
+    /// first `skip` bytes the lesser never has the greater number.
     fn word(key: &Self::Key, skip: usize) -> u64;
 
-    /// With how many bytes both begin; 0 where words are whole.
+    /// Returns the number of leading bytes that two keys share; 0 if words are whole keys.
     fn common(one: &Self::Key, other: &Self::Key) -> usize;
 
-    /// A key's word, if that tells for all others with the same first `skip` bytes whether they are
-    /// below it: if lesser words are those of lesser keys, and no others are.
+    /// Returns a key's word if it separates keys with equal first `skip` bytes: all lesser keys
+    /// have lesser words, and no others have.
     fn bound(key: &Self::Key, skip: usize) -> Option<u64>;
 
-    /// The key in a slot.
+    /// Returns the key in a slot.
     ///
     /// # Errors
-    /// If there is no record where it leads.
+    /// If there is no record where the slot leads.
     fn key<'a>(
         &self,
         pool: &Pool<R>,
@@ -75,35 +75,35 @@ pub trait Keys<R: Region>: Send + Sync {
         scratch: &'a mut Self::Scratch,
     ) -> Result<&'a Self::Key, IndexError>;
 
-    /// How the key in a slot compares to one with the same word.
+    /// Compares the key in a slot to one with an equal word.
     ///
     /// # Errors
-    /// If there is no record where it leads.
+    /// If there is no record where the slot leads.
     fn compare(&self, pool: &Pool<R>, slot: Slot, key: &Self::Key) -> Result<Ordering, IndexError>;
 
-    /// The value in a slot.
+    /// Returns the value in a slot.
     ///
     /// # Errors
-    /// If there is no record where it leads.
+    /// If there is no record where the slot leads.
     fn value(&self, pool: &Pool<R>, payload: u64) -> Result<u64, IndexError>;
 
-    /// A payload for a key and a value, durable.
+    /// Makes a durable payload for a key and a value.
     ///
     /// # Errors
     /// If there is no room for a record.
     fn make(&self, pool: &Pool<R>, key: &Self::Key, value: u64) -> Result<u64, IndexError>;
 
-    /// The bytes of the record that [`make`](Keys::make) made; 0 if it makes none.
+    /// Returns the bytes of the record that [`make`](Keys::make) made; 0 if it makes none.
     ///
     /// # Errors
-    /// If there is no record where it leads.
+    /// If there is no record where the payload leads.
     fn bytes(&self, pool: &Pool<R>, payload: u64) -> Result<u64, IndexError>;
 
-    /// Gives back what [`make`](Keys::make) took, once nobody looks at it.
+    /// Frees the block that [`make`](Keys::make) took, once no reader looks at it.
     fn retire(&self, pool: &Pool<R>, payload: u64);
 
-    /// A low, durable, that is above the key in `left` and not above the one in `right`, which are
-    /// words of keys with the same first `skip` bytes. If the words differ it has a
+    /// Makes a durable low that is above the key in `left` and not above the one in `right`, which
+    /// are words of keys with equal first `skip` bytes. If the words differ, the low has a
     /// [`bound`](Keys::bound) with that `skip`.
     ///
     /// # Errors
@@ -116,10 +116,10 @@ pub trait Keys<R: Region>: Send + Sync {
         skip: usize,
     ) -> Result<u64, IndexError>;
 
-    /// The key that is a low, which is not 0 unless words are whole.
+    /// Returns the key of a low, which is not 0 unless words are whole keys.
     ///
     /// # Errors
-    /// If there is no record where it leads.
+    /// If there is no record where the low leads.
     fn low_key<'a>(
         &self,
         pool: &Pool<R>,
@@ -127,10 +127,10 @@ pub trait Keys<R: Region>: Send + Sync {
         scratch: &'a mut Self::Scratch,
     ) -> Result<&'a Self::Key, IndexError>;
 
-    /// How a low compares to a key.
+    /// Compares a low to a key.
     ///
     /// # Errors
-    /// If there is no record where it leads.
+    /// If there is no record where the low leads.
     fn compare_low(
         &self,
         pool: &Pool<R>,
@@ -138,19 +138,19 @@ pub trait Keys<R: Region>: Send + Sync {
         key: &Self::Key,
     ) -> Result<Ordering, IndexError>;
 
-    /// The bytes of a low's record; 0 if it has none.
+    /// Returns the bytes of a low's record; 0 if it has none.
     ///
     /// # Errors
-    /// If there is no record where it leads.
+    /// If there is no record where the low leads.
     fn low_bytes(&self, pool: &Pool<R>, low: u64) -> Result<u64, IndexError>;
 
-    /// The same low for somebody else, durable.
+    /// Copies a low durably, for another owner.
     ///
     /// # Errors
-    /// If there is no room, or no record where it leads.
+    /// If there is no room, or no record where the low leads.
     fn copy_low(&self, pool: &Pool<R>, low: u64) -> Result<u64, IndexError>;
 
-    /// Gives a low back, once nobody looks at it.
+    /// Frees a low, once no reader looks at it.
     fn retire_low(&self, pool: &Pool<R>, low: u64);
 }
 

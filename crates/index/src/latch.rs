@@ -1,9 +1,9 @@
 //! Latches: locks of nodes, in DRAM, so that they cost the medium nothing and a crash leaves none
 //! behind.
 //!
-//! Nodes share latches by their offsets. So a thread holds one at a time, since a second might be
-//! the same, unless it takes both at once. Each counts what was done under it, so that readers, who
-//! take none, can tell whether somebody wrote while they looked (a sequence lock).
+//! Nodes share latches by their offsets, so two nodes may have one latch. A thread therefore holds
+//! one latch at a time, unless it takes two in one call. Each latch counts the changes made under
+//! it, so that readers, which take none, can detect writes during their read (a sequence lock).
 
 use std::sync::atomic::{
     AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence,
@@ -14,24 +14,24 @@ use entresol_base::thread;
 /// A power of two, so that a latch is found by a mask.
 const STRIPES: usize = 1024;
 
-/// A writer that is waited for is let run after so many looks.
+/// Number of looks at a held latch after which the waiting thread yields.
 const LOOKS: u32 = 64;
 
 /// The latches of an index's nodes.
 #[derive(Debug)]
 pub(crate) struct Latches(Box<[Stripe]>);
 
-/// Odd while it is held.
+/// Number of changes, odd while the latch is held.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Stripe(AtomicU64);
 
-/// A latch that is held. Dropping it counts one change.
+/// A held latch; dropping it counts one change.
 #[derive(Debug)]
 #[must_use = "the node is latched as long as this lives"]
 pub(crate) struct Latched<'a>(&'a Stripe);
 
-/// What a latch had counted when a reader began.
+/// Count of a latch when a reader began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen(u64);
 
@@ -40,12 +40,13 @@ impl Latches {
         Latches((0..STRIPES).map(|_| Stripe::default()).collect())
     }
 
-    /// Their bytes.
+    /// Returns the bytes of all latches.
     pub(crate) fn bytes(&self) -> u64 {
         size_of_val(&*self.0) as u64
     }
 
-    /// The number of a node's latch. Nodes are multiples of 64; neighbours get different ones.
+    /// Returns the number of a node's latch. Offsets of nodes are multiples of 64; neighbours get
+    /// different latches.
     #[inline]
     fn number(node: u64) -> usize {
         (node / 64).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> 20 & (STRIPES - 1)
@@ -56,8 +57,8 @@ impl Latches {
         &self.0[Latches::number(node)]
     }
 
-    /// Waits for the latches of two nodes, which may be one, and takes them. All who take two take
-    /// them in the same order, so that none waits for another for ever.
+    /// Waits for the latches of two nodes, which may be one, and takes them. All threads take two
+    /// latches in one order, so that there is no deadlock.
     pub(crate) fn lock_both(&self, one: u64, other: u64) -> [Option<Latched<'_>>; 2] {
         let (first, second) = match Latches::number(one) <= Latches::number(other) {
             true => (one, other),
@@ -75,7 +76,7 @@ impl Latches {
             let seen = Latches::settled(stripe);
             let taken = stripe.0.compare_exchange_weak(seen, seen + 1, Acquire, Relaxed);
             if taken.is_ok() {
-                // What is written under it must not be seen before it is.
+                // Writes under the latch must not become visible before the latch is held.
                 fence(Release);
                 return Latched(stripe);
             }
@@ -92,13 +93,13 @@ impl Latches {
         Some(Latched(stripe))
     }
 
-    /// Waits until nobody writes to a node, and begins to read it.
+    /// Waits until no thread writes to a node, and begins to read it.
     #[inline]
     pub(crate) fn read(&self, node: u64) -> Seen {
         Seen(Latches::settled(self.of(node)))
     }
 
-    /// Whether what was read of a node since `seen` was all there at one time.
+    /// Returns true if no write interfered with reads of a node since `seen`.
     #[inline]
     pub(crate) fn is_unchanged(&self, node: u64, seen: Seen) -> bool {
         fence(Acquire);
@@ -122,7 +123,7 @@ impl Latches {
 impl Drop for Latched<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Nobody else changes it while it is held.
+        // No other thread changes it while it is held.
         let held = self.0.0.load(Relaxed);
         debug_assert!(held & 1 == 1, "a latch that counts {held} is given back, and is free");
         self.0.0.store(held + 1, Release);
@@ -137,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// Two words that are always equal but while somebody writes.
+    /// Two words that are always equal except during a write.
     #[test]
     fn readers_tell_halves_of_a_change() {
         for seed in 0..20 {

@@ -1,10 +1,10 @@
 //! Persistent and hybrid indexes over a region, and the allocator they live in.
 //!
-//! An index finds the value, eight bytes, of a key, and keeps what it acknowledged: when an
-//! operation returns, a crash no longer undoes it, and what a crash interrupts is found done or
-//! not begun. All of them are used through one trait, [`Index`], and opened through another,
-//! [`Persistent`]; they live in a [`Pool`] in a region, shipped code on
-//! [`Direct`](entresol_media::Direct), observed code in the suites.
+//! An index finds the value, eight bytes, of a key, and keeps what it acknowledged: once an
+//! operation has returned, no crash undoes it, and an operation that a crash interrupts is found
+//! done or not begun. All indexes are used through one trait, [`Index`], and opened through
+//! another, [`Persistent`]; they live in a [`Pool`] in a region, which is
+//! [`Direct`](entresol_media::Direct) in shipped code and an observed one in tests.
 #![forbid(unsafe_code)]
 
 mod cached;

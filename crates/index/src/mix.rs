@@ -1,9 +1,9 @@
-//! Mixing the bits of a key: for hashes that are kept on a medium, so it can never change.
+//! Mixing of the bits of a key: for hashes that are kept on a medium, so it can never change.
 
 use std::hash::Hasher;
 
-/// Spreads keys evenly. No two keys give the same (the finaliser of SplitMix64, Steele, Lea and
-/// Flood 2014).
+/// Spreads keys evenly and without collisions (the finaliser of SplitMix64, Steele, Lea and Flood
+/// 2014).
 #[inline]
 pub(crate) const fn mix(key: u64) -> u64 {
     let key = (key ^ (key >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -11,7 +11,7 @@ pub(crate) const fn mix(key: u64) -> u64 {
     key ^ (key >> 31)
 }
 
-/// Hashes offsets in DRAM: nobody else chooses them.
+/// Hasher of offsets in DRAM, which no client chooses.
 #[derive(Debug, Default)]
 pub(crate) struct Mixed(u64);
 
@@ -35,7 +35,7 @@ impl Hasher for Mixed {
 mod tests {
     use super::mix;
 
-    /// What lies on a medium depends on these.
+    /// Hashes on a medium depend on these values.
     #[test]
     fn hashes_stay_what_they_are() {
         assert_eq!(mix(0), 0);

@@ -1,12 +1,12 @@
-//! The one-direction shift tree: a tree of sorted nodes on the medium whose records are removed
-//! where they are, and inserted into the nearest hole («ODS-tree», Journal of Computer Research
-//! and Development 58(2), 2021).
+//! The one-direction shift tree: a tree of sorted nodes on the medium whose records are removed in
+//! place, and inserted into the nearest hole («ODS-tree», Journal of Computer Research and
+//! Development 58(2), 2021).
 //!
-//! A removal is one store of eight bytes and one flushed line. Which slots have records is known
-//! from a word in the node that is not durable: it is built anew when a node is first looked at in
-//! an opening. A node in which no room can be made to the right is made compact if it has less
-//! than 0.7 of its records, otherwise split. An empty node is given back. Nodes, latches and
-//! recovery are those of the private module `sorted`.
+//! A removal is one store of eight bytes and one flushed line. A word in the node that is not
+//! durable holds the set of used slots: it is built anew when a node is first read in an opening. A
+//! node in which no room can be made to the right is compacted if it has less than 0.7 of its
+//! records, otherwise split. An empty node is freed. Nodes, latches and recovery are those of the
+//! private module `sorted`.
 
 use crate::keys::Inline;
 use crate::sorted::{Chosen, Style, Tree};
@@ -19,13 +19,13 @@ pub type Ods<R, K = Inline> = Tree<R, InPlace, K>;
 #[derive(Debug, Clone, Copy)]
 pub struct InPlace;
 
-/// How an [`Ods`] is made.
+/// Options of a new [`Ods`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OdsOptions {
-    /// The bytes of a node: a multiple of 64 from 128 to 512.
+    /// Bytes of a node: a multiple of 64 from 128 to 512.
     pub node_bytes: u32,
-    /// A node with this part of its records or more, from 0 to 1, is split where another would be
-    /// made compact (the paper's T).
+    /// Share of its records, from 0 to 1, from which on a node without room is split; below it the
+    /// node is compacted (the paper's T).
     pub split_from: f64,
 }
 

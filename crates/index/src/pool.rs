@@ -1,14 +1,14 @@
 //! The pool: persistent blocks in a region, which a crash never leaks.
 //!
-//! What is durable of it says how the region is divided, and little else: a header, eight roots,
-//! and for every chunk the size of the blocks in it. Which blocks are taken is known in DRAM only.
-//! So a block costs no flush to take or to give back (a chunk costs one when it gets its size), and
-//! after a crash there is nothing to repair: what the indexes reach is taken, all else is free.
-//! Who opens a pool that was used before goes on at once in chunks that nobody has used; the
-//! others are free for use again once a sweep has asked the indexes what they reach.
+//! The durable part says how the region is divided, and little else: a header, eight roots, and for
+//! every chunk the size of the blocks in it. DRAM alone knows which blocks are taken. So taking or
+//! freeing a block costs no flush (a chunk costs one when it gets its size), and after a crash
+//! there is nothing to repair: blocks that an index reaches are taken, all others are free. A pool
+//! that was used before allocates at once from unused chunks; the other chunks are used again once
+//! a sweep has asked the indexes for the blocks that they reach.
 //!
-//! Blocks that readers without locks may still look at are retired, and free when nobody who was
-//! reading then still does (epoch-based reclamation, Fraser 2004).
+//! Blocks that lock-free readers may still look at are retired. They are freed when all readers of
+//! that time have finished (epoch-based reclamation, Fraser 2004).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
@@ -33,19 +33,20 @@ use marks::Marks;
 use readers::Readers;
 use space::Space;
 
-/// The first eight bytes of a pool, and so of its file.
+/// First eight bytes of a pool, and so of its file.
 pub const MAGIC: [u8; 8] = *b"ENTRPOOL";
 
-/// How many roots a pool has.
+/// Number of roots of a pool.
 pub const ROOTS: usize = 8;
 
-/// As many blocks are retired before it is tried to free some.
+/// Number of retired blocks from which on the pool tries to free some.
 const RETIRED_MANY: usize = 64;
 
-/// How a pool is made.
+/// Options of a new pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolOptions {
-    /// The bytes in which blocks of one size lie together: a power of two from 4 KiB to 1 GiB.
+    /// Bytes of a chunk, in which blocks of one size lie together: a power of two from 4 KiB to 1
+    /// GiB.
     pub chunk_bytes: u64,
 }
 
@@ -55,7 +56,7 @@ impl Default for PoolOptions {
     }
 }
 
-/// Persistent blocks in a region. See the head of the module.
+/// Persistent blocks in a region; see the head of the module.
 #[derive(Debug)]
 pub struct Pool<R> {
     region: Arc<R>,
@@ -64,36 +65,36 @@ pub struct Pool<R> {
     openings: u32,
     space: Mutex<Space>,
     is_swept: AtomicBool,
-    /// Held by the one who sweeps.
+    /// Held during a sweep.
     sweeping: Mutex<()>,
     readers: Readers,
     /// Locked before `space`.
     retired: Mutex<Vec<Retired>>,
 }
 
-/// A block that nobody finds any more, and when it was so.
+/// A block that no reader can find any more, and the epoch in which that became so.
 #[derive(Debug, Clone, Copy)]
 struct Retired {
     epoch: u64,
     offset: u64,
 }
 
-/// What a sweep found.
+/// Result of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Blocks that the indexes reach.
     pub reached: u64,
-    /// Blocks that they do not, in chunks that have others.
+    /// Unreached blocks in chunks that have reached ones.
     pub free: u64,
-    /// Chunks in which nothing is reached.
+    /// Chunks in which no block is reached.
     pub free_chunks: u64,
 }
 
 impl<R: Region> Pool<R> {
-    /// Makes a pool of the whole region, whatever was there.
+    /// Makes a pool of the whole region and discards its contents.
     ///
     /// # Errors
-    /// If the options cannot be had in a region of this size.
+    /// If the options are impossible in a region of this size.
     pub fn create(region: Arc<R>, options: PoolOptions) -> Result<Pool<R>, IndexError> {
         Layout::format(&*region, options)?;
         Pool::open(region)
@@ -102,11 +103,11 @@ impl<R: Region> Pool<R> {
     /// Opens the pool that the region holds.
     ///
     /// # Errors
-    /// If it holds none, or one that cannot be read.
+    /// If the region holds none, or one that cannot be read.
     pub fn open(region: Arc<R>) -> Result<Pool<R>, IndexError> {
         let layout = Layout::read(&*region)?;
-        // A process that was killed leaves words that are seen, but not durable. What follows until
-        // the opening is counted durably only reads.
+        // A killed process leaves words that are visible, but not durable. From here until the
+        // opening is counted durably, the pool is only read.
         region.flush(0, layout.header_bytes());
         let classes = Classes::of(layout.chunk_bytes);
         let space = Space::read(&*region, &layout, &classes)?;
@@ -124,35 +125,36 @@ impl<R: Region> Pool<R> {
         })
     }
 
-    /// Opens the pool that the region holds, or makes one if it holds nothing.
+    /// Opens the pool that the region holds, or makes one if the region is empty.
     ///
     /// # Errors
-    /// If it holds something else, or the options cannot be had.
+    /// If the region holds anything else, or the options are impossible.
     pub fn open_or_create(region: Arc<R>, options: PoolOptions) -> Result<Pool<R>, IndexError> {
         if Layout::is_absent(&*region) { Pool::create(region, options) } else { Pool::open(region) }
     }
 
-    /// The region it lies in.
+    /// Returns the region that the pool lies in.
     #[inline]
     #[must_use]
     pub fn region(&self) -> &R {
         &self.region
     }
 
-    /// The same, to be opened again.
+    /// Returns the region for another opening.
     #[cfg(test)]
     pub(crate) fn region_shared(&self) -> Arc<R> {
         Arc::clone(&self.region)
     }
 
-    /// How often it was opened, at least 1: what bears another number was written before.
+    /// Returns the number of openings so far, at least 1: a word marked with another number is
+    /// older than this opening.
     #[inline]
     #[must_use]
     pub fn openings(&self) -> u32 {
         self.openings
     }
 
-    /// What one of the [`ROOTS`] says; 0 until it is set.
+    /// Returns the word of one of the [`ROOTS`]; 0 until it is set.
     ///
     /// # Panics
     /// If there is no such root.
@@ -161,7 +163,7 @@ impl<R: Region> Pool<R> {
         self.region.load_u64(layout::root_at(root), Acquire)
     }
 
-    /// Sets a root, durably and in one piece.
+    /// Sets a root, durably and atomically.
     ///
     /// # Panics
     /// If there is no such root.
@@ -172,8 +174,9 @@ impl<R: Region> Pool<R> {
         self.region.persist(at, 8);
     }
 
-    /// Takes a block of at least `bytes`, a multiple of 64 if they are. Its contents are
-    /// anything. Nothing of this is durable: a block that nobody reaches after a crash is free.
+    /// Takes a block of at least `bytes`, aligned to 64 if `bytes` is a multiple of 64, with
+    /// undefined contents. None of this is durable: a block that no index reaches after a crash is
+    /// free.
     ///
     /// # Errors
     /// If there is no room.
@@ -193,7 +196,7 @@ impl<R: Region> Pool<R> {
         })
     }
 
-    /// The bytes of the block that holds so many.
+    /// Returns the bytes of the block that is taken for an allocation of `bytes`.
     pub(crate) fn block_bytes(&self, bytes: u64) -> u64 {
         match self.classes.holding(bytes).and_then(|class| self.classes.bytes(class)) {
             Some(block) => block,
@@ -201,16 +204,17 @@ impl<R: Region> Pool<R> {
         }
     }
 
-    /// Gives a block back that nobody else can be looking at. What led to it must be gone durably.
+    /// Frees a block that no other thread can be looking at. The link to it must be durably gone.
     ///
     /// # Panics
-    /// If it is not a block that is taken.
+    /// If the offset is not that of a taken block.
     #[track_caller]
     pub fn free(&self, offset: u64) {
         self.space.lock().give(&*self.region, &self.layout, &self.classes, offset);
     }
 
-    /// Gives a block back once nobody looks at it who might. What led to it must be gone durably.
+    /// Frees a block as soon as no reader can be looking at it. The link to it must be durably
+    /// gone.
     pub fn retire(&self, offset: u64) {
         let mut retired = self.retired.lock();
         debug_assert!(
@@ -225,24 +229,24 @@ impl<R: Region> Pool<R> {
         }
     }
 
-    /// Frees retired blocks that nobody looks at any more; says how many are left.
+    /// Frees retired blocks that no reader looks at any more; returns the number of those left.
     pub fn reclaim(&self) -> usize {
         let oldest = self.readers.advance();
         let mut retired = self.retired.lock();
-        // Freed before the lock is given back, so that a sweep sees each block here or free.
+        // Freed before the lock is released, so that a sweep sees each block here or free.
         retired.extract_if(.., |it| it.epoch < oldest).for_each(|it| self.free(it.offset));
         retired.len()
     }
 
-    /// Keeps every block that is retired from now on as it is, until the guard is dropped. Whoever
-    /// follows links without holding the locks that protect them needs one.
+    /// Keeps every block that is retired from now on unchanged until the guard is dropped. A thread
+    /// that follows links without holding their locks needs one.
     #[inline]
     pub fn pin(&self) -> Guard<'_> {
         self.readers.pin()
     }
 
-    /// Waits until everybody who has a guard now has given it back: nobody looks any more at what
-    /// nothing led to before. The caller has no guard.
+    /// Waits until every guard that exists now is dropped: then no reader looks at a block that was
+    /// unlinked before the call. The caller must hold no guard.
     pub fn wait_for_readers(&self) {
         let now = self.readers.epoch();
         while self.readers.advance() <= now {
@@ -250,11 +254,11 @@ impl<R: Region> Pool<R> {
         }
     }
 
-    /// Whether a block of `bytes` can lie at `offset`: a multiple of 64, after the header and
-    /// before the end.
+    /// Checks that a block of `bytes` can lie at `offset`: at a multiple of 64, after the header
+    /// and before the end.
     ///
     /// # Errors
-    /// If it cannot; whoever wrote that offset is damaged.
+    /// If it cannot; then the word that holds the offset is damaged.
     #[inline]
     pub fn check(&self, offset: u64, bytes: u64) -> Result<u64, IndexError> {
         let Layout { begin, end, .. } = self.layout;
@@ -264,16 +268,16 @@ impl<R: Region> Pool<R> {
         Err(IndexError::damaged(offset, format!("no block of {bytes} bytes can lie here")))
     }
 
-    /// Whether every free block is known.
+    /// Returns true if every free block is known.
     #[must_use]
     pub fn is_swept(&self) -> bool {
         self.is_swept.load(Acquire)
     }
 
-    /// Finds out which blocks are free in the chunks that were in use when the pool was opened.
-    /// `reach` must show all that the pool's indexes reach, while they go on being used. Later
-    /// calls do nothing. The caller has no guard of the pool: those that there are when `reach` has
-    /// ended are waited for.
+    /// Finds the free blocks in the chunks that were in use when the pool was opened. `reach` must
+    /// pass all blocks that the pool's indexes reach, while the indexes stay in use. Later calls do
+    /// nothing. The caller must hold no guard of the pool: all guards that exist when `reach`
+    /// returns are waited for.
     ///
     /// # Errors
     /// If an index is damaged, or reaches blocks where the pool has none; then nothing is freed.
@@ -297,8 +301,8 @@ impl<R: Region> Pool<R> {
             }
         })?;
         damage?;
-        // What was unlinked before it could be shown has been retired once those who were at it
-        // have given their guards back; what was unlinked later has been shown.
+        // A block that was unlinked before `reach` could pass it has been retired once the threads
+        // that unlinked it have dropped their guards; one that was unlinked later has been passed.
         self.wait_for_readers();
         let retired = self.retired.lock();
         retired.iter().try_for_each(|it| mark(&mut marks, it.offset))?;
@@ -308,19 +312,19 @@ impl<R: Region> Pool<R> {
         Ok(swept)
     }
 
-    /// Shows every block that is taken.
+    /// Passes every taken block to `visit`.
     pub fn taken(&self, mut visit: impl FnMut(u64)) {
         self.space.lock().taken(&self.layout, &self.classes, &mut visit);
     }
 
-    /// The bytes in chunks that nobody uses.
+    /// Returns the bytes of unused chunks.
     #[must_use]
     pub fn free_chunk_bytes(&self) -> u64 {
         self.space.lock().free_chunks() * self.layout.chunk_bytes
     }
 }
 
-/// Sweeps a pool that holds this index only, behind its users' backs.
+/// Sweeps a pool that holds only this index, in a thread of its own.
 pub fn sweep_behind<R, I>(
     pool: &Arc<Pool<R>>,
     index: &Arc<I>,

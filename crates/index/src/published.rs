@@ -1,11 +1,11 @@
-//! Two trees as they were published, faults and all: for tests that show what a crash does to
-//! them, and for reports beside the numbers of [`FastFair`](crate::FastFair) and
-//! [`Ods`](crate::Ods). Keep nothing in them.
+//! Two trees as they were published, with their faults: for tests that show the effects of a crash,
+//! and for reports beside the numbers of [`FastFair`](crate::FastFair) and [`Ods`](crate::Ods).
+//! Keep no data in them.
 //!
 //! FAST and FAIR as in its authors' public code for one thread: a record whose value is its left
 //! neighbour's does not count; slots end at a value of zero. The one-direction shift tree as in its
-//! paper: a record is removed by giving it that value. What goes wrong is told in
-//! docs/index-crashes.md. One thread at a time is let in.
+//! paper: a record is removed by giving it that value. docs/index-crashes.md describes the faults.
+//! One thread at a time is let in.
 
 use std::marker::PhantomData;
 use std::ops::Bound;
@@ -36,11 +36,11 @@ const LINE_BYTES: u64 = 64;
 const LEFTMOST: u64 = 0;
 const SIBLING: u64 = 8;
 const LEVEL: u64 = 16;
-/// In place: which slots have records, and in the upper half the opening in which that was written.
+/// Offset of the state. In place: used slots, with the opening that wrote them in the upper half.
 /// Moving: a mark.
 const STATE: u64 = 24;
 const SLOTS: u64 = 32;
-/// And one for the zero behind them.
+/// Most records of a node; one more slot holds the zero behind them.
 const RECORDS: usize = 13;
 
 /// A tree as it was published. See the head of the module.
@@ -48,14 +48,14 @@ const RECORDS: usize = 13;
 pub struct Published<R, S> {
     pool: Arc<Pool<R>>,
     root: usize,
-    /// The number of the opening, by which the words with bits are believed.
+    /// Number of the opening, which tells if words with bits are valid.
     opening: u32,
-    /// Held by the one who is in.
+    /// Held by the thread that is in the tree.
     inside: Mutex<()>,
     style: PhantomData<S>,
 }
 
-/// The slots of a node up to the first value of zero, and which of them count.
+/// Slots of a node up to the first value of zero, and the set of those that count.
 #[derive(Debug, Clone)]
 struct Slots {
     records: Vec<(u64, u64)>,
@@ -94,13 +94,13 @@ impl<R: Region, S: Style> Published<R, S> {
         node + SLOTS + 16 * slot as u64
     }
 
-    /// What the value of the first record must not be, to count.
+    /// Returns the value that the first record must not have, to count.
     fn before_first(&self, node: u64) -> u64 {
         let is_leaf = self.load(node + LEVEL) == 0;
         self.load(node + if S::IN_PLACE && is_leaf { SIBLING } else { LEFTMOST })
     }
 
-    /// Which slots count, if this is a word with bits of this opening.
+    /// Returns the slots that count, if this is a word with bits of this opening.
     fn known_bits(&self, state: u64) -> Option<u32> {
         (S::IN_PLACE && state >> 32 == u64::from(self.opening)).then_some(state as u32)
     }
@@ -134,7 +134,7 @@ impl<R: Region, S: Style> Published<R, S> {
         Slots { records, bits }
     }
 
-    /// The key of the first record that counts.
+    /// Returns the key of the first record that counts.
     fn first(&self, node: u64) -> Option<u64> {
         let state = if S::IN_PLACE { self.load(node + STATE) } else { 0 };
         let slot = match self.known_bits(state) {
@@ -155,13 +155,13 @@ impl<R: Region, S: Style> Published<R, S> {
         Some(self.load(node + SIBLING)).filter(|&sibling| sibling != 0)
     }
 
-    /// The next node of the level, if the key is to be looked for there.
+    /// Returns the next node of the level, if it covers the key.
     fn later(&self, node: u64, key: u64) -> Option<u64> {
         let sibling = self.sibling(node)?;
         self.first(sibling).is_some_and(|first| key >= first).then_some(sibling)
     }
 
-    /// The nodes in which a key is looked for, from the root down to a level.
+    /// Returns the nodes on the way to a key, from the root down to a level.
     fn path(&self, key: u64, level: u64) -> Vec<u64> {
         let mut node = self.pool.root(self.root);
         let mut path = Vec::new();
@@ -193,7 +193,7 @@ impl<R: Region, S: Style> Published<R, S> {
         node
     }
 
-    /// The nodes of a level from this one on.
+    /// Iterates over the nodes of a level from this one on.
     fn chain(&self, node: u64) -> impl Iterator<Item = u64> + '_ {
         std::iter::successors(Some(node), |&node| self.sibling(node))
     }

@@ -1,17 +1,17 @@
-//! What is to be done behind somebody's back: a bounded queue, and the thread that works it off.
+//! A bounded queue of work for a background thread, and that thread.
 
 use std::collections::VecDeque;
 
 use entresol_base::sync::{Condvar, Mutex};
 use entresol_base::thread::{self, JoinHandle};
 
-/// A bounded queue. Whoever works it off is woken when enough waits, or somebody waits for it.
+/// A bounded queue. Its worker is woken when enough items wait, or a thread waits for one of them.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
-    /// For who works it off.
+    /// Wakes the worker.
     fed: Condvar,
-    /// For who waits for room, or until something is done.
+    /// Wakes threads that wait for room, or for an item to be done.
     moved: Condvar,
     limit: usize,
 }
@@ -19,19 +19,19 @@ pub(crate) struct Queue<T> {
 #[derive(Debug)]
 struct State<T> {
     items: VecDeque<T>,
-    /// How many have come, and how many of them are done.
+    /// Number of items that have come.
     come: u64,
     done: u64,
-    /// Everything up to here is wanted.
+    /// Number of items that a thread waits for: all up to here are wanted at once.
     wanted: u64,
     is_closed: bool,
 }
 
-/// So many wake the thread, where the limit is not below that.
+/// Number of waiting items that wakes the worker, unless the limit is lower.
 const ENOUGH: usize = 16;
 
 impl<T> Queue<T> {
-    /// An empty queue of at most `limit`, at least 1.
+    /// Makes an empty queue of at most `limit` items, at least 1.
     pub(crate) fn new(limit: usize) -> Queue<T> {
         let items = VecDeque::new();
         let state = State { items, come: 0, done: 0, wanted: 0, is_closed: false };
@@ -39,14 +39,14 @@ impl<T> Queue<T> {
         Queue { state: Mutex::new(state), fed, moved, limit: limit.max(1) }
     }
 
-    /// Adds one, and waits as long as there is no room.
+    /// Adds an item, waiting while there is no room.
     pub(crate) fn push(&self, item: T) {
         let mut state = self.state.lock();
         self.moved.wait_while(&mut state, |it| it.items.len() >= self.limit && !it.is_closed);
         self.add(&mut state, item);
     }
 
-    /// Adds one if there is room; says whether there was.
+    /// Adds an item if there is room; returns true if there was.
     pub(crate) fn offer(&self, item: T) -> bool {
         let mut state = self.state.lock();
         let has_room = state.items.len() < self.limit;
@@ -67,7 +67,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Moves some to `out`, once there are enough or somebody waits for them. False: closed.
+    /// Moves items to `out`, once there are enough or a thread waits for them. Returns false if the
+    /// queue is closed.
     pub(crate) fn take(&self, out: &mut Vec<T>) -> bool {
         let mut state = self.state.lock();
         self.fed.wait_while(&mut state, |it| {
@@ -78,7 +79,7 @@ impl<T> Queue<T> {
         !state.is_closed
     }
 
-    /// The same without waiting.
+    /// Moves items to `out` without waiting.
     pub(crate) fn take_now(&self, out: &mut Vec<T>) -> bool {
         let mut state = self.state.lock();
         self.move_some(&mut state, out);
@@ -91,14 +92,15 @@ impl<T> Queue<T> {
         self.moved.notify_all();
     }
 
-    /// So many more of those that were taken are done.
+    /// Counts `count` more of the items taken as done.
     pub(crate) fn done(&self, count: usize) {
         let mut state = self.state.lock();
         state.done += count as u64;
         self.moved.notify_all();
     }
 
-    /// Waits until all that has come is done; false if it will never be, since it was closed.
+    /// Waits until all items so far are done; returns false if the queue was closed, so that they
+    /// never will be.
     pub(crate) fn settle(&self) -> bool {
         let mut state = self.state.lock();
         let come = state.come;
@@ -108,13 +110,13 @@ impl<T> Queue<T> {
         state.done >= come
     }
 
-    /// Closes it when dropped: whoever works it off holds this, so that nobody waits for a thread
-    /// that has panicked.
+    /// Returns a guard that closes the queue when dropped. The worker holds it, so that no thread
+    /// waits for a worker that has panicked.
     pub(crate) fn closing(&self) -> Closing<'_, T> {
         Closing(self)
     }
 
-    /// Nothing more is worked off, and nobody waits any more.
+    /// Closes the queue: no item is processed and no thread waits any more.
     pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;
         self.fed.notify_all();
@@ -125,13 +127,13 @@ impl<T> Queue<T> {
         self.state.lock().is_closed
     }
 
-    /// Bytes in DRAM.
+    /// Returns the bytes in DRAM.
     pub(crate) fn bytes(&self) -> u64 {
         (self.state.lock().items.capacity() * size_of::<T>()) as u64
     }
 }
 
-/// See [`Queue::closing`].
+/// Guard that closes the queue; see [`Queue::closing`].
 #[derive(Debug)]
 #[must_use = "the queue is closed as soon as this is dropped"]
 pub(crate) struct Closing<'a, T>(&'a Queue<T>);
@@ -142,7 +144,7 @@ impl<T> Drop for Closing<'_, T> {
     }
 }
 
-/// A thread that ends before this is dropped. Whoever drops it has told the thread to.
+/// A thread that is joined when this is dropped. The owner has told it to end before that.
 #[derive(Debug)]
 pub(crate) struct Background(Option<JoinHandle<()>>);
 
@@ -154,7 +156,7 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // Who unwinds waits for nobody: the thread may be what failed.
+        // A panicking thread waits for no other: this one may be the cause.
         if let Some(thread) = self.0.take()
             && !std::thread::panicking()
         {
@@ -179,7 +181,7 @@ mod tests {
             assert!(theirs.take(&mut Vec::new()));
             std::panic::resume_unwind(Box::new("at work"));
         });
-        // There is room for two: who comes later would wait for what is not taken any more.
+        // There is room for two; a third would wait for items that are never taken.
         (0..20).for_each(|item| queue.push(item));
         assert!(!queue.settle());
         assert!(works.join().is_err());

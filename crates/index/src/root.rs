@@ -1,4 +1,5 @@
-//! The block that a root leads to: a word that says which index it is, then the index's own words.
+//! The block that a root leads to: a word that identifies the type of index, then the index's own
+//! words.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,20 +7,20 @@ use entresol_media::Region;
 
 use crate::{IndexError, Pool};
 
-/// The words of a root block: a line.
+/// Words of a root block: one line.
 pub(crate) const WORDS: usize = 8;
 const BYTES: u64 = 8 * WORDS as u64;
 
-/// In the low six bits of a root word: that keys lie in records, of any length. Below it stands how
-/// many lines a node has.
+/// Bit in the low six of a root word that is set if keys lie in records, of any length. The bits
+/// below it hold the number of lines of a node.
 pub(crate) const RECORDS_BIT: u64 = 16;
 
-/// The first word of an index's root block.
+/// First word of an index's root block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tag(pub(crate) [u8; 8]);
 
 impl Tag {
-    /// What an index with this tag is; none if no index has it.
+    /// Returns the name of the index with this tag; `None` if no index has it.
     pub(crate) fn meaning(self) -> Option<String> {
         let name = match &self.0 {
             b"WB-TREE1" => "a wb-tree",
@@ -42,7 +43,7 @@ impl Tag {
         Some(name.to_owned())
     }
 
-    /// The root block in this slot and its words, or none if the slot is 0.
+    /// Returns the root block at this root and its words; `None` if the root is 0.
     pub(crate) fn find<R: Region>(
         self,
         pool: &Pool<R>,
@@ -58,17 +59,17 @@ impl Tag {
         {
             return Err(IndexError::OtherIndex { root: slot, found, asked });
         }
-        // Seen, and perhaps not durable: a process may have been killed just before.
+        // Visible, but perhaps not durable: a process may have been killed just before.
         pool.region().persist(pool.check(at, BYTES)?, BYTES as usize);
         let words = pool.region().load_line(at);
         if words[0].to_le_bytes() != self.0 {
-            let what = format!("root {slot} of the pool leads here, and this is no index");
+            let what = format!("root {slot} of the pool leads here, but this is not an index");
             return Err(IndexError::damaged(at, what));
         }
         Ok(Some((at, words)))
     }
 
-    /// Makes a root block, durably, and lets the slot lead to it. The first word is the tag's.
+    /// Makes a root block, durably, and points the root at it. The first word is the tag.
     pub(crate) fn make<R: Region>(
         self,
         pool: &Pool<R>,
@@ -85,8 +86,8 @@ impl Tag {
     }
 }
 
-/// What a slot that is not 0 leads to, if it is an index. Sorted trees have no root block: the slot
-/// leads to their root node, and says in its low six bits what they are.
+/// Names the index that a root leads to, if it is one. Sorted trees have no root block: the root
+/// leads to their root node, and its low six bits identify them.
 pub(crate) fn known<R: Region>(pool: &Pool<R>, slot: usize) -> Option<String> {
     let word = pool.root(slot);
     let (at, kind) = (word & !63, word & 63);
@@ -98,14 +99,14 @@ pub(crate) fn known<R: Region>(pool: &Pool<R>, slot: usize) -> Option<String> {
     }
 }
 
-/// What a tree of sorted nodes is, by that bit of its root's word. Of either style: each opens what
-/// the other has made.
+/// Names a tree of sorted nodes by the records bit of its root. The name covers both styles: each
+/// opens the other's trees.
 pub(crate) fn sorted(records_bit: u64) -> String {
     let keys = if records_bit == 0 { "eight bytes" } else { "any length" };
     format!("an ods or fast-fair tree with keys of {keys}")
 }
 
-/// Whether what was flushed is durable.
+/// Checks that everything flushed is durable.
 #[inline]
 pub(crate) fn durable<R: Region>(region: &R) -> Result<(), IndexError> {
     match region.sync_failure() {
@@ -128,7 +129,7 @@ mod tests {
 
     type On = Arc<Pool<Direct>>;
 
-    /// Opens an index with its defaults; says why it cannot be opened.
+    /// Opens an index with its defaults; returns the reason if it cannot be opened.
     fn open<I: Persistent<Direct>>(pool: &On, slot: usize) -> Result<(), IndexError> {
         I::open(pool, slot, &I::Options::default()).map(drop)
     }
@@ -147,7 +148,7 @@ mod tests {
         ("of a hybrid-index", open::<HybridIndex<Direct>>),
     ];
 
-    /// And none of them takes anything from what is there.
+    /// None of them takes anything from the index that is there.
     #[test]
     fn an_index_of_another_type_is_named_beside_the_one_that_was_asked_for() {
         for (found, make) in ALL {
@@ -157,9 +158,9 @@ mod tests {
                 let error = open(&pool, 3).expect_err("another type");
                 assert!(matches!(error, IndexError::OtherIndex { root: 3, .. }), "{error}");
                 let said = error.to_string();
-                let (is, was_asked) = said.split_once(", and ").expect("both");
+                let (is, was_asked) = said.split_once(", but ").expect("both");
                 assert!(is.contains(found) && was_asked.contains(asked), "{said}");
-                assert!(said.ends_with("open it as what it is, or give another root"), "{said}");
+                assert!(said.ends_with("open it by its own type, or give another root"), "{said}");
             };
             ALL.iter().filter(|(name, _)| *name != found).for_each(|(name, it)| refused(name, *it));
             refused("as it was published", open::<PublishedOds<Direct>>);

@@ -1,15 +1,15 @@
 //! `SkipList`: a list on the medium, towers over it in DRAM.
 //!
-//! The list has a node for each record: its key, its value, and where the next node is, in half a
-//! line. About every second node has a tower, which stands over as many further nodes again at each
-//! level, and leads to within two nodes of any key. After a crash the list is all there is, and
+//! The list has a node for each record: its key, its value, and the offset of the next node, in
+//! half a line. About every second node has a tower, which stands over half as many nodes again at
+//! each level, and leads to within two nodes of any key. After a crash only the list is left, and
 //! the towers are built anew while the index is opened (NV-Skiplist: Q. Chen, H. Lee, Y. Kim, H. Y.
 //! Yeom, Y. Son, «Design and implementation of skiplist-based key-value store on non-volatile
 //! memory», Cluster Computing 22 (2019), section 3).
 //!
-//! A node is durable before the one store that links it: an insert costs two lines. A removal
-//! is one store in the node before, durable before the node is given back. Towers are only a way to
-//! get there sooner, so nothing of theirs has to be right after a crash.
+//! A node is durable before the one store that links it: an insert costs two lines. A removal is
+//! one store in the node before, durable before the node is freed. Towers only shorten the way, so
+//! nothing of them has to survive a crash.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -28,20 +28,20 @@ mod towers;
 use towers::Towers;
 
 const TAG: Tag = Tag(*b"SKIPLIST");
-/// Where the list begins: in the root block, and in a node at the same place as the next one.
+/// Offset of the link to the next node, in the root block as in a node.
 const NEXT: u64 = 16;
 const KEY: u64 = 0;
 const VALUE: u64 = 8;
-/// A node never lies on two lines.
+/// Bytes of a node, which never crosses a line.
 const NODE_BYTES: u64 = 32;
-/// So many records are shown under one lock.
+/// Records passed on under one lock.
 const BATCH: usize = 64;
 
-/// See the head of the module.
+/// A persistent skip list; see the head of the module.
 #[derive(Debug)]
 pub struct SkipList<R> {
     pool: Arc<Pool<R>>,
-    /// The root block, which stands before all nodes.
+    /// Offset of the root block, which stands before all nodes.
     head: u64,
     towers: RwLock<Towers>,
 }
@@ -50,12 +50,12 @@ pub struct SkipList<R> {
 #[derive(Debug, Clone, Copy)]
 struct Gap {
     before: u64,
-    /// The node after it, and its key.
+    /// Node behind the gap, and its key.
     after: Option<(u64, u64)>,
 }
 
 impl Gap {
-    /// The node after it, if it has this key.
+    /// Returns the node behind the gap, if it has this key.
     fn node_of(self, key: u64) -> Option<u64> {
         self.after.filter(|&(_, found)| found == key).map(|(at, _)| at)
     }
@@ -74,13 +74,13 @@ impl<R: Region> SkipList<R> {
         durable(region)
     }
 
-    /// The node behind this one, and its key.
+    /// Returns the node behind this one, and its key.
     fn after(&self, at: u64) -> Option<(u64, u64)> {
         let next = self.load(at + NEXT);
         (next != 0).then(|| (next, self.load(next + KEY)))
     }
 
-    /// Where a key is or would be.
+    /// Returns the gap at which a key is or would be.
     fn gap(&self, towers: &Towers, key: u64) -> Gap {
         let mut before = towers.before(key, 0);
         loop {
@@ -107,7 +107,7 @@ impl<R: Region> SkipList<R> {
     fn rebuild(&self, towers: &mut Towers) -> Result<(), IndexError> {
         let (mut at, mut last) = (self.head, None);
         loop {
-            // A process that was killed leaves words that are seen, but not durable.
+            // A killed process leaves words that are visible, but not durable.
             self.pool.region().flush(at, NODE_BYTES as usize);
             let next = self.load(at + NEXT);
             if next == 0 {
@@ -125,7 +125,7 @@ impl<R: Region> SkipList<R> {
                 return Err(IndexError::damaged(at, what));
             }
             check_value(self.load(next + VALUE)).map_err(|error| {
-                IndexError::damaged(next, format!("a node has a value that cannot be: {error}"))
+                IndexError::damaged(next, format!("a node has an impossible value: {error}"))
             })?;
             towers.append(key, next);
             (at, last) = (next, Some(key));
@@ -143,7 +143,7 @@ impl<R: Region> SkipList<R> {
         }
     }
 
-    /// The list leads forward only: those between some tower and `from`, turned round.
+    /// Collects the records between some tower and `from` in reverse: the list leads forward only.
     fn backward(&self, from: u64, batch: &mut Vec<(u64, u64)>) {
         let towers = self.towers.read();
         let is_before = |&(_, key): &(u64, u64)| key <= from;

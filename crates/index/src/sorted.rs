@@ -1,47 +1,48 @@
-//! Trees of sorted nodes on the medium, all of them: what [`FastFair`](crate::FastFair) and
-//! [`Ods`](crate::Ods) have in common.
+//! Trees of sorted nodes that lie wholly on the medium: the common part of
+//! [`FastFair`](crate::FastFair) and [`Ods`](crate::Ods).
 //!
 //! A B-link tree (Lehman & Yao 1981): every node has a low key and a link to the next node of its
 //! level, whose low key is the first that is not here. So a node can be split by one store of eight
-//! bytes, the link, whether or not the level above knows of the new node. Records lie in slots in
-//! the order of their keys; a slot is changed by three stores to one line, of which the first makes
-//! it a hole. Before stores go on in another line, the last line is made durable.
+//! bytes, the link, before the level above knows of the new node. Records lie in slots in the order
+//! of their keys; a slot is changed by three stores to one line, of which the first makes it a
+//! hole. Before stores go on in another line, the last line is made durable.
 //!
-//! What a crash may leave, and who sees to it:
-//! - a record in two slots: the first counts, and whoever comes first in a new opening clears the
-//!   other ([`settle`](Tree::settle));
+//! Remains of a crash, and their repair:
+//! - a record in two slots: the first counts, and the first thread that touches the node in a new
+//!   opening clears the other ([`settle`](Tree::settle));
 //! - records of the next node's keys in slots that were not overwritten since a split: keys from
-//!   the next node's low key on are not here, whatever stands in the slots, so that no terminator
-//!   has to be durable;
+//!   the next node's low key on are not here, whatever the slots hold, so that no terminator has to
+//!   be durable;
 //! - a node that the level above does not know: found by its link, and made known by the next
 //!   writer that comes by it ([`adopt`](Tree::adopt));
-//! - blocks that nothing leads to: free, see [`Pool`].
+//! - blocks that no link leads to: free, see [`Pool`].
 //!
 //! Keys have eight bytes and stand in the slots, or have any length and lie in records: `records`
-//! has what differs then, with `words` and `ranges`.
+//! has the differences, with `words` and `ranges`.
 //!
-//! Who may do what, when:
-//! 1. A node's words are written by whoever holds its latch, and by no one else; but a node that
-//!    nothing leads to yet by who made it, and [`State::gone`] by who merges (rule 6).
+//! Rules of access:
+//! 1. A node's words are written only by the thread that holds its latch, with two exceptions: a
+//!    node that no link leads to yet is written by its maker, and [`State::gone`] by the thread
+//!    that merges (rule 6).
 //! 2. A thread holds one latch at a time, and while it holds it waits for no other lock but the
 //!    pool's.
-//! 3. A latch is released when all that was written under it is durable, but for what is made anew
-//!    in every opening: the state, the keys of holes, words of keys that lie in records. Readers
-//!    take no latch: they look again if the latch was held or taken meanwhile. So whatever an
-//!    operation answers was durable before it answered, and was true when it last looked.
+//! 3. A latch is released when all stores under it are durable, except those that are made anew in
+//!    every opening: the state, the keys of holes, words of keys that lie in records. Readers take
+//!    no latch: they look again if the latch was held or taken meanwhile. So an operation's answer
+//!    was durable before it answered, and was true when it last looked.
 //! 4. The low key and the level of a node never change. A link goes to a node that is whole and
 //!    durable.
-//! 5. The state's word is believed only in the opening that wrote it. Who finds an older one
+//! 5. The state's word is valid only in the opening that wrote it. A thread that finds an older one
 //!    settles the node first, under its latch.
 //! 6. A merge moves the records of a node into the one before it. One merge goes on at a time. It
-//!    marks the node as leaving, under its latch: from then on nobody writes to it, and nobody
-//!    makes it known to the level above. It takes the node's key out of the level above. Then,
-//!    under the latch of the node before, it copies the records to slots behind all others, where
-//!    they do not count yet, stores the link that makes them count, and marks the node as gone
-//!    before it releases the latch. Who read a node that was leaving looks whether it is gone, and
-//!    if so begins again.
-//! 7. Whoever follows links holds a guard of the pool, so that a node that is gone stays what it
-//!    was as long as somebody may look at it.
+//!    marks the node as leaving, under its latch: from then on no thread writes to it or makes it
+//!    known to the level above. The merge takes the node's key out of the level above. Then, under
+//!    the latch of the node before, it copies the records to slots behind all others, where they do
+//!    not count yet, stores the link that makes them count, and marks the node as gone before it
+//!    releases the latch. A reader of a node that was leaving checks if it is gone, and if so
+//!    begins again.
+//! 7. A thread that follows links holds a guard of the pool, so that a node that is gone stays
+//!    unchanged as long as a thread may look at it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -69,48 +70,48 @@ use crate::keys::{Inline, Keys};
 use crate::latch::{Latched, Latches, Seen};
 use crate::{IndexError, Pool, root};
 
-/// The bytes of a node's header.
+/// Bytes of a node's header.
 const HEADER_BYTES: u32 = 32;
-/// The bytes of a record.
+/// Bytes of a record.
 const RECORD_BYTES: u32 = 16;
-/// How large nodes can be: whole lines; more records than the state's word has bits do not fit.
+/// Possible sizes of nodes: whole lines, with no more records than the state's word has bits.
 const NODE_BYTES: std::ops::RangeInclusive<u64> = 128..=512;
 
-/// How a tree keeps its nodes in order.
+/// Way in which a tree keeps its nodes in order.
 pub trait Style: fmt::Debug + Send + Sync + 'static {
-    /// What can be chosen.
+    /// Options of the style.
     type Options: Clone + Default + Send + Sync;
 
-    /// Whether records are removed by leaving a hole. Otherwise what is behind them moves.
+    /// True if a removal leaves a hole; otherwise the records behind it move.
     const IN_PLACE: bool;
 
-    /// What was chosen.
+    /// Returns the options common to both styles.
     fn chosen(options: &Self::Options) -> Chosen;
 }
 
-/// What can be chosen of any of these trees.
+/// Options that both styles have.
 #[derive(Debug, Clone, Copy)]
 pub struct Chosen {
-    /// How large a node is.
+    /// Bytes of a node.
     pub node_bytes: u32,
-    /// A node in which no room can be made is split if it has this part of the records that it
-    /// could have, or more, and is otherwise made compact.
+    /// Share of its records from which on a node without room is split; below it the node is
+    /// compacted.
     pub split_from: f64,
 }
 
-/// What follows from what was chosen.
+/// Numbers that follow from the options.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     node_bytes: u64,
-    /// How many records a node can have. One slot more would fit: the published trees need it for
-    /// their terminator, and their numbers hold for as many.
+    /// Most records of a node. One more slot would fit: the published trees need it for their
+    /// terminator, and their numbers hold for as many.
     records: usize,
-    /// With fewer records a node is merged with a neighbour.
+    /// Number of records below which a node is merged with a neighbour.
     merge_below: usize,
-    /// With fewer records it takes some of a neighbour's that has too many to be merged with: that
-    /// costs about ten lines and gives no node back, so it is put off.
+    /// Number of records below which a node takes some of a neighbour that has too many for a
+    /// merge: that costs about ten lines and frees no node, so it is put off.
     share_below: usize,
-    /// With fewer records a node in which there is no room is made compact, not split.
+    /// Number of records below which a node without room is compacted, not split.
     compact_below: usize,
 }
 
@@ -134,19 +135,19 @@ impl Shape {
     }
 }
 
-/// A tree. See the head of the module.
+/// A tree of sorted nodes; see the head of the module.
 pub struct Tree<R, S, K = Inline> {
     pool: Arc<Pool<R>>,
     keys: K,
-    /// The slot of the pool's roots: the root node's offset, in its low six bits how many lines a
-    /// node has, and 16 where keys lie in records.
+    /// Root of the pool: the root node's offset, with the number of a node's lines in its low six
+    /// bits, plus 16 if keys lie in records.
     root: usize,
     shape: Shape,
     opening: u32,
     latches: Latches,
-    /// Held by who puts a root above the root, or takes one away.
+    /// Held while a root is put above the root, or removed.
     rooting: Mutex<()>,
-    /// Held by who merges.
+    /// Held during a merge.
     merging: Mutex<()>,
     splits: AtomicU64,
     compactions: AtomicU64,
@@ -162,24 +163,24 @@ impl<R, S, K> fmt::Debug for Tree<R, S, K> {
     }
 }
 
-/// A node that was found, and looked at.
+/// A node that was found and read.
 struct Place<'a, R> {
     node: Node<'a, R>,
     seen: Seen,
     state: State,
-    /// See [`Node::position`].
+    /// Position in the node, see [`Node::position`].
     position: usize,
-    /// The slot that has the key, where words do not tell.
+    /// Slot that has the key, where words do not tell.
     found: Option<usize>,
-    /// A node that was reached by a link of another: perhaps the level above does not know it.
+    /// Set if the node was reached by a link of another: the level above may not know it.
     unknown: Option<u64>,
 }
 
 impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
-    /// Records outside of the pool might be gone or others while a slot that a crash left twice
-    /// still leads to them.
+    /// Checks at compile time that records lie in the pool. Others might be gone or replaced while
+    /// a slot that a crash left twice still leads to them.
     const RECORDS_STAY: () = assert!(K::WHOLE || K::OWNS);
-    /// See [`Tree::root`].
+    /// Bit of the root that is set if keys lie in records, see [`Tree::root`].
     const KIND: u64 = if K::WHOLE { 0 } else { root::RECORDS_BIT };
 
     fn open_at(
@@ -219,7 +220,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         let (root, asked) = (self.root, root::sorted(Self::KIND));
         match root::known(&self.pool, root) {
             None => {
-                let what = format!("root {root} of the pool leads here, and this is no index");
+                let what = format!("root {root} of the pool leads here, but this is not an index");
                 return Err(IndexError::damaged(word, what));
             }
             Some(found) if found != asked => {
@@ -243,7 +244,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         self.pool.region()
     }
 
-    /// The node at an offset, if one can be there.
+    /// Returns the node at an offset, if one can be there.
     #[inline]
     fn node(&self, at: u64) -> Result<Node<'_, R>, IndexError> {
         self.pool.check(at, self.shape.node_bytes)?;
@@ -260,7 +261,8 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         self.pool.set_root(self.root, at | Self::KIND | lines);
     }
 
-    /// Makes a node that nothing leads to yet, durably. The low is the node's, or given back.
+    /// Makes a node that no link leads to yet, durably. The low becomes the node's, or is freed on
+    /// failure.
     fn make(
         &self,
         link: Link,
@@ -277,8 +279,8 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         Ok(at)
     }
 
-    /// The first key that is not in a node whose link this is: the low key of the next. None if
-    /// there is no next.
+    /// Returns the first key that is not in a node with this link: the low key of the next. `None`
+    /// if there is no next.
     #[inline]
     fn high(&self, node: Node<'_, R>, link: Link) -> Result<Option<u64>, IndexError> {
         match link.next() {
@@ -294,7 +296,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    /// Begins to look at a node. Its state is of this opening.
+    /// Begins to read a node. The returned state is of this opening.
     #[inline]
     fn look(&self, node: Node<'_, R>) -> Result<(Seen, State), IndexError> {
         loop {
@@ -307,13 +309,14 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    /// Whether what was looked at was all there at one time, and is not elsewhere by now.
+    /// Returns true if the reads since `seen` are of one time, and the node's records have not
+    /// moved elsewhere.
     #[inline]
     fn is_true(&self, node: Node<'_, R>, seen: Seen, state: State) -> bool {
         self.latches.is_unchanged(node.at, seen) && !(state.is_leaving() && node.state().is_gone())
     }
 
-    /// Finds the node of a level in which a goal is; none if the tree is lower.
+    /// Finds the node of a level that has a goal; `None` if the tree is lower.
     #[inline]
     fn find(&self, goal: Goal<'_, K::Key>, level: u32) -> Result<Option<Place<'_, R>>, IndexError> {
         'root: loop {
@@ -332,7 +335,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
                 let child =
                     if link.level() > level { self.child(node, state, spot, goal) } else { 0 };
                 if !self.is_true(node, seen, state) {
-                    // The same again; whether it is gone is seen then.
+                    // Reads it again; then the state tells if it is gone.
                     continue;
                 }
                 if expected.is_some_and(|expected| expected != link.level()) {
@@ -359,7 +362,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    /// Takes the latch of a node that was found, if it is still as it was and stays in its place.
+    /// Latches a node that was found, if it is unchanged and not about to leave.
     #[inline]
     fn latch(&self, place: &Place<'_, R>) -> Option<Latched<'_>> {
         let latched = self.latches.lock_unchanged(place.node.at, place.seen);

@@ -1,41 +1,42 @@
 //! `SvTree`: a tree whose leaves validate themselves, so that an insert is one line and one fence.
 //!
-//! On the medium there is a list of leaves, each with the least key that it may have (its low),
-//! a link to the next, and slots in no order. A slot is free if its payload is 0, and dead if its
-//! key is not below the low of the next leaf. So the link alone says which keys of a leaf are its
+//! On the medium there is a list of leaves, each with the least key that it may have (its low), a
+//! link to the next, and slots in no order. A slot is free if its payload is 0, and dead if its key
+//! is not below the low of the next leaf. So the link alone decides which keys of a leaf are its
 //! own: a split makes the new leaf durable, and publishes it by one store of the link. Above the
-//! leaves there is a guide in DRAM, which leads to a leaf at or before the right one; links lead
-//! on.
-//! Posts, a few leaves' addresses that are kept on the medium, make a guide to begin with when a
-//! tree is opened; what it lacks is added by those who walked over it.
+//! leaves there is a guide in DRAM, which leads to a leaf at or before the right one; links lead on
+//! from there. Posts, the offsets of some leaves kept on the medium, make a first guide when a tree
+//! is opened; threads that walk over a leaf that the guide lacks add it.
 //!
-//! Keys from a split on stand twice for a while, dead on the left: 1.22 lines an insert were
-//! reached by a prototype, where LB+-tree (Liu et al., VLDB 2020) flushes 2.1 with its bitmaps, and
+//! Keys from a split on are stored twice for a while, dead on the left: a prototype reached 1.22
+//! lines an insert, where LB+-tree (Liu et al., VLDB 2020) flushes 2.1 with its bitmaps, and
 //! FAST&FAIR (Hwang et al., FAST 2018) 3.1 with its shifts. The next leaf's low as a fence is
 //! Lehman and Yao's (1981).
 //!
-//! What is stored, in which order:
-//! 1. A slot is filled by its word, then its payload, a dead one after its payload is made 0: all
-//!    in one line, which keeps the order. A value is changed, or a key removed, by storing the
-//!    payload.
+//! Order of stores:
+//! 1. A slot is filled by its word, then its payload; a dead one after its payload is made 0. All
+//!    of it is in one line, which keeps the order. A value is changed, or a key removed, by storing
+//!    the payload.
 //! 2. A new leaf is durable before a link leads to it, a record before a slot does.
 //! 3. A dead slot is filled only once the link that makes it dead is durable, or lies in one line
 //!    with it and was stored before.
 //! 4. Before a leaf is unlinked it is empty, no post names it, and the dead slots of the one before
 //!    it are durably 0: they would come alive.
-//! 5. Where words are not whole keys: a leaf has dead slots only if the next one's low is told from
+//! 5. If words are not whole keys, a leaf has dead slots only if the next one's low is told from
 //!    them by its word. If words do not tell where a leaf could be split, it is replaced by two.
-//! 6. What a process that was killed has left is seen, but need not be durable: a leaf of an
-//!    earlier opening is flushed before anybody relies on it, by whoever is the first to touch it.
+//! 6. Stores of a killed process are visible, but need not be durable: a leaf of an earlier opening
+//!    is flushed by the first thread that touches it, before that thread relies on it.
 //!
-//! Who may do what:
-//! 7. A leaf is written under its latch, and what was stored is durable before the latch is given
-//!    back. So who reads a leaf and finds that its latch has counted nothing meanwhile has seen
-//!    what was durable, what is there and what is not. Marks in the payloads instead would let
-//!    readers pass while somebody flushes, but cost a second store to a line just written back.
-//! 8. Links are followed from what rule 7 made sure of, and under a guard of the pool. A leaf that
-//!    nothing leads to any more says so in its link, and who comes there begins again.
-//! 9. Only who unlinks or replaces a leaf holds two latches, its own and that of the one before it.
+//! Rules of access:
+//! 7. A leaf is written under its latch, and the stores are durable before the latch is released.
+//!    So a reader that finds the latch's count unchanged has seen durable contents, present and
+//!    absent keys alike. Marks in the payloads instead would let readers pass during a flush, but
+//!    cost a second store to a line just written back.
+//! 8. Links are followed only from contents that rule 7 has confirmed, and under a guard of the
+//!    pool. A leaf that was unlinked says so in its link, and a thread that comes there begins
+//!    again.
+//! 9. Only a thread that unlinks or replaces a leaf holds two latches: the leaf's and that of the
+//!    one before it.
 //! 10. Latches come before the guide's lock and the posts'.
 
 use std::ops::Bound;
@@ -70,18 +71,18 @@ use orders::Orders;
 use posts::Posts;
 use range::Visit;
 
-/// So often a leaf is read that others keep changing, before its latch is taken.
+/// Number of reads of a leaf that others keep changing, before the reader takes its latch.
 const TRIES: u32 = 64;
 
-/// So often somebody begins again who comes to a leaf that has gone. Another one must have gone
-/// each time, so many in a row are damage.
+/// Number of times that a thread begins again at a leaf that was unlinked. Another leaf must have
+/// gone each time; this many in a row are damage.
 const GONE_MAX: u32 = 100_000;
 
-/// A tree with self-validating leaves of `LINES` lines, see the head of the module.
+/// A tree with self-validating leaves of `LINES` lines; see the head of the module.
 #[derive(Debug)]
 pub struct SvTree<R, K = Inline, const LINES: usize = 4> {
     ground: Ground<R, K>,
-    /// What the root leads to.
+    /// Root block.
     anchor: u64,
     latches: Latches,
     guide: Guide<K>,
@@ -97,20 +98,20 @@ pub struct SvTree<R, K = Inline, const LINES: usize = 4> {
 #[derive(Debug, Clone, Copy)]
 struct View<const LINES: usize> {
     leaf: Leaf<LINES>,
-    /// The low of the next leaf; 0 if there is none.
+    /// Low of the next leaf; 0 if there is none.
     high: u64,
 }
 
-/// A leaf that has the range of a key and is latched.
+/// A latched leaf that has the range of a key.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     at: u64,
     link: Link,
-    /// The low of the next leaf; 0 if there is none.
+    /// Low of the next leaf; 0 if there is none.
     high: u64,
 }
 
-/// Whether a key that is there already gets another value.
+/// Treatment of a key that is there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Put {
     Insert,
@@ -123,8 +124,8 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         self.ground.pool.region()
     }
 
-    /// The leaf with the range of a key, the last one if there is none. The caller has pinned the
-    /// pool.
+    /// Returns the leaf with the range of a key, or the last one if there is no key. The caller has
+    /// pinned the pool.
     #[inline]
     fn view(&self, key: Option<&K::Key>, side: Side) -> Result<View<LINES>, IndexError> {
         for _ in 0..GONE_MAX {
@@ -140,7 +141,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
                     if let Onward::Go(low) = onward {
                         self.check_rising(leaf.low(), low, leaf.link().next())?;
                         let found = leaf.link().next();
-                        // Who waits for nobody may help.
+                        // Only a thread that need not wait for the latch helps.
                         let held = seen.and_then(|seen| self.latches.lock_unchanged(at, seen));
                         if held.is_some() {
                             self.add_to_guide(low, found)?;
@@ -161,10 +162,10 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
 
     #[cold]
     fn gone(&self) -> IndexError {
-        IndexError::damaged(self.anchor, "leaves of this tree are led to that have gone")
+        IndexError::damaged(self.anchor, "links lead to leaves that were unlinked")
     }
 
-    /// Makes sure that what is seen of a leaf is durable.
+    /// Ensures that a leaf's visible contents are durable.
     #[inline]
     fn make_sure(&self, leaf: u64) -> Result<(), IndexError> {
         if self.settled.has(leaf) { Ok(()) } else { self.settle(leaf) }
@@ -176,15 +177,15 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         if self.settled.has(leaf) {
             return Ok(());
         }
-        // Whoever unlinks a leaf in this opening has been here before.
+        // A thread that unlinks a leaf in this opening has been here before.
         if Link(self.region().load_u64(leaf, Relaxed)).is_dead() {
-            return Err(IndexError::damaged(leaf, "a leaf that has gone is led to"));
+            return Err(IndexError::damaged(leaf, "a link leads to this leaf, which was unlinked"));
         }
         self.settled.settle(self.region(), leaf)
     }
 
-    /// Refuses a leaf whose low is not above that of the one which leads to it: links in a ring
-    /// would be followed for ever.
+    /// Refuses a leaf whose low is not above that of its predecessor: links in a ring would be
+    /// followed for ever.
     #[inline]
     fn check_rising(&self, from: u64, to: u64, leaf: u64) -> Result<(), IndexError> {
         let rises = match (from, to) {
@@ -202,15 +203,15 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Err(IndexError::damaged(leaf, "its low is not above that of the leaf before it"))
     }
 
-    /// A leaf, the one after it, and that one's low, as far as the guide can be believed. Where
-    /// words leave a prefix out, a node of the guide may for a moment have left out more than the
-    /// keys that are led to it have; then they come to a leaf before theirs, and are led on by
-    /// lows, which have to be looked at.
+    /// Returns a leaf, the one after it, and that one's low, as far as the guide can be trusted.
+    /// Where words leave a prefix out, a node of the guide may for a moment have left out more than
+    /// keys below it share. Such a key arrives at a leaf before its own, and is led on by lows,
+    /// which have to be read.
     fn taken_from(spot: &Spot) -> (u64, u64, u64) {
         if K::WHOLE { (spot.leaf, spot.next, spot.high) } else { (spot.leaf, 0, 0) }
     }
 
-    /// A leaf as it was durable at one time, and what its latch had counted then, if that is known.
+    /// Reads a leaf as it was durable at one time, with its latch's count then, if that is known.
     #[inline]
     fn read(&self, at: u64) -> Result<(Leaf<LINES>, Option<Seen>), IndexError> {
         self.prefetch(at);
@@ -226,7 +227,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok((Leaf::load(self.region(), at), None))
     }
 
-    /// Whether a key lies beyond a leaf whose link leads to `next`.
+    /// Decides if a key lies beyond a leaf whose link leads to `next`.
     #[inline]
     fn onward(&self, next: u64, key: Option<&K::Key>, side: Side) -> Result<Onward, IndexError> {
         if next == 0 {
@@ -244,13 +245,13 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok(if is_beyond { Onward::Go(low) } else { Onward::Stay(low) })
     }
 
-    /// The low of a leaf, which never changes.
+    /// Returns the low of a leaf, which never changes.
     #[inline]
     fn low_at(&self, leaf: u64) -> u64 {
         self.region().load_u64(leaf + LOW_AT, Acquire)
     }
 
-    /// The leaf with the range of a key, latched.
+    /// Latches the leaf with the range of a key.
     #[inline]
     fn lock(&self, key: &K::Key) -> Result<(Latched<'_>, Place), IndexError> {
         for _ in 0..GONE_MAX {
@@ -283,8 +284,8 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Err(self.gone())
     }
 
-    /// The value of a key whose word is all of it. This is [`SvTree::view`] without a copy of the
-    /// leaf. None if something changed meanwhile, or it is not as simple.
+    /// Returns the value of a key whose word is all of it: [`SvTree::view`] without a copy of the
+    /// leaf. `None` if a change interfered, or in less simple cases.
     #[inline]
     fn glance(&self, key: &K::Key) -> Result<Option<Option<u64>>, IndexError> {
         let spot = self.guide.find(&self.ground, Some(key), Side::At)?;
@@ -312,20 +313,21 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         }
     }
 
-    /// Adds a leaf to the guide. The caller holds the latch of the leaf that leads to it.
+    /// Adds a leaf to the guide. The caller holds the latch of the leaf before it.
     fn add_to_guide(&self, low: u64, leaf: u64) -> Result<bool, IndexError> {
         let mut scratch = K::Scratch::default();
         let key = self.ground.low_key(low, &mut scratch)?;
         self.guide.insert(&self.ground, key, low, leaf)
     }
 
-    /// From which word on slots are dead.
+    /// Returns the word from which on slots are dead.
     #[inline]
     fn fence(&self, link: Link, high: u64) -> Result<Option<u64>, IndexError> {
         if link.next() == 0 { Ok(None) } else { self.ground.bound(high, link.skip()) }
     }
 
-    /// The slot of a key in a leaf that nobody changes, and one that is free if there is none.
+    /// Returns the slot of a key in a leaf that no thread changes, and a free slot if there is
+    /// none.
     #[inline]
     fn look(&self, at: u64, word: u64, key: &K::Key) -> Result<Looked, IndexError> {
         // A dead slot's word is that of a key beyond this leaf, so this one is not among them.
@@ -380,7 +382,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok(Leaf::<LINES>::load(self.region(), place.at).dead(fence).next())
     }
 
-    /// Rule 1.
+    /// Fills a slot in the order of rule 1.
     #[inline]
     fn fill(&self, leaf: u64, number: usize, slot: Slot, was_dead: bool) {
         let (region, at) = (self.region(), leaf + slot_at(number));
@@ -414,11 +416,11 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     }
 }
 
-/// Whether a key lies beyond a leaf.
+/// Position of a key relative to a leaf.
 enum Onward {
-    /// In the next one or after it, whose low this is.
+    /// Beyond: in the next leaf, whose low this is, or behind it.
     Go(u64),
-    /// No: the next one's low, 0 if there is none.
+    /// Not beyond: holds the low of the next leaf, 0 if there is none.
     Stay(u64),
 }
 
@@ -471,7 +473,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> Index for SvTree<R, K, LINES> {
         drop(held);
         keys.retire(pool, slot.payload);
         if is_empty {
-            // The key has gone, whatever comes of this: of damage hears who next comes there.
+            // The key is removed in any case: the next thread that comes there reports damage.
             drop(self.unlink(place.at, leaf.low()));
         }
         Ok(Some(value))
@@ -505,7 +507,7 @@ where
     R: Region,
     K: Keys<R> + Clone + Default,
 {
-    /// What reads the keys.
+    /// Reader of the keys.
     type Options = K;
 
     fn open(pool: &Arc<Pool<R>>, root: usize, keys: &K) -> Result<Self, IndexError> {

@@ -1,20 +1,21 @@
-//! A switch that follows what happens: on when most of it is of one kind, off when most is not.
+//! A switch that follows the load: on while most events are of one kind, off while most are not.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The share of events, in percent, at which it goes on, and at which it goes off. Between them it
-/// stays as it is, so that a load near one of them does not make it flap: a window's share strays
-/// by 1.6 points.
+/// Percentage of events of the kind at which the switch goes on, and at which it goes off. In
+/// between it stays as it is, so that a load near one of them does not make it flap: a window's
+/// share strays by 1.6 points.
 const ON_PERCENT: u64 = 60;
 const OFF_PERCENT: u64 = 40;
-/// So many events decide.
+/// Number of events that decide.
 const WINDOW: u64 = 1024;
-/// So many are counted apart before they are told, so that not all threads write one line.
+/// Number of events that a thread counts before it reports them, so that not all threads write to
+/// one line.
 pub(crate) const TOLD: u64 = 16;
 
-/// See the head of the file.
+/// State of the switch; see the head of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Switch {
     is_on: AtomicBool,
@@ -27,7 +28,7 @@ impl Switch {
         self.is_on.load(Relaxed)
     }
 
-    /// So many events happened, so many of the kind. True if that changed it.
+    /// Reports events, and those of the kind. Returns true if that changed the switch.
     pub(crate) fn tell(&self, events: u64, of_kind: u64) -> bool {
         let before = self.events.fetch_add(events | of_kind << 32, Relaxed);
         let all = (before & u64::from(u32::MAX)) + events;
@@ -49,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    /// How often it changes while so many percent are of the kind.
+    /// Counts changes of the switch while this percentage of events is of the kind.
     fn changes(switch: &Switch, rng: &mut Rng, percent: u64) -> u32 {
         let mut told = (0..5000).map(|_| {
             let of_kind = (0..TOLD).filter(|_| rng.below(100) < percent).count();

@@ -1,4 +1,4 @@
-//! What the suites of all indexes with keys of eight bytes have in common.
+//! Checks that the suites of all indexes with keys of eight bytes share.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -26,7 +26,7 @@ pub(crate) fn pool(bytes: u64) -> Arc<Pool<Direct>> {
     Arc::new(Pool::create(region, PoolOptions::default()).expect("a pool"))
 }
 
-/// The pool in the same region, opened again.
+/// Opens the pool in a region again.
 pub(crate) fn reopened(pool: Arc<Pool<Direct>>) -> Arc<Pool<Direct>> {
     let region = pool.region_shared();
     drop(pool);
@@ -38,12 +38,12 @@ pub(crate) fn counted_pool(bytes: u64) -> Arc<Pool<Counted>> {
     Arc::new(Pool::create(region, PoolOptions::default()).expect("a pool"))
 }
 
-/// An index at root 0 of a fresh pool.
+/// Makes an index at root 0 of a fresh pool.
 pub(crate) fn fresh<I: Persistent<Direct>>(options: &I::Options) -> I {
     I::open(&pool(64 << 20), 0, options).expect("an index")
 }
 
-/// All that a walk shows, at most `most`.
+/// Collects the records of a walk, at most `most`.
 pub(crate) fn walk<I: Index<Key = u64>>(
     index: &I,
     from: Bound<&u64>,
@@ -59,7 +59,7 @@ pub(crate) fn walk<I: Index<Key = u64>>(
     found
 }
 
-/// The values that are special, the keys that are, and what is not there.
+/// Checks special values, special keys, and absent keys.
 pub(crate) fn check_edges<I: Index<Key = u64>>(index: &I) {
     let all = |direction| walk(index, Bound::Unbounded, direction, usize::MAX);
     for direction in [Direction::Forward, Direction::Backward] {
@@ -102,7 +102,7 @@ pub(crate) fn check_edges<I: Index<Key = u64>>(index: &I) {
     assert_eq!(all(Direction::Forward), []);
 }
 
-/// A long history from a seed, answer by answer and walk by walk, against a map of the library's.
+/// Carries out a long seeded history and checks every answer and walk against a `BTreeMap`.
 pub(crate) fn check_against_map<I: Index<Key = u64>>(index: &I, seed: u64, operations: u64) {
     let mut rng = Rng::new(seed);
     let mut map = BTreeMap::new();
@@ -148,7 +148,7 @@ fn check_walks<I: Index<Key = u64>>(index: &I, map: &BTreeMap<u64, u64>, rng: &m
     }
 }
 
-/// All of it is what the map has, in both directions.
+/// Checks that the index equals the map, in both directions.
 pub(crate) fn check_same<I: Index<Key = u64>>(index: &I, map: &BTreeMap<u64, u64>) {
     let mut expected: Vec<_> = map.iter().map(|(&key, &value)| (key, value)).collect();
     assert_eq!(walk(index, Bound::Unbounded, Direction::Forward, usize::MAX), expected);
@@ -156,7 +156,7 @@ pub(crate) fn check_same<I: Index<Key = u64>>(index: &I, map: &BTreeMap<u64, u64
     assert_eq!(walk(index, Bound::Unbounded, Direction::Backward, usize::MAX), expected);
 }
 
-/// Opened again, it is what it was.
+/// Checks that an index is unchanged when it is opened again.
 pub(crate) fn check_reopening<I: Persistent<Direct> + Index<Key = u64>>(options: &I::Options) {
     let region = Arc::new(Direct::anonymous(64 << 20, false).expect("memory"));
     drop(Pool::create(region.clone(), PoolOptions::default()).expect("a pool"));
@@ -180,7 +180,7 @@ pub(crate) fn check_reopening<I: Persistent<Direct> + Index<Key = u64>>(options:
     }
 }
 
-/// Statistics count the bytes of all blocks: nodes, records of keys, and what there is beside.
+/// Checks that statistics count the bytes of all blocks: nodes, records of keys, and others.
 pub(crate) fn check_bytes<I>(options: &I::Options)
 where
     I: Persistent<Direct> + Index<Key = [u8]>,
@@ -200,7 +200,7 @@ where
     assert!(others > found.nodes / 2, "{found:?}");
 }
 
-/// Opening a root that leads to something else is an error.
+/// Checks that opening a root of another type is an error.
 pub(crate) fn check_refusal<I: Persistent<Direct>>(options: &I::Options) {
     let pool = pool(1 << 20);
     let block = pool.allocate(64).expect("room");
@@ -214,7 +214,7 @@ pub(crate) fn check_refusal<I: Persistent<Direct>>(options: &I::Options) {
     }
 }
 
-/// What operations on random keys cost an index of so many keys: an insert, an update, a removal
+/// Costs of operations on random keys in an index of a given size: an insert, an update, a removal
 /// of the oldest keys.
 pub(crate) struct Costs {
     pub(crate) insert: Cost,
@@ -222,7 +222,7 @@ pub(crate) struct Costs {
     pub(crate) remove: Cost,
 }
 
-/// Per operation.
+/// Costs of one operation.
 #[derive(Debug)]
 pub(crate) struct Cost {
     pub(crate) lines: f64,
@@ -281,8 +281,8 @@ where
     assert!(report.images > 1000, "{report:?}");
 }
 
-/// Keys of every kind that is hard for words: none, each other's beginnings, zeroes, long ones that
-/// begin alike.
+/// Returns keys of every kind that is hard for words: empty ones, prefixes of each other, zeroes,
+/// long ones with a common beginning.
 pub(crate) fn hard_key(rng: &mut Rng, many: u64) -> Vec<u8> {
     let number = rng.below(many);
     match number % 6 {
@@ -295,27 +295,28 @@ pub(crate) fn hard_key(rng: &mut Rng, many: u64) -> Vec<u8> {
     }
 }
 
-/// A region of its own; a thread that accesses it can be made to panic, and nothing is flushed.
+/// Makes a pool in a region of its own; a thread that accesses it can be made to panic, and nothing
+/// is flushed.
 pub(crate) fn fragile_pool(bytes: u64) -> Arc<Pool<RecordedRegion>> {
     let region = Recorder::region(bytes, RecorderOptions::default(), &Power::new());
     let region = Arc::new(region.expect("memory"));
     Arc::new(Pool::create(region, PoolOptions { chunk_bytes: 4096 }).expect("a pool"))
 }
 
-/// Whether what it does ends in the panic that the region was made for.
+/// Checks that `work` ends in the panic that the region was made for.
 #[track_caller]
 pub(crate) fn check_panics<T>(work: impl FnOnce() -> T) {
     let ended = catch_unwind(AssertUnwindSafe(work));
     assert!(ended.err().is_some_and(|it| it.is::<Killed>()), "it goes on");
 }
 
-/// So much, or at most so much more or less.
+/// Checks that two numbers differ by `slack` at most.
 #[track_caller]
 pub(crate) fn assert_about(what: &str, found: f64, expected: f64, slack: f64) {
     assert!((found - expected).abs() <= slack, "{what}: {found}, not {expected} +- {slack}");
 }
 
-/// A pool whose every access is a step of the world that it is made in.
+/// Makes a pool whose every access is a step of the world that it is made in.
 pub(crate) fn stepping_pool() -> Arc<Pool<Observed<()>>> {
     let region = Arc::new(Observed::new(1 << 20, ()).expect("memory"));
     let options = PoolOptions { chunk_bytes: 4096 };
@@ -330,8 +331,8 @@ pub(crate) fn check_no_old_value<I: Index<Key = u64> + 'static>(
     no_old_value(seed, make).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
 }
 
-/// Threads write one key's ever larger values and read it in all ways, switched at any step: what
-/// one of them has seen, nobody who asks afterwards may find undone.
+/// Writes ever larger values of one key in several threads that also read it in all ways, switched
+/// at any step: no read may find a value older than one that a thread had seen before it began.
 pub(crate) fn no_old_value<I: Index<Key = u64> + 'static>(
     seed: u64,
     make: impl FnOnce() -> I + 'static,
@@ -340,7 +341,7 @@ pub(crate) fn no_old_value<I: Index<Key = u64> + 'static>(
     let world = World::new(WorldOptions { preemption, ..WorldOptions::seeded(seed) });
     let ran = world.run(move || {
         let index = Arc::new(make());
-        // The largest value that anybody is known to have seen.
+        // The largest value that any thread is known to have seen.
         let seen = Arc::new(AtomicU64::new(0));
         let wrong = Arc::new(Mutex::new(None));
         let mut threads = Vec::new();
@@ -349,7 +350,7 @@ pub(crate) fn no_old_value<I: Index<Key = u64> + 'static>(
             threads.push(thread::spawn("writer", move || {
                 for round in 1..=12u64 {
                     let value = 2 * round + number;
-                    // Of two who write at once the order is not known: each has its key.
+                    // Of two concurrent writers the order is not known: each has its own key.
                     index.upsert(&number, value).expect("room");
                     if number == 0 {
                         seen.fetch_max(value, Relaxed);
@@ -392,15 +393,15 @@ pub(crate) fn no_old_value<I: Index<Key = u64> + 'static>(
     }
 }
 
-/// What can be left out where a root block never changes: it is durable before the root leads to
-/// it, so whoever finds it need not flush it. The drain of the root's word is followed by that of
-/// the opening, which looks at all that the root leads to.
+/// Flushes and drains that may be left out where a root block never changes: it is durable before
+/// the root leads to it, so a reader that finds it need not flush it. The drain of the root's word
+/// is followed by that of the opening, which looks at all that the root leads to.
 #[cfg(feature = "mutants")]
 pub(crate) const UNCHANGED_ROOT: [&str; 3] =
     ["Flush in root.rs", "Drain in root.rs", "Drain in root.rs"];
 
-/// Whether the suite misses each flush and drain of the index that is left out, but for those that
-/// are known to change nothing: their kinds and files. The pool's are tried where it is.
+/// Checks that the suite misses each flush and drain of the index that is left out, except those
+/// known to change nothing, given by kind and file. Those of the pool are tried in its own suite.
 #[cfg(feature = "mutants")]
 pub(crate) fn check_mutants<I>(options: &I::Options, known: &[&str])
 where
@@ -410,7 +411,7 @@ where
     check_mutants_by::<I>(options, known, || Ok(()));
 }
 
-/// The same with more to notice them by.
+/// Checks as `check_mutants` does, with an additional suite to notice them.
 #[cfg(feature = "mutants")]
 pub(crate) fn check_mutants_by<I>(
     options: &I::Options,
@@ -428,8 +429,8 @@ pub(crate) fn check_mutants_by<I>(
     check_sites(|file| !file.contains("src/pool"), known, suite);
 }
 
-/// Whether a suite misses each flush and drain in the chosen files that is left out, but for those
-/// that are known to change nothing.
+/// Checks that a suite misses each flush and drain in the chosen files that is left out, except
+/// those known to change nothing.
 #[cfg(feature = "mutants")]
 pub(crate) fn check_sites(
     is_chosen: impl Fn(&str) -> bool,

@@ -1,10 +1,10 @@
-//! Histories with crashes, for any index: what its suites and `entresol torture index` run.
+//! Histories with crashes, for any index: run by its tests and by `entresol torture index`.
 //!
 //! A history is a list of operations from a seed. It is carried out on an index in a recorded
-//! region; at every crash point images are opened as a crash there could leave them. What is found
-//! must be all that was acknowledged, with the operation in flight done or not begun; the same
-//! forwards, backwards and key by key; every block reached or free, none both; and some images are
-//! written on and opened again, since damage may show only then.
+//! region; at every crash point images are opened as a crash there could leave them. Recovery must
+//! find all that was acknowledged, with the operation in flight done or not begun; equal contents
+//! forwards, backwards and key by key; every block reached or free, none both. Some images are also
+//! written to and opened again, since damage may show only then.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,35 +31,35 @@ pub use kills::{killed_anywhere, killed_in, killed_while_made};
 use crate::{Direction, Flow, Persistent, Pool, PoolOptions};
 use life::Life;
 
-/// The root at which the index on trial lies.
+/// Root of the index on trial.
 const ROOT: usize = 0;
 
-/// How an index is tried.
+/// Options of a trial.
 #[derive(Debug, Clone, Copy)]
 pub struct TrialOptions {
-    /// Decides the history and the images.
+    /// Seed of the history and the images.
     pub seed: u64,
-    /// How many operations.
+    /// Number of operations.
     pub operations: usize,
-    /// How many different keys.
+    /// Number of different keys.
     pub keys: u64,
-    /// The region, and the pool's chunks in it.
+    /// Bytes of the region.
     pub region_bytes: u64,
-    /// See [`PoolOptions`].
+    /// Bytes of a chunk, see [`PoolOptions`].
     pub chunk_bytes: u64,
-    /// Whether caches keep their contents when the power fails.
+    /// True if the processor's caches keep their contents when the power fails.
     pub caches_survive: bool,
-    /// Which images, and crashes in recovery.
+    /// Choice of images, and of crashes in recovery.
     pub explore: ExploreOptions,
-    /// One image in so many is written on and opened again.
+    /// One image in this many is written to and opened again.
     pub written_one_in: u32,
-    /// Runs in a [`World`]: for indexes that have threads. Then nothing is killed.
+    /// True to run in a [`World`], for indexes with threads of their own. Then nothing is killed.
     pub in_world: bool,
 }
 
 impl TrialOptions {
-    /// The history of this seed, as it is usually tried. Some seeds have few keys, and so full
-    /// nodes of them; some have many, and so more nodes.
+    /// Returns the usual options for a seed. Some seeds have few keys, and so full nodes; some have
+    /// many, and so more nodes.
     #[must_use]
     pub fn seeded(seed: u64) -> TrialOptions {
         TrialOptions {
@@ -76,40 +76,40 @@ impl TrialOptions {
     }
 }
 
-/// What is done in a history.
+/// An operation of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// [`Index::insert`](crate::Index::insert) of the key with this number.
     Insert {
-        /// Which key.
+        /// Number of the key.
         key: u64,
-        /// Its value.
+        /// Value of the key.
         value: u64,
     },
     /// [`Index::upsert`](crate::Index::upsert).
     Upsert {
-        /// Which key.
+        /// Number of the key.
         key: u64,
-        /// Its value.
+        /// Value of the key.
         value: u64,
     },
     /// [`Index::remove`](crate::Index::remove).
     Remove {
-        /// Which key.
+        /// Number of the key.
         key: u64,
     },
-    /// The pool is opened again, and swept.
+    /// Opens the pool again, and sweeps it.
     Reopen,
-    /// The process is killed in the next operation, and the pool is opened by another one, which
-    /// sees all that was stored, durable or not. What it answers it must stand by.
+    /// Kills the process in the next operation. Another process opens the pool and sees all stores,
+    /// durable or not; its answers must hold.
     Kill {
-        /// After so many stores, flushes and drains: each number leaves another state.
+        /// Number of stores, flushes and drains before the kill: each number leaves another state.
         changes: u64,
     },
 }
 
 impl Op {
-    /// The number of the key that it is about.
+    /// Returns the number of the operation's key.
     fn key(self) -> Option<u64> {
         match self {
             Op::Insert { key, .. } | Op::Upsert { key, .. } | Op::Remove { key } => Some(key),
@@ -130,7 +130,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// The history that the options say: phases in which keys grow more, or fewer, in some order.
+/// Returns the history for some options: phases in which keys grow more, or fewer, in some order.
 #[must_use]
 pub fn history(options: &TrialOptions) -> Vec<Op> {
     let mut rng = Rng::named(options.seed, "history");
@@ -140,7 +140,8 @@ pub fn history(options: &TrialOptions) -> Vec<Op> {
         let len = rng.range(8..80) as usize;
         for step in 0..len.min(options.operations - ops.len()) {
             if !options.in_world && rng.one_in(24) {
-                // Few changes find what is stored first, many what large operations do last.
+                // Few changes hit the first stores of an operation, many the last ones of large
+                // operations.
                 let most = if rng.one_in(2) { 8 } else { 80 };
                 ops.push(Op::Kill { changes: rng.below(most) });
             }
@@ -150,14 +151,14 @@ pub fn history(options: &TrialOptions) -> Vec<Op> {
     ops
 }
 
-/// Some operations of one kind of history.
+/// Operations of one kind in a history.
 struct Phase {
     keys: u64,
     first: u64,
-    /// How the next key follows from the one before; none is at random.
+    /// Distance of the next key from the last; random without one.
     stride: Option<i64>,
     removes_of_8: u64,
-    /// Values of which two keys have the same are the hard case for some trees.
+    /// Number of values: values that two keys share are the hard case for some trees.
     values: u64,
 }
 
@@ -191,7 +192,7 @@ impl Phase {
     }
 }
 
-/// Carries the history out and tries crashes all the way.
+/// Carries the history out and tries crashes throughout.
 ///
 /// # Errors
 /// If it cannot be carried out, or an operation answers wrongly without any crash.
@@ -247,28 +248,28 @@ where
     ran.unwrap_or_else(|failure| Err(failure.to_string()))
 }
 
-/// Who does what comes after a process was killed.
+/// Thread that goes on after a process was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answers {
     /// The thread that opened the index.
     Here,
-    /// Another one, whose drains leave what the opening flushed as it is. It looks at one key only
-    /// to find out what was done.
+    /// Another thread, whose drains do not cover flushes of the opening. It looks at one key only
+    /// to find out if the killed operation was done.
     Aside,
 }
 
-/// How a history is watched.
+/// Part of a history in which crashes are tried.
 #[derive(Debug, Clone, Copy)]
 struct Watch {
-    /// Crashes are tried from the operation of this number on.
+    /// Number of the first operation at which crashes are tried.
     from: usize,
     answers: Answers,
 }
 
-/// What came of a history.
+/// Result of a history.
 struct Ran {
     report: Report,
-    /// How many processes were killed.
+    /// Number of processes that were killed.
     kills: u32,
 }
 
@@ -315,7 +316,7 @@ where
     Ok(Ran { report: explorer.finish(&power), kills })
 }
 
-/// What a history runs on: a blank region, and who tries crashes of it.
+/// A blank region, and the explorer that tries crashes of it.
 struct Grounds<I: Persistent<RecordedRegion, Key: TrialKey> + 'static> {
     power: Power,
     region: Arc<RecordedRegion>,
@@ -355,7 +356,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Values by the numbers of their keys.
 type Records = BTreeMap<u64, u64>;
 
-/// The value that an operation's key has.
+/// Returns the value of an operation's key.
 fn value_before(records: &Records, op: Op) -> Option<u64> {
     op.key().and_then(|key| records.get(&key).copied())
 }
@@ -369,12 +370,12 @@ fn act(records: &mut Records, op: Op) {
     }
 }
 
-/// What an index must hold after a crash.
+/// Required contents of an index after a crash.
 #[derive(Default)]
 struct Expected {
-    /// All that was acknowledged.
+    /// Acknowledged records.
     records: Records,
-    /// What was not yet: it may be there or not.
+    /// Operation that is not acknowledged yet: it may be done or not.
     in_flight: Option<Op>,
 }
 
@@ -403,14 +404,14 @@ impl Expected {
     }
 }
 
-/// An index, opened.
+/// An open index.
 struct Opened<I: Persistent<RecordedRegion>> {
     pool: Arc<Pool<RecordedRegion>>,
     index: I,
 }
 
 impl<I: Persistent<RecordedRegion, Key: TrialKey>> Opened<I> {
-    /// What the region holds; what is not there yet is made.
+    /// Opens the region's pool and index, making them if absent.
     fn open(
         region: &Arc<RecordedRegion>,
         options: &TrialOptions,
@@ -425,7 +426,7 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey>> Opened<I> {
         opened.map_err(|error| format!("opening: {error}"))
     }
 
-    /// Does it, and holds the answer against the value that the key had.
+    /// Carries out an operation, and checks the answer against the key's old value.
     fn act(&self, op: Op, before: Option<u64>) -> Result<(), String> {
         let at = |key: u64| I::Key::nth(key);
         let (answer, right) = match op {
@@ -450,7 +451,7 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey>> Opened<I> {
         }
     }
 
-    /// All records, in the order in which they are shown.
+    /// Returns all records, in the order in which a walk passes them.
     fn records(&self, direction: Direction) -> Result<Vec<(u64, u64)>, String> {
         let (mut found, mut strange) = (Vec::new(), None);
         let ranged = self.index.range(Bound::Unbounded, direction, &mut |key, value| {
@@ -464,7 +465,7 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey>> Opened<I> {
         strange.map_or(Ok(found), Err)
     }
 
-    /// What is in it, which must be the same whichever way one looks.
+    /// Returns the contents, which must be equal forwards, backwards and key by key.
     fn contents(&self, keys: u64) -> Result<Records, String> {
         let forward = self.records(Direction::Forward)?;
         if !forward.is_sorted_by(|one, next| I::Key::nth(one.0) < I::Key::nth(next.0)) {
@@ -491,7 +492,7 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey>> Opened<I> {
         swept.map(drop).map_err(|error| format!("sweep: {error}"))
     }
 
-    /// What is taken is reached, and the reverse.
+    /// Checks that every taken block is reached, and the reverse.
     fn check_blocks(&self) -> Result<(), String> {
         self.sweep()?;
         while self.pool.reclaim() > 0 {}
@@ -547,7 +548,7 @@ where
 }
 
 impl<I: Persistent<RecordedRegion, Key: TrialKey> + 'static> Trial<I> {
-    /// What was recovered goes on as if nothing had been.
+    /// Continues a history on a recovered index as if there had been no crash.
     fn write_on(
         &self,
         opened: Opened<I>,
@@ -578,7 +579,7 @@ impl<I: Persistent<RecordedRegion, Key: TrialKey> + 'static> Trial<I> {
 /// Tries an index with the histories of some seeds, in both domains: for test suites.
 ///
 /// # Errors
-/// What went wrong, and with which options.
+/// The failure, and the options that led to it.
 pub fn suite<I>(
     seeds: std::ops::Range<u64>,
     index: &I::Options,

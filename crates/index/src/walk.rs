@@ -1,11 +1,11 @@
-//! Walking a range in batches, so that no lock is held while records are shown.
+//! Walking a range in batches, so that no lock is held while records are passed on.
 
 use std::ops::Bound;
 
 use crate::{Direction, Flow, IndexError};
 
-/// Shows records batch by batch. `fill` appends those that come next in this direction, beginning
-/// with the key that it is given, and none if there are none; how many is its own choice.
+/// Passes records on batch by batch. `fill` appends the next ones in this direction, beginning with
+/// the key that it is given, as many as it likes, and none at the end.
 pub(crate) fn in_batches(
     from: Bound<&u64>,
     direction: Direction,
@@ -27,7 +27,7 @@ pub(crate) fn in_batches(
     Ok(())
 }
 
-/// The first key that a walk may show.
+/// Returns the first key that a walk may pass on.
 pub(crate) fn first(from: Bound<&u64>, direction: Direction) -> Option<u64> {
     match (from, direction) {
         (Bound::Included(&key), _) => Some(key),

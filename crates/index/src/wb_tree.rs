@@ -1,19 +1,19 @@
-//! `WbTree`: the wB+-tree, a tree all of which is on the medium, whose nodes are not sorted.
+//! `WbTree`: the wB+-tree, a tree that lies wholly on the medium, with unsorted nodes.
 //!
-//! A node has a bitmap of its entries and an array of their places in the order of their keys, so
-//! that nothing is moved and a search is binary all the same. One bit says whether the array is
-//! valid. An insert clears it, writes the entry and the array, and sets it together with the
-//! entry's own: three times durable, four lines. A removal writes the first line three times.
-//! After a crash with the bit clear the order is found from the keys (Chen and Jin, «Persistent
-//! B+-trees in non-volatile main memory», PVLDB 8(7) 2015, section 4: nodes with bitmap and slot
-//! array, of 512 bytes).
+//! A node has a bitmap of its entries and an array of their slots in the order of their keys, so
+//! that nothing is moved and a search is still binary. One bit tells if the array is valid. An
+//! insert clears it, writes the entry and the array, and sets it together with the entry's own:
+//! three times durable, four lines. A removal writes the first line three times. After a crash with
+//! the bit clear the order is found from the keys (Chen and Jin, «Persistent B+-trees in
+//! non-volatile main memory», PVLDB 8(7) 2015, section 4: nodes with bitmap and slot array, of 512
+//! bytes).
 //!
-//! What changes in several nodes changes by a redo log of a few words. Only one node is split at a
-//! time, the highest full one on the way: its parent has room, so the log never grows with the
-//! tree. A leaf goes with its last record, and so do nodes that then have no child left. Leaves do
+//! Changes of several nodes go through a redo log of a few words. Only one node is split at a time,
+//! the highest full one on the way: its parent has room, so the log never grows with the tree. A
+//! leaf is removed with its last record, and so are nodes that then have no child left. Leaves do
 //! not lead to each other: a walk finds the next one from the root.
 //!
-//! Nothing is rebuilt while it is opened. One writer at a time, or many readers.
+//! Nothing is rebuilt when the tree is opened. One writer at a time, or many readers.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -42,10 +42,10 @@ const LOG_WORD: usize = 2;
 const ROOT_WORD: usize = 3;
 const COUNT_WORD: usize = 4;
 
-/// How a [`WbTree`] is made. One that is there stays as it was made.
+/// Options of a new [`WbTree`]. An existing one keeps those that it was made with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WbTreeOptions {
-    /// The entries of a node, from 2 to 28; a node of 28 has 512 bytes.
+    /// Entries of a node, from 2 to 28; a node of 28 has 512 bytes.
     pub node_entries: usize,
 }
 
@@ -56,32 +56,32 @@ impl Default for WbTreeOptions {
 }
 
 impl WbTreeOptions {
-    /// Nodes of so many bytes: a multiple of 64 from 128 to 512.
+    /// Returns the options for nodes of this size: a multiple of 64 from 128 to 512.
     ///
     /// # Errors
-    /// If nodes cannot have so many.
+    /// If nodes cannot have this size.
     pub fn of_bytes(node_bytes: u64) -> Result<WbTreeOptions, IndexError> {
         check_node_bytes(node_bytes, 128..=512)?;
         Ok(WbTreeOptions { node_entries: Node::entries_in(node_bytes) })
     }
 }
 
-/// See the head of the module.
+/// A wB+-tree; see the head of the module.
 #[derive(Debug)]
 pub struct WbTree<R> {
     pool: Arc<Pool<R>>,
-    /// The root block.
+    /// Offset of the root block.
     head: u64,
     log: Log,
     most: usize,
-    /// For one writer, or many readers. Has the root node.
+    /// Root node, behind a lock for one writer or many readers.
     root: RwLock<u64>,
     settled: Settled,
     splits: AtomicU64,
     merges: AtomicU64,
 }
 
-/// A node on the way to a key, and how many of its entries are not after the key.
+/// A node on the way to a key, and the number of its entries that are not after the key.
 #[derive(Debug)]
 struct Step {
     node: Node,
@@ -102,7 +102,7 @@ impl<R: Region> WbTree<R> {
         node.ok_or_else(|| IndexError::damaged(at, "this cannot be a node"))
     }
 
-    /// A node's child, which must be one level further down.
+    /// Loads a node's child, which must be one level further down.
     fn load_child(&self, parent: &Node, at: u64) -> Result<Node, IndexError> {
         let child = self.load(at)?;
         if child.level + 1 != parent.level {
@@ -113,7 +113,7 @@ impl<R: Region> WbTree<R> {
         Ok(child)
     }
 
-    /// The leaf in which a key is or would be.
+    /// Returns the leaf in which a key is or would be.
     fn leaf_of(&self, root: u64, key: u64) -> Result<Node, IndexError> {
         let mut node = self.load(root)?;
         while !node.is_leaf() {
@@ -122,7 +122,7 @@ impl<R: Region> WbTree<R> {
         Ok(node)
     }
 
-    /// The same, and all nodes above it from the root on.
+    /// Returns the leaf of a key, and all nodes above it from the root on.
     fn way_to(&self, root: u64, key: u64) -> Result<(Vec<Step>, Node), IndexError> {
         let mut way = Vec::new();
         let mut node = self.load(root)?;
@@ -151,7 +151,7 @@ impl<R: Region> WbTree<R> {
         }
     }
 
-    /// Moves the upper half of a full node into a new one. Its parent has room; the root has none.
+    /// Moves the upper half of a full node to a new one. Its parent has room; the root has none.
     fn split(&self, root: &mut u64, parent: Option<&Step>, full: &Node) -> Result<(), IndexError> {
         let region = self.region();
         let new = self.pool.allocate(Node::bytes(self.most))?;
@@ -190,7 +190,7 @@ impl<R: Region> WbTree<R> {
         self.head + 8 * ROOT_WORD as u64
     }
 
-    /// Removes the last record of a leaf that is not the root, and whatever has no child then.
+    /// Removes the last record of a leaf that is not the root, and all nodes left without a child.
     fn remove_leaf(&self, root: &mut u64, way: &[Step], leaf: u64) -> Result<(), IndexError> {
         let region = self.region();
         let Some(keeps) = way.iter().rposition(|step| step.node.len() > 0) else {
@@ -202,7 +202,8 @@ impl<R: Region> WbTree<R> {
         let mut changes = Changes::default();
         let mut root_after = *root;
         if keeps == 0 && parent.node.len() == 1 {
-            // One child is left of the root: it is the root now, or what it alone leads to.
+            // One child is left of the root: it becomes the root, or the only node that it leads to
+            // does.
             let other = match parent.not_after {
                 0 => parent.node.entry(region, 0).value,
                 _ => parent.node.leftmost,
@@ -225,7 +226,7 @@ impl<R: Region> WbTree<R> {
         Ok(())
     }
 
-    /// The records of the first leaf, in this direction, that has some from `from` on.
+    /// Collects the records of the first leaf, in this direction, that has some from `from` on.
     fn batch(
         &self,
         mut from: u64,
@@ -259,7 +260,7 @@ impl<R: Region> WbTree<R> {
         }
     }
 
-    /// Shows all nodes below one, and it.
+    /// Passes a node and all nodes below it to `visit`.
     fn each(&self, node: &Node, visit: &mut dyn FnMut(&Node)) -> Result<(), IndexError> {
         visit(node);
         if node.is_leaf() {
@@ -370,7 +371,7 @@ impl<R: Region> Persistent<R> for WbTree<R> {
             .ok()
             .filter(|most| (2..=node::ENTRIES_MAX).contains(most));
         let Some(most) = most else {
-            return Err(IndexError::damaged(head, "a tree of nodes that cannot be"));
+            return Err(IndexError::damaged(head, "the root block has an impossible node size"));
         };
         let log = Log { words: words[LOG_WORD], count: head + 8 * COUNT_WORD as u64 };
         log::recover(pool, log)?;
@@ -397,7 +398,7 @@ impl<R: Region> Persistent<R> for WbTree<R> {
     }
 }
 
-/// Makes an empty tree; answers with its root block and what it says.
+/// Makes an empty tree; returns its root block and the words in it.
 fn make<R: Region>(
     pool: &Pool<R>,
     root: usize,
@@ -405,7 +406,7 @@ fn make<R: Region>(
 ) -> Result<(u64, [u64; 8]), IndexError> {
     let (entries, most) = (options.node_entries, node::ENTRIES_MAX);
     if !(2..=most).contains(&entries) {
-        let what = format!("nodes of {entries} entries cannot be had: use 2 to {most}");
+        let what = format!("nodes of {entries} entries are not supported: use 2 to {most}");
         return Err(IndexError::Options { what });
     }
     let log = pool.allocate(log::LOG_BYTES)?;

@@ -1,4 +1,4 @@
-//! Where a store's data lie: making one, its places, and the policies of its `Kvs`.
+//! Placement of a store's data: making a store, its places, and the policies of its `Kvs`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -114,7 +114,7 @@ pub(super) struct PolicyOf {
     kvs: String,
 }
 
-/// The path of a place, which the manifest can name from wherever it is opened.
+/// Checks the path of a place, which the manifest must be able to name from anywhere.
 fn path(text: std::ffi::OsString) -> Result<PathBuf, String> {
     match text.to_str() {
         Some(text) if text.starts_with("pmem:") => Err(format!(
@@ -127,7 +127,7 @@ fn path(text: std::ffi::OsString) -> Result<PathBuf, String> {
     }
 }
 
-/// A bound within which there is room for some segments of the log.
+/// Parses a bound with room for at least some segments of the log.
 pub(super) fn most(text: &str) -> Result<ByteSize, String> {
     let most: ByteSize = text.parse().map_err(|error: ParseSizeError| error.to_string())?;
     let least = 4 * KvdbOptions::default().segment_bytes;
@@ -150,7 +150,7 @@ fn new_place(class: MediaClass, path: &Path, most: Option<ByteSize>) -> anyhow::
     Ok(Place { class, directory: Arc::new(directory), bytes_max: most.map(|most| most.0) })
 }
 
-/// Refuses a directory in one of the store's for another place of it.
+/// Refuses a directory within another place of the store.
 fn check_apart(store: &Kvdb, path: &Path) -> anyhow::Result<()> {
     for Place { directory, .. } in store.places() {
         let (path, store) = (path.to_owned(), directory.path().to_owned());
@@ -197,7 +197,7 @@ pub(super) fn make(
     })
 }
 
-/// What to do where a store was made that nothing can be written to.
+/// Returns the error for a new store without room for anything, and advice.
 pub(super) fn no_room_for_a_store(directory: &StorePlace, error: &StoreError) -> anyhow::Error {
     let text = format!(
         "{error}. {directory} was made and has nothing in it. Of the room there, 64MiB are kept \
@@ -238,7 +238,7 @@ fn replace(arguments: &Move) -> anyhow::Result<()> {
     let store = open(directory)?;
     let old = store.place_at(from).map_err(told)?;
     check_apart(&store, to)?;
-    // If it is there already, the command was interrupted the last time.
+    // If it is there already, an earlier run of the command was interrupted.
     if !store.place_at(to).is_ok_and(|place| place.class == old.class) {
         let new = new_place(old.class, to, old.bytes_max.map(ByteSize))?;
         store.add_place(&new).map_err(told)?;
@@ -272,7 +272,7 @@ fn found(arguments: &Found) -> anyhow::Result<()> {
         }
         error => told(error),
     })?;
-    // Closing writes the manifest, which remembers where they are.
+    // Closing writes the manifest, which stores the new paths.
     for path in paths {
         store.place_at(path).map_err(told)?;
     }
@@ -284,10 +284,10 @@ fn names(paths: &[PathBuf]) -> String {
     names.join(", ")
 }
 
-/// Closes a store and shows its places, and what was written to them if data were moved.
+/// Closes a store and prints its places, and the bytes written to them if data were moved.
 fn tell(store: Kvdb, is_json: bool, has_moved: bool) -> anyhow::Result<()> {
     let statistics = store.statistics().map_err(told)?;
-    // Closing makes it durable: the command has no other moment to say so.
+    // Closing makes it durable: the command has no other moment to report a failure.
     store.close().map_err(told)?;
     if is_json {
         return print(&json!({ "places": as_json(&statistics, has_moved)? }));

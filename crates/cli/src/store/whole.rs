@@ -1,4 +1,4 @@
-//! What is done with a store as a whole: look at it, check it, copy it, merge it.
+//! Commands on a store as a whole: statistics, check, copy, merge.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -94,7 +94,7 @@ pub(super) fn out() -> io::StdoutLock<'static> {
     io::stdout().lock()
 }
 
-/// Rounded up to a whole number of its unit, of which there are at least ten.
+/// Rounds up to a whole number of the unit, of which there are at least ten.
 pub(super) fn size(bytes: u64) -> String {
     let unit = match bytes {
         0..0xa0_0000 => 1 << 10,
@@ -164,7 +164,8 @@ fn tables(statistics: &Statistics) -> Vec<Table> {
     tables
 }
 
-/// What was written since the store was opened, and why; none if nothing was.
+/// Tabulates the bytes written since the store was opened, and their reasons; `None` if there were
+/// none.
 pub(super) fn written(statistics: &Statistics) -> Option<Table> {
     let columns = [
         "medium",
@@ -277,7 +278,7 @@ fn unchecked(it: &Unchecked) -> String {
     )
 }
 
-/// Fails with status 1 if something was found.
+/// Fails with status 1 if there are findings.
 fn complain_of(
     findings: &[Finding],
     left_out: u64,

@@ -1,4 +1,4 @@
-//! Helpers: threads that do something in the index while their callers do something else.
+//! Helpers: threads that work in the index while their callers do other work.
 
 use std::mem::replace;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -7,7 +7,7 @@ use entresol_base::sync::{Condvar, Mutex};
 
 use crate::IndexError;
 
-/// What is done to a key.
+/// Operation on a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
     Get,
@@ -17,11 +17,11 @@ pub(super) enum Work {
 
 type Answer = Result<Option<u64>, IndexError>;
 
-/// See the head of the file.
+/// The helpers' desks; see the head of the file.
 #[derive(Debug)]
 pub(super) struct Helpers<K>(Box<[Desk<K>]>);
 
-/// Where one helper and its caller meet.
+/// Place where one helper and its caller meet.
 #[derive(Debug, Default)]
 struct Desk<K> {
     state: Mutex<State<K>>,
@@ -29,9 +29,9 @@ struct Desk<K> {
     answered: Condvar,
 }
 
-/// From `Free` by the caller to `Asked`; by the helper to `Working` and `Answered`; by the caller
-/// to `Free`. A caller who wants no answer makes it `Free` before the work has begun or after it
-/// has ended; otherwise `Unwanted`, and the helper makes it `Free`.
+/// State of a desk. The caller moves it from `Free` to `Asked`; the helper to `Working` and
+/// `Answered`; the caller to `Free`. A caller that wants no answer makes it `Free` before the work
+/// has begun or after it has ended; otherwise `Unwanted`, and the helper makes it `Free`.
 #[derive(Debug, Default)]
 enum State<K> {
     #[default]
@@ -39,12 +39,12 @@ enum State<K> {
     Asked(Work, K),
     Working,
     Unwanted,
-    /// What came of it, be it a panic.
+    /// The answer, or a panic.
     Answered(std::thread::Result<Answer>),
     Closed,
 }
 
-/// Work that a helper was given. Whoever drops it wants no answer.
+/// Work that was handed to a helper. Dropping it discards the answer.
 #[derive(Debug)]
 #[must_use = "work whose ticket is dropped may not be done"]
 pub(super) struct Ticket<'a, K> {
@@ -57,7 +57,7 @@ impl<K: Default> Helpers<K> {
         Helpers((0..count).map(|_| Desk::default()).collect())
     }
 
-    /// Gives work to a helper, if one is free.
+    /// Hands work to a helper, if one is free.
     pub(super) fn begin<Q>(&self, work: Work, key: &Q) -> Option<Ticket<'_, K>>
     where
         Q: ToOwned<Owned = K> + ?Sized,
@@ -73,7 +73,7 @@ impl<K: Default> Helpers<K> {
         })
     }
 
-    /// What the helper of this number does until they are closed.
+    /// Runs the helper of this number until the desks are closed.
     pub(super) fn run(&self, number: usize, act: impl Fn(Work, &K) -> Answer) {
         let desk = &self.0[number];
         let mut state = desk.state.lock();
@@ -96,7 +96,7 @@ impl<K: Default> Helpers<K> {
         }
     }
 
-    /// Nobody asks any more, and they end.
+    /// Ends the helpers: no caller asks any more.
     pub(super) fn close(&self) {
         for desk in &self.0 {
             *desk.state.lock() = State::Closed;

@@ -6,7 +6,8 @@ use entresol_base::sync::Mutex;
 
 use super::CacheCounts;
 
-/// With the lock and all that is beside them, four lines where a key has eight bytes.
+/// Records of a set: with the lock and the other fields they fill four lines if a key has eight
+/// bytes.
 pub(super) const WAYS: usize = 13;
 
 /// A set and its lock, on lines of their own.
@@ -16,25 +17,25 @@ pub(super) struct Locked<K>(pub(super) Mutex<Set<K>>);
 
 const _: () = assert!(size_of::<Locked<u64>>() == 256);
 
-/// See the head of the file.
+/// Records of a set; see the head of the file.
 #[derive(Debug, Default)]
 pub(super) struct Set<K> {
     keys: [K; WAYS],
-    /// 0 where there is no record.
+    /// Values; 0 where there is no record.
     values: [u64; WAYS],
-    /// Goes up whenever somebody begins to change a key of this set.
+    /// Number of changes that were begun on keys of this set.
     version: u64,
     pub(super) counts: CacheCounts,
-    /// Who has begun to change a key of this set and not ended.
+    /// Number of changes of keys of this set that have begun and not ended.
     writers: u32,
     /// Records that were read since the hand came by, as bits.
     read: u16,
     hand: u8,
-    /// Misses since the last were told.
+    /// Misses since they were last reported.
     misses: u8,
 }
 
-/// What a change needs to know when it ends.
+/// State of a change in progress, needed at its end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Begun {
     version: u64,
@@ -50,12 +51,12 @@ impl<K> Set<K> {
         (0..WAYS).find(|&way| self.keys[way].borrow() == key && self.values[way] != 0)
     }
 
-    /// Its keys, and what is left of those that have gone.
+    /// Returns the keys, with remains of removed ones.
     pub(super) fn keys(&self) -> &[K] {
         &self.keys
     }
 
-    /// The value of a key, if it is here.
+    /// Returns the value of a key, if it is here.
     pub(super) fn get<Q: Eq + ?Sized>(&mut self, key: &Q) -> Option<u64>
     where
         K: Borrow<Q>,
@@ -70,19 +71,19 @@ impl<K> Set<K> {
         Some(self.values[way])
     }
 
-    /// The misses among the last `every` look-ups, once there were so many more.
+    /// Returns the misses among the last `every` look-ups, once there were that many more.
     pub(super) fn take_misses(&mut self, every: u64) -> Option<u64> {
         let all = self.counts.hits + self.counts.misses;
         all.is_multiple_of(every).then(|| std::mem::take(&mut self.misses).into())
     }
 
-    /// The version that a fill must carry; none while somebody changes a key of this set, for
-    /// nobody knows what a reader finds meanwhile.
+    /// Returns the version that a fill must carry; `None` while a key of this set is being changed,
+    /// since a reader may find either value meanwhile.
     pub(super) fn version_to_fill(&self) -> Option<u64> {
         (self.writers == 0).then_some(self.version)
     }
 
-    /// Puts in what somebody read, unless a change has begun since.
+    /// Enters a value that a reader found, unless a change has begun since.
     pub(super) fn fill<Q>(&mut self, key: &Q, value: u64, version: u64)
     where
         K: Borrow<Q>,
@@ -104,11 +105,11 @@ impl<K> Set<K> {
             way
         });
         self.values[way] = value;
-        // Not read yet: what nobody asks for again goes when the hand next comes by.
+        // Not read yet: a key that is not asked for again goes when the hand next comes by.
         self.read &= !(1 << way);
     }
 
-    /// A place that is free, or whose record was not read since the hand came by.
+    /// Returns a free slot, or one whose record was not read since the hand came by.
     fn victim(&mut self) -> usize {
         if let Some(free) = self.values.iter().position(|&value| value == 0) {
             return free;
@@ -123,7 +124,7 @@ impl<K> Set<K> {
         }
     }
 
-    /// A key is about to be changed: nobody finds it here from now on.
+    /// Begins the change of a key: no reader finds it here from now on.
     pub(super) fn begin<Q: Eq + ?Sized>(&mut self, key: &Q) -> Begun
     where
         K: Borrow<Q>,
@@ -138,8 +139,8 @@ impl<K> Set<K> {
         Begun { version: self.version, was_cached: way.is_some(), was_alone }
     }
 
-    /// It was changed, to `value` if it has one. Back it comes if it was here and nobody else has
-    /// changed anything meanwhile: who of two was last in the index is not known here.
+    /// Ends the change of a key, to `value` if it has one. The key comes back if it was here and
+    /// there was no other change meanwhile: of two, the last in the index is not known here.
     pub(super) fn end<Q>(&mut self, key: &Q, begun: Begun, value: Option<u64>)
     where
         K: Borrow<Q>,
@@ -173,7 +174,7 @@ const fn is_unchecked() -> bool {
     false
 }
 
-/// Whether the version is left out, to see that a suite notices.
+/// Returns true if the version is ignored, to see that a suite notices.
 #[cfg(test)]
 pub(super) fn is_unchecked() -> bool {
     UNCHECKED.get()

@@ -1,4 +1,4 @@
-//! The cache is quick, never larger than it may be, and never wrong.
+//! The cache is fast, never larger than its limit, and never wrong.
 
 use std::collections::BTreeMap;
 
@@ -187,7 +187,8 @@ fn nobody_sees_an_older_value_after_a_newer_one() {
     }
 }
 
-/// What a reader found in the index reaches the cache after somebody has changed the key.
+/// A value that a reader found in the index reaches the cache after another thread has changed the
+/// key.
 #[test]
 fn a_late_fill_never_brings_an_old_value_back() {
     let seen = |is_unchecked: bool| {

@@ -1,5 +1,5 @@
-//! The leaves' layout: a line with the bitmap and the fingerprints, then the link and the lowest
-//! key, then the records.
+//! Layout of leaves: a line with the bitmap and the fingerprints, then the link and the lowest key,
+//! then the records.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -7,23 +7,23 @@ use entresol_media::Region;
 
 use crate::mix::mix;
 
-/// So many fingerprints fill the first line together with the bitmap.
+/// Most records of a leaf: their fingerprints fill the first line together with the bitmap.
 pub(super) const SLOTS_MAX: usize = 56;
 const BITMAP: u64 = 0;
 const FINGERPRINTS: u64 = 8;
 const NEXT: u64 = 64;
 const LOW: u64 = 72;
-/// A record never lies on two lines.
+/// Offset of the records, none of which crosses a line.
 const RECORDS: u64 = 80;
 const RECORD_BYTES: u64 = 16;
 
-/// What the leaves of a tree look like.
+/// Layout of a tree's leaves.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Leaves {
     slots: usize,
 }
 
-/// The first line of a leaf.
+/// First line of a leaf.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Leaf {
     pub(super) at: u64,
@@ -37,7 +37,7 @@ pub(super) struct Record {
     pub(super) value: u64,
 }
 
-/// The highest bits of a hash, of which the tables of this crate use others.
+/// Returns the highest bits of a hash; the tables of this crate use others.
 fn fingerprint(key: u64) -> u8 {
     (mix(key) >> 56) as u8
 }
@@ -51,7 +51,7 @@ impl Leaf {
         Some(self.bitmap.trailing_ones() as usize).filter(|&slot| slot < leaves.slots)
     }
 
-    /// The records whose fingerprint is this one, as a bitmap.
+    /// Returns the records with this fingerprint, as a bitmap.
     fn candidates(&self, fingerprint: u8) -> u64 {
         let equal = self.fingerprints.iter().enumerate();
         self.bitmap & equal.fold(0, |all, (slot, &it)| all | u64::from(it == fingerprint) << slot)
@@ -62,21 +62,21 @@ impl Leaves {
     pub(super) fn new(slots: usize) -> Result<Leaves, String> {
         match slots {
             2..=SLOTS_MAX => Ok(Leaves { slots }),
-            _ => Err(format!("leaves of {slots} records cannot be had: use 2 to {SLOTS_MAX}")),
+            _ => Err(format!("leaves of {slots} records are not supported: use 2 to {SLOTS_MAX}")),
         }
     }
 
-    /// The slots that a leaf of so many bytes has.
+    /// Returns the slots in a leaf of this size.
     pub(super) fn slots_in(bytes: u64) -> usize {
         SLOTS_MAX.min((bytes.saturating_sub(RECORDS) / RECORD_BYTES) as usize)
     }
 
-    /// The bytes of a leaf, whole lines.
+    /// Returns the bytes of a leaf, whole lines.
     pub(super) fn bytes(&self) -> u64 {
         (RECORDS + RECORD_BYTES * self.slots as u64).next_multiple_of(64)
     }
 
-    /// The bitmap of a full leaf.
+    /// Returns the bitmap of a full leaf.
     pub(super) fn full(&self) -> u64 {
         (1 << self.slots) - 1
     }
@@ -107,7 +107,7 @@ impl Leaves {
         Record { key: region.load_u64(at, Relaxed), value: region.load_u64(at + 8, Relaxed) }
     }
 
-    /// The slot of a key, and its value.
+    /// Returns the slot of a key, and its value.
     pub(super) fn find<R: Region>(
         &self,
         region: &R,
@@ -127,13 +127,13 @@ impl Leaves {
         records
     }
 
-    /// The records whose keys are below this one, as a bitmap.
+    /// Returns the records whose keys are below this one, as a bitmap.
     pub(super) fn below<R: Region>(&self, region: &R, leaf: &Leaf, key: u64) -> u64 {
         let below = |&slot: &usize| Leaves::record(region, leaf.at, slot).key < key;
         slots(leaf.bitmap).filter(below).fold(0, |all, slot| all | 1 << slot)
     }
 
-    /// Puts a record into a slot that is free, durably: first the record, then its bit.
+    /// Puts a record into a free slot, durably: first the record, then its bit.
     pub(super) fn put<R: Region>(&self, region: &R, leaf: &Leaf, slot: usize, record: Record) {
         let at = Leaves::record_at(leaf.at, slot);
         region.store_u64(at, record.key, Relaxed);
@@ -146,13 +146,13 @@ impl Leaves {
         self.set_bitmap(region, leaf.at, leaf.bitmap | 1 << slot);
     }
 
-    /// Says durably which slots have records.
+    /// Stores the bitmap, durably.
     pub(super) fn set_bitmap<R: Region>(&self, region: &R, at: u64, bitmap: u64) {
         region.store_u64(at + BITMAP, bitmap, Release);
         region.persist(at + BITMAP, 8);
     }
 
-    /// Lets a leaf lead to the next one, durably.
+    /// Links a leaf to the next one, durably.
     pub(super) fn link<R: Region>(&self, region: &R, at: u64, next: u64) {
         region.store_u64(at + NEXT, next, Release);
         region.persist(at + NEXT, 8);
@@ -165,7 +165,7 @@ impl Leaves {
         region.persist(at, 8);
     }
 
-    /// Writes a leaf that nothing leads to, durably; of its lines only those that have something.
+    /// Writes the used lines of a leaf that no link leads to, durably.
     pub(super) fn write<R: Region>(&self, region: &R, at: u64, next: u64, records: &[Record]) {
         let mut bytes = Vec::with_capacity(self.bytes() as usize);
         bytes.extend(((1u64 << records.len()) - 1).to_le_bytes());

@@ -1,4 +1,4 @@
-//! The tree is right after any crash, and costs what the paper says.
+//! The tree is right after any crash, and as cheap as in the paper.
 
 use crate::testing::{
     assert_about, check_against_map, check_edges, check_refusal, check_reopening, costs,

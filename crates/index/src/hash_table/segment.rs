@@ -1,5 +1,5 @@
-//! Segments: a line that says which keys they have and what comes next, then buckets, a line each,
-//! of four records.
+//! Segments: a line with their hashes and their successor, then buckets, a line each, of four
+//! records.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -7,19 +7,19 @@ use entresol_media::Region;
 
 use crate::IndexError;
 
-/// The next segment, a multiple of 64, and in the bits below it how many bits of hashes are the
-/// same in this one.
+/// Offset of the link: the next segment, a multiple of 64, and in the bits below it the number of
+/// hash bits that all keys of this one share.
 const LINK: u64 = 0;
 const PREFIX: u64 = 8;
 const BUCKETS: u64 = 64;
 const BUCKET_BYTES: u64 = 64;
 const RECORD_BYTES: u64 = 16;
-/// A key is in one of so many buckets, the first of which its hash says.
+/// Number of buckets that may hold a key; its hash selects the first.
 const PROBES: u64 = 4;
-/// With more the directory would be larger than 128 MiB.
+/// Largest depth: beyond it the directory would be larger than 128 MiB.
 pub(super) const DEPTH_MAX: u32 = 24;
 
-/// What a segment's first line says, or what the directory says about it.
+/// A segment and its depth, from the segment's first line or from the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) to: u64,
@@ -36,25 +36,25 @@ impl Link {
     }
 }
 
-/// What segments look like.
+/// Layout of segments.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Segments {
     bytes: u64,
     buckets: u64,
 }
 
-/// What a search for a key found.
+/// Result of a search for a key.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Found {
-    /// The place of its record, and its value.
+    /// Slot of its record, and its value.
     Record { at: u64, value: u64 },
-    /// A place where it can be put.
+    /// A slot for it; `is_blank` if its value is 0.
     Place { at: u64, is_blank: bool },
     /// Neither.
     Full,
 }
 
-/// Whether hashes begin with the same bits.
+/// Returns true if two hashes begin with the same `depth` bits.
 fn agree(one: u64, other: u64, depth: u32) -> bool {
     (one ^ other).leading_zeros() >= depth
 }
@@ -66,7 +66,8 @@ impl Segments {
                 Ok(Segments { bytes, buckets: bytes / BUCKET_BYTES - 1 })
             }
             _ => Err(format!(
-                "segments of {bytes} bytes cannot be had: use a multiple of 64 from 128 to 16384"
+                "segments of {bytes} bytes are not supported: use a multiple of 64 from 128 to \
+                 16384"
             )),
         }
     }
@@ -75,7 +76,7 @@ impl Segments {
         self.bytes
     }
 
-    /// The buckets in which a key may be.
+    /// Returns the buckets in which a key may be.
     fn buckets(&self, at: u64, hash: u64) -> impl Iterator<Item = u64> {
         let first = ((hash & u64::from(u32::MAX)) * self.buckets) >> 32;
         let buckets = self.buckets;
@@ -83,8 +84,8 @@ impl Segments {
             .map(move |probe| at + BUCKETS + BUCKET_BYTES * ((first + probe) % buckets))
     }
 
-    /// Looks for a key in the segment where it belongs, or for a place for it. Records whose
-    /// hashes begin otherwise went elsewhere when the segment was split: their places are free.
+    /// Looks for a key in its segment, or for a slot for it. Records whose hashes begin otherwise
+    /// moved away when the segment was split: their slots are free.
     pub(super) fn find<R: Region>(
         &self,
         region: &R,
@@ -110,7 +111,7 @@ impl Segments {
         place
     }
 
-    /// The value of a key, in the segment where it belongs.
+    /// Returns the value of a key in its segment.
     pub(super) fn get<R: Region>(&self, region: &R, at: u64, key: u64, hash: u64) -> Option<u64> {
         let mut buckets = self.buckets(at, hash);
         buckets.find_map(|bucket| {
@@ -119,7 +120,7 @@ impl Segments {
         })
     }
 
-    /// All records of a segment that has the hashes which begin as this one does.
+    /// Returns all records of a segment whose hashes begin as this one does.
     pub(super) fn records<R: Region>(
         &self,
         region: &R,
@@ -136,8 +137,8 @@ impl Segments {
         }
     }
 
-    /// Puts a record into a place that is free, durably: it counts as soon as its value is there.
-    /// What was there before must go first, lest it lend its value to the key.
+    /// Puts a record into a free slot, durably: it counts as soon as its value is there. The slot's
+    /// old value must be cleared first, lest it be taken for the key's.
     pub(super) fn put<R: Region>(region: &R, at: u64, is_blank: bool, key: u64, value: u64) {
         if !is_blank {
             region.store_u64(at + 8, 0, Release);
@@ -152,8 +153,8 @@ impl Segments {
         region.persist(at, RECORD_BYTES as usize);
     }
 
-    /// Writes a segment that nothing leads to, durably, with those records of `from`, if any,
-    /// whose hashes begin as `prefix` does, in the same places. Past the caches: it is large.
+    /// Writes a segment that no link leads to, durably, with those records of `from`, if any, whose
+    /// hashes begin as `prefix` does, in their old slots. Past the caches: it is large.
     pub(super) fn write<R: Region>(
         &self,
         region: &R,
@@ -181,13 +182,14 @@ impl Segments {
         region.drain();
     }
 
-    /// Changes what comes next and the depth, in one store, durably.
+    /// Changes the next segment and the depth, in one store, durably.
     pub(super) fn set_link<R: Region>(region: &R, at: u64, link: Link) {
         region.store_u64(at + LINK, link.encode(), Release);
         region.persist(at + LINK, 8);
     }
 
-    /// What comes next and the depth, of a segment that must have the hashes from `prefix` on.
+    /// Returns the next segment and the depth of a segment that must have the hashes from `prefix`
+    /// on.
     pub(super) fn link<R: Region>(region: &R, at: u64, prefix: u64) -> Result<Link, IndexError> {
         let link = Link::decode(region.load_u64(at + LINK, Relaxed));
         let found = region.load_u64(at + PREFIX, Relaxed);
@@ -199,7 +201,7 @@ impl Segments {
     }
 }
 
-/// The places of a bucket, and the keys and values there.
+/// Returns the slots of a bucket, with their keys and values.
 fn records<R: Region>(region: &R, bucket: u64) -> impl Iterator<Item = (u64, (u64, u64))> {
     let words = region.load_line(bucket);
     (0..4).map(move |it| (bucket + RECORD_BYTES * it as u64, (words[2 * it], words[2 * it + 1])))

@@ -19,8 +19,7 @@ use crate::{Direction, Flow, Index, Persistent};
 
 use super::*;
 
-/// A table whose records are sorted whenever somebody walks them, so that the suites for indexes
-/// can try it.
+/// A table whose records are sorted for every walk, so that the suites for indexes can try it.
 struct Sorted<R>(HashTable<R>);
 
 impl<R: Region> Index for Sorted<R> {
@@ -149,7 +148,7 @@ fn a_change_costs_a_line_and_a_split_half_a_line_more() {
     assert!((1.0..2.0).contains(&loads), "{loads} lines looked at for a key");
 }
 
-/// Every state at every point, and all of them written on.
+/// Tries every state at every point, and writes on in all of them.
 fn crash_everywhere(bytes: u64, ops: &[Op]) -> Report {
     let mut options = TrialOptions { written_one_in: 1, keys: 64, ..TrialOptions::seeded(0) };
     options.explore.exhaustive_max = 4096;

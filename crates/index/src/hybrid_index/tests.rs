@@ -93,7 +93,7 @@ fn writers_wait_when_the_tree_lags_too_far_behind() {
     drop(pool(1 << 20));
 }
 
-/// The thread that builds the tree panics while somebody waits for the tree, or before.
+/// The thread that builds the tree panics while another waits for the tree, or before.
 #[test]
 fn nobody_waits_for_a_tree_whose_thread_has_panicked() {
     for accesses in [0, 3, 12] {

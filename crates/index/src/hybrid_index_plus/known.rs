@@ -1,27 +1,28 @@
-//! What the table in DRAM knows of a stripe's keys.
+//! A stripe of the table in DRAM: its keys and values.
 
 use std::collections::HashMap;
 
-/// The value of a key that is not there.
+/// Value of a key that is not there.
 pub(super) const GONE: u64 = 0;
-/// A list of so many changes is worked off by whoever finds it so long.
+/// Length of a list at which its finder works it off.
 const LIST_MAX: usize = 32;
 
-/// What is known of a stripe's keys.
+/// Keys and values of a stripe.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     values: HashMap<u64, u64>,
-    /// Changes that are not in `values` yet; of a key the last one counts.
+    /// Changes that are not in `values` yet; the last one of a key counts.
     list: Vec<(u64, u64)>,
-    /// The key that somebody is writing.
+    /// Key that is being written.
     writing: Option<u64>,
-    /// A key that is not here is not in the tree either.
+    /// True if a key that is not here is not in the tree either.
     is_complete: bool,
-    /// A write failed, and nobody knows whether it was done: never complete again.
+    /// True after a write failed that may or may not be done: then the stripe is never complete
+    /// again.
     is_doubtful: bool,
 }
 
-/// What is known of a key.
+/// Answer about a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     Value(u64),
@@ -47,13 +48,13 @@ impl Known {
         self.is_complete
     }
 
-    /// A key is being written.
+    /// Begins the write of a key.
     pub(super) fn begin(&mut self, key: u64) {
         self.writing = Some(key);
     }
 
-    /// It has been written, and has another value if `value` says one. True: the list is getting
-    /// long.
+    /// Ends the write of a key, which has a new value if `value` holds one. Returns true if the
+    /// list is getting long.
     pub(super) fn end(&mut self, key: u64, value: Option<u64>, is_told_later: bool) -> bool {
         self.writing = None;
         let Some(value) = value else { return false };
@@ -68,7 +69,7 @@ impl Known {
         self.list.len() == LIST_MAX / 2
     }
 
-    /// A write failed: only the tree knows.
+    /// Ends a failed write: only the tree knows the value.
     pub(super) fn doubt(&mut self, key: u64) {
         self.work_off();
         self.writing = None;
@@ -77,7 +78,7 @@ impl Known {
     }
 
     fn put(&mut self, key: u64, value: u64) {
-        // As long as keys are still to be recalled from the tree, what is gone is remembered.
+        // While keys are still being recalled from the tree, removed ones are remembered.
         if value == GONE && self.is_complete {
             self.values.remove(&key);
         } else {
@@ -88,18 +89,18 @@ impl Known {
     pub(super) fn work_off(&mut self) {
         let mut list = std::mem::take(&mut self.list);
         list.drain(..).for_each(|(key, value)| self.put(key, value));
-        // Its room is used again.
+        // Its memory is reused.
         self.list = list;
     }
 
-    /// The tree had this some time ago: nothing that is known since gives way to it.
+    /// Enters a value that the tree had some time ago, unless a younger one is known.
     pub(super) fn recall(&mut self, key: u64, value: u64) {
         if !self.is_doubtful {
             self.values.entry(key).or_insert(value);
         }
     }
 
-    /// All keys that were in the tree have been recalled.
+    /// Marks the stripe as complete: all keys of the tree have been recalled.
     pub(super) fn complete(&mut self) {
         self.is_complete = !self.is_doubtful;
         if self.is_complete {
@@ -107,7 +108,8 @@ impl Known {
         }
     }
 
-    /// Bytes in DRAM: a byte beside each record, an eighth of the places unused at least.
+    /// Returns the bytes in DRAM: a byte beside each record, an eighth of the places unused at
+    /// least.
     pub(super) fn bytes(&self) -> u64 {
         (self.values.capacity() * 17 * 8 / 7 + self.list.capacity() * 16) as u64
     }

@@ -12,7 +12,7 @@ use entresol_media::Region;
 use super::{Keys, Slot};
 use crate::{IndexError, Pool};
 
-/// The longest key: one of 64 KiB has room of which each byte was escaped by two, and some more.
+/// Longest key: room for a key of 64 KiB with every byte escaped by two, and some more.
 pub const KEY_BYTES_MAX: usize = (128 << 10) + 64;
 
 const HEADER_BYTES: u64 = 16;
@@ -22,7 +22,7 @@ const STEP_BYTES: usize = 64;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bytes;
 
-/// Eight bytes behind the first `skip`; what is not there counts as zeroes.
+/// Returns eight bytes behind the first `skip`; missing ones count as zeroes.
 #[inline]
 pub(super) fn word(key: &[u8], skip: usize) -> u64 {
     let rest = key.get(skip..).unwrap_or_default();
@@ -38,8 +38,8 @@ pub(super) fn common(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
-/// See [`Keys::bound`]: it ends within the word, and not with a zero, which might as well be the
-/// end of a shorter key.
+/// Returns the bound of a key, see [`Keys::bound`]: the key must end within the word, and not with
+/// a zero, which might as well be the end of a shorter key.
 pub(super) fn bound(key: &[u8], skip: usize) -> Option<u64> {
     let ends = key.len() > skip && key.len() <= skip + 8;
     (ends && key.last() != Some(&0)).then(|| word(key, skip))
@@ -54,7 +54,7 @@ pub(super) fn check(key: &[u8]) -> Result<(), IndexError> {
     }
 }
 
-/// A low between two slots whose keys are these, and what of the right key it needs.
+/// Returns the bytes of a low between two slots with these keys: a prefix of the right one.
 pub(super) fn low_bytes<'a>(left: (Slot, &[u8]), right: (Slot, &'a [u8]), skip: usize) -> &'a [u8] {
     let len = match left.0.word ^ right.0.word {
         0 => common(left.1, right.1),
@@ -79,7 +79,7 @@ pub(super) fn write_record<R: Region>(
     Ok(at)
 }
 
-/// The length of the key in a record.
+/// Returns the length of the key in a record.
 #[inline]
 fn record_len<R: Region>(pool: &Pool<R>, at: u64) -> Result<usize, IndexError> {
     let bytes = pool.region().len();
@@ -93,7 +93,7 @@ fn record_len<R: Region>(pool: &Pool<R>, at: u64) -> Result<usize, IndexError> {
     Ok(len as usize)
 }
 
-/// The bytes of the block that a record lies in.
+/// Returns the bytes of the block that a record lies in.
 fn record_bytes<R: Region>(pool: &Pool<R>, at: u64) -> Result<u64, IndexError> {
     Ok(pool.block_bytes(HEADER_BYTES + record_len(pool, at)? as u64))
 }
@@ -109,7 +109,7 @@ pub(super) fn read_record<'a, R: Region>(
     Ok(scratch)
 }
 
-/// How the key in a record compares to another.
+/// Compares the key in a record to another.
 pub(super) fn compare_record<R: Region>(
     pool: &Pool<R>,
     at: u64,
@@ -132,7 +132,7 @@ pub(super) fn compare_record<R: Region>(
     Ok(len.cmp(&key.len()))
 }
 
-/// Below all keys is what has no record.
+/// Compares a low to a key. A low without a record is below all keys.
 pub(super) fn compare_low<R: Region>(
     pool: &Pool<R>,
     low: u64,

@@ -1,4 +1,4 @@
-//! Keys in records that lie outside of the index, read by whoever wrote them.
+//! Keys in records that lie outside of the index, which reads them through a trait.
 
 use std::cmp::Ordering;
 
@@ -8,30 +8,29 @@ use super::bytes;
 use super::{Keys, Slot};
 use crate::{IndexError, Pool};
 
-/// Where records are that an index only leads to: the value that an index is given for a key is
-/// what the record is found by.
+/// Records outside of the index: the index leads to them by the value that it was given for a key.
 ///
 /// The index knows keys as bytes in the order of bytes. Records need not hold them in that form: a
-/// key and a descending number, say, can be shown as the key, escaped so that none is the beginning
-/// of another, then the number inverted.
+/// key and a descending number, say, can be presented as the key, escaped so that none is the
+/// beginning of another, then the number inverted.
 pub trait Records: Send + Sync {
     /// Appends the key of a record to `out`.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no such record.
     fn key(&self, record: u64, out: &mut Vec<u8>) -> Result<(), IndexError>;
 
-    /// How the key of a record compares to another.
+    /// Compares the key of a record to another.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no such record.
     fn compare(&self, record: u64, key: &[u8]) -> Result<Ordering, IndexError>;
 }
 
-/// Keys in records elsewhere, which are durable before the index is told of them, and stay as long
-/// as anybody may look at them: as long as the index leads to them, and until those who were
-/// reading when it stopped to are done. So a record goes, or its room is used again, after
-/// [`Pool::wait_for_readers`], or with the index itself.
+/// Keys in records elsewhere. A record is durable before the index is told of it, and stays as long
+/// as a reader may look at it: while the index leads to it, and until all readers of that time have
+/// finished. So a record is removed, or its room used again, after [`Pool::wait_for_readers`], or
+/// with the index itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Outside<T>(pub T);
 

@@ -1,17 +1,17 @@
-//! The sizes of blocks: four to each doubling, so that at most a fifth of a block is unused.
+//! Sizes of blocks: four to each doubling, so that at most a fifth of a block is unused.
 
-/// The sizes in which a pool's blocks come.
+/// Sizes of a pool's blocks.
 #[derive(Debug)]
 pub(super) struct Classes {
     bytes: Vec<u64>,
     chunk_bytes: u64,
 }
 
-/// The smallest block.
+/// Bytes of the smallest block.
 const LEAST_BYTES: u64 = 32;
 
 impl Classes {
-    /// Those of a pool of chunks of this size: up to a quarter of a chunk.
+    /// Returns the classes of a pool with chunks of this size: up to a quarter of a chunk.
     pub(super) fn of(chunk_bytes: u64) -> Classes {
         let mut bytes = Vec::new();
         let mut doubled = LEAST_BYTES;
@@ -27,8 +27,8 @@ impl Classes {
         self.bytes.len()
     }
 
-    /// The class of blocks that hold so many bytes, unless only whole chunks do. Multiples of 64
-    /// stay such, so that lines are whole.
+    /// Returns the class of blocks that hold these bytes, unless only whole chunks do. Multiples of
+    /// 64 get a class of whole lines.
     pub(super) fn holding(&self, bytes: u64) -> Option<usize> {
         let first = self.bytes.partition_point(|&it| it < bytes);
         let whole_lines = bytes.is_multiple_of(64);
@@ -36,12 +36,12 @@ impl Classes {
         (first..self.bytes.len()).find(fits)
     }
 
-    /// The bytes of a class's blocks.
+    /// Returns the bytes of a class's blocks.
     pub(super) fn bytes(&self, class: usize) -> Option<u64> {
         self.bytes.get(class).copied()
     }
 
-    /// How many blocks of a class a chunk holds.
+    /// Returns the number of a class's blocks in a chunk.
     pub(super) fn blocks(&self, class: usize) -> u64 {
         self.bytes.get(class).map_or(0, |bytes| self.chunk_bytes / bytes)
     }

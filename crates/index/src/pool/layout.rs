@@ -1,8 +1,8 @@
-//! What is durable of a pool: the header, the roots, and a word for each chunk.
+//! Durable part of a pool: the header, the roots, and a word for each chunk.
 //!
-//! Offset 0 has the magic, then the word that says that there is a pool (format and checksum), the
-//! chunks' size and their number; the second line has the number of openings; the third the roots;
-//! then the table of chunks. The header takes the first chunks for itself.
+//! Offset 0 has the magic, then the format word, which makes it a pool (format and checksum), then
+//! the chunks' size and number; the second line has the number of openings, the third the roots;
+//! then comes the table of chunks. The header takes the first chunks for itself.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -21,24 +21,24 @@ const ROOTS_AT: u64 = 128;
 const TABLE_AT: u64 = ROOTS_AT + 8 * ROOTS as u64;
 const CHUNK_BYTES: std::ops::RangeInclusive<u64> = 4096..=1 << 30;
 
-/// How a pool's region is divided.
+/// Division of a pool's region.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     pub(super) chunk_bytes: u64,
     pub(super) chunks: u32,
-    /// Where blocks begin, and where they end.
+    /// Offset at which blocks begin.
     pub(super) begin: u64,
     pub(super) end: u64,
 }
 
-/// What a chunk is used for, as it is durable.
+/// Durable use of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChunkWord {
-    /// Nothing.
+    /// Unused.
     Free,
     /// Blocks of one class.
     Class(usize),
-    /// The first of so many chunks that are one block.
+    /// First of this many chunks that are one block.
     Run(u32),
 }
 
@@ -71,19 +71,19 @@ impl Layout {
         (begin < end).then_some(Layout { chunk_bytes, chunks, begin, end })
     }
 
-    /// Whether nothing at all is in the region's beginning.
+    /// Returns true if the region has no format word: it is too small for one, or the word is 0.
     pub(super) fn is_absent<R: Region>(region: &R) -> bool {
         region.len() < TABLE_AT || region.load_u64(FORMAT_AT, Acquire) == 0
     }
 
-    /// Makes an empty pool, which is durable once it was opened.
+    /// Makes an empty pool, which becomes durable when it is opened.
     pub(super) fn format<R: Region>(region: &R, options: PoolOptions) -> Result<(), IndexError> {
         let PoolOptions { chunk_bytes } = options;
         if !chunk_bytes.is_power_of_two() || !CHUNK_BYTES.contains(&chunk_bytes) {
             let (least, most) = (ByteSize(*CHUNK_BYTES.start()), ByteSize(*CHUNK_BYTES.end()));
             let what = format!(
-                "chunks of {chunk_bytes} bytes cannot be had: use a power of two from {least} to \
-                 {most}"
+                "chunks of {chunk_bytes} bytes are not supported: use a power of two from \
+                 {least} to {most}"
             );
             return Err(IndexError::Options { what });
         }
@@ -94,7 +94,7 @@ impl Layout {
                 format!("a region of {region} holds no chunk of {chunk}: use smaller chunks");
             return Err(IndexError::Options { what });
         };
-        // Whoever opens it meanwhile finds none.
+        // An opening meanwhile finds no pool.
         region.store_u64(FORMAT_AT, 0, Release);
         region.persist(FORMAT_AT, 8);
         region.zero(OPENINGS_AT, layout.begin - OPENINGS_AT);
@@ -103,12 +103,12 @@ impl Layout {
         region.store_u64(CHUNKS_AT, chunks, Release);
         region.persist(0, layout.begin as usize);
         let checksum = u64::from(checksum::crc32c(&layout.checked()));
-        // Durable when the pool is opened, which is what comes next.
+        // Durable when the pool is opened, which comes next.
         region.store_u64(FORMAT_AT, checksum << 32 | u64::from(FORMAT), Release);
         Ok(())
     }
 
-    /// What the format word's checksum covers.
+    /// Bytes that the format word's checksum covers.
     fn checked(&self) -> [u8; 24] {
         let words = [u64::from(FORMAT), self.chunk_bytes, self.chunks.into()];
         let mut bytes = [0; 24];
@@ -116,7 +116,7 @@ impl Layout {
         bytes
     }
 
-    /// The layout of the pool that is there.
+    /// Reads the layout of the pool in the region.
     pub(super) fn read<R: Region>(region: &R) -> Result<Layout, IndexError> {
         let bytes = ByteSize(region.len());
         let none = |what: &str| Err(IndexError::NoPool { region: bytes, what: what.to_owned() });
@@ -124,7 +124,7 @@ impl Layout {
             return none("holds no pool; make one");
         }
         if region.load_u64(0, Relaxed).to_le_bytes() != MAGIC {
-            return none("holds something that is no pool; give another one");
+            return none("holds something other than a pool; give another one");
         }
         let format = region.load_u64(FORMAT_AT, Acquire);
         if format as u32 != FORMAT {
@@ -147,12 +147,12 @@ impl Layout {
         }
     }
 
-    /// The bytes of all that is durable besides the blocks.
+    /// Returns the bytes of all that is durable besides the blocks.
     pub(super) fn header_bytes(&self) -> usize {
         TABLE_AT as usize + 8 * self.chunks as usize
     }
 
-    /// The chunk in which an offset lies, and where in it.
+    /// Returns the chunk of an offset, and the position in it.
     pub(super) fn chunk_of(&self, offset: u64) -> (u32, u64) {
         ((offset / self.chunk_bytes) as u32, offset % self.chunk_bytes)
     }
@@ -161,26 +161,25 @@ impl Layout {
         u64::from(chunk) * self.chunk_bytes
     }
 
-    /// The first chunk that blocks can lie in.
+    /// Returns the first chunk that blocks can lie in.
     pub(super) fn first_chunk(&self) -> u32 {
         self.chunk_of(self.begin).0
     }
 }
 
-/// What a chunk's word says.
+/// Reads the word of a chunk.
 pub(super) fn load_chunk<R: Region>(region: &R, chunk: u32) -> ChunkWord {
     ChunkWord::decode(region.load_u64(TABLE_AT + 8 * u64::from(chunk), Relaxed))
 }
 
-/// Says durably what a chunk is used for.
+/// Stores the word of a chunk, durably.
 pub(super) fn store_chunk<R: Region>(region: &R, chunk: u32, word: ChunkWord) {
     let at = TABLE_AT + 8 * u64::from(chunk);
     region.store_u64(at, word.encode(), Relaxed);
     region.persist(at, 8);
 }
 
-/// Counts one opening more, durably. No two openings have the same number, but for those that are
-/// four thousand million apart.
+/// Counts one more opening, durably. Numbers repeat only after four thousand million openings.
 pub(super) fn count_opening<R: Region>(region: &R) -> u32 {
     let before = region.load_u64(OPENINGS_AT, Relaxed) as u32;
     let openings = before.checked_add(1).unwrap_or(1);

@@ -1,18 +1,18 @@
-//! Marks: which blocks of unswept chunks the indexes reach.
+//! Marks: blocks of unswept chunks that the indexes reach.
 
 use std::collections::HashMap;
 
 use super::layout::{ChunkWord, Layout};
 use crate::IndexError;
 
-/// Which blocks of unswept chunks are reached.
+/// Reached blocks of all unswept chunks.
 #[derive(Debug)]
 pub(super) struct Marks {
     pub(super) chunks: HashMap<u32, Marked>,
     pub(super) reached: u64,
 }
 
-/// The marks of one chunk.
+/// Marks of one chunk.
 #[derive(Debug)]
 pub(super) struct Marked {
     pub(super) word: ChunkWord,
@@ -22,7 +22,7 @@ pub(super) struct Marked {
 }
 
 impl Marked {
-    /// The word and the bit of the block that begins there.
+    /// Returns the word and the bit of the block that begins at an offset in the chunk.
     fn bit(&mut self, within: u64) -> Option<(&mut u64, u64)> {
         let block = within / self.block_bytes;
         let is_block = within.is_multiple_of(self.block_bytes) && block < self.blocks;
@@ -32,7 +32,8 @@ impl Marked {
 }
 
 impl Marks {
-    /// The block at `offset` is reached. False: it lies in none of the chunks that are marked.
+    /// Marks the block at `offset` as reached. Returns false if it lies in none of the chunks that
+    /// are marked.
     pub(super) fn mark(&mut self, layout: &Layout, offset: u64) -> Result<bool, IndexError> {
         let (chunk, within) = layout.chunk_of(offset);
         let Some(marked) = self.chunks.get_mut(&chunk) else { return Ok(false) };
@@ -46,7 +47,7 @@ impl Marks {
         Ok(true)
     }
 
-    /// The block at `offset` was given back.
+    /// Clears the mark of the block at `offset`, which was freed.
     pub(super) fn clear(&mut self, layout: &Layout, offset: u64) {
         let (chunk, within) = layout.chunk_of(offset);
         let marked = self.chunks.get_mut(&chunk).and_then(|marked| marked.bit(within));

@@ -1,15 +1,17 @@
-//! Who is reading: so that nothing that somebody may look at is used again.
+//! Readers: their epochs, so that no block is reused while a reader may look at it.
 //!
-//! Each reader has a slot and leaves there the epoch in which it began. A block retired in some
-//! epoch is free when all readers began in later ones: they came after what led to it was gone.
+//! Each reader has a slot and stores there the epoch in which it began. A block retired in some
+//! epoch is free when all readers began in later ones: they came after the link to it was gone.
 //!
-//! To pin takes a plain store, since an exchange or a fence would hold up all that the processor
-//! could load meanwhile, also for the next operation: a third of a look-up's time, where lines come
-//! from memory. For this,
-//! 1. a thread has a slot of its own, by its number, which nobody else writes to. Those with
-//!    numbers too high for that, and who has a guard already, exchange a word of a shared slot;
-//! 2. who wants to know lets all threads pass a fence ([`Barrier`]): a reader whose slot he does
-//!    not see to be taken looks at nothing before that, and so not at what was gone.
+//! Pinning takes a plain store. An exchange or a fence would hold up all loads behind it, also
+//! those of the next operation: a third of a look-up's time, where lines come from memory. For
+//! this,
+//! 1. a thread has a slot of its own, by its number, which no other thread writes to. Threads with
+//!    numbers too high for that, and threads that have a guard already, exchange a word of a shared
+//!    slot;
+//! 2. a thread that asks for the oldest epoch makes all threads pass a fence ([`Barrier`]): a
+//!    reader whose slot it does not see as taken loads nothing before that fence, and so sees no
+//!    link that was gone.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::atomic::{Ordering::SeqCst, fence};
@@ -18,32 +20,33 @@ use entresol_base::sync::Mutex;
 use entresol_base::thread;
 use entresol_media::Barrier;
 
-/// So many slots have an owner, and so many are shared. More readers at once share a lock.
+/// Number of slots with an owner, and of shared slots. More readers at once share a lock.
 const SLOTS: usize = 128;
 
-/// The epochs in which those who are reading began.
+/// Epochs in which the current readers began.
 #[derive(Debug)]
 pub(super) struct Readers {
     now: AtomicU64,
     barrier: Barrier,
-    /// Of the threads with these numbers.
+    /// Slots of the threads with these numbers.
     own: Box<[Slot; SLOTS]>,
     shared: Box<[Slot; SLOTS]>,
-    /// Those who found no slot free.
+    /// Epochs of readers that found no slot free.
     crowd: Mutex<Vec<u64>>,
 }
 
-/// 0 when free. On a line of its own, since each thread writes its own all the time.
+/// Epoch of a reader, 0 when free. It has a cache line of its own, since its thread writes it all
+/// the time.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Slot(AtomicU64);
 
-/// Keeps blocks as they are, see [`Pool::pin`](super::Pool::pin).
+/// Guard that keeps blocks unchanged, see [`Pool::pin`](super::Pool::pin).
 #[derive(Debug)]
 #[must_use = "blocks are kept as long as the guard lives"]
 pub struct Guard<'a>(Claim<'a>);
 
-/// Where the epoch in which a reader began is noted.
+/// Place that holds the epoch in which a reader began.
 #[derive(Debug)]
 enum Claim<'a> {
     Slot(&'a Slot),
@@ -75,9 +78,9 @@ impl Readers {
         }
     }
 
-    /// Now: the epoch that a block is retired in.
+    /// Returns the current epoch, in which a block is retired.
     pub(super) fn epoch(&self) -> u64 {
-        // What led to the block is gone for everybody who comes into a later epoch.
+        // A reader that begins in a later epoch finds no link to the block.
         fence(SeqCst);
         self.now.load(SeqCst)
     }
@@ -88,7 +91,8 @@ impl Readers {
         if let Some(slot) = self.own.get(number)
             && slot.0.load(Relaxed) == 0
         {
-            // Nobody else writes to it. An epoch that has passed meanwhile keeps more than it must.
+            // No other thread writes to it. An epoch that has passed meanwhile only keeps more than
+            // it must.
             slot.0.store(self.now.load(Acquire), Release);
             self.barrier.light();
             return Guard(Claim::Slot(slot));
@@ -102,8 +106,8 @@ impl Readers {
             let now = self.now.load(Relaxed);
             if slot.0.load(Relaxed) == 0 && slot.0.compare_exchange(0, now, SeqCst, Relaxed).is_ok()
             {
-                // What is read from here on is read after this is known. On x86 the exchange
-                // is such a fence already.
+                // Loads from here on must follow this store. On x86 the exchange is such a fence
+                // already.
                 if !cfg!(target_arch = "x86_64") {
                     fence(SeqCst);
                 }
@@ -113,8 +117,9 @@ impl Readers {
         self.join_crowd()
     }
 
-    /// Who begins an epoch looks at the crowd under its lock, so either sees this reader, or did so
-    /// before: then what it frees has gone for this reader.
+    /// Joins the crowd under its lock. A thread that advances the epoch takes that lock too: either
+    /// it sees this reader, or it looked before this reader came, which then finds no link to the
+    /// blocks that are freed.
     fn join_crowd(&self) -> Guard<'_> {
         let mut crowd = self.crowd.lock();
         let now = self.now.load(SeqCst);
@@ -130,7 +135,7 @@ impl Readers {
         place.map(|place| crowd.swap_remove(place));
     }
 
-    /// Begins a new epoch; answers with the oldest that somebody is still in, or may be.
+    /// Begins a new epoch; returns the oldest that a reader is still in, or may be.
     pub(super) fn advance(&self) -> u64 {
         let next = self.now.fetch_add(1, SeqCst) + 1;
         if !self.barrier.heavy() {

@@ -1,4 +1,4 @@
-//! Which blocks are taken: what a pool knows in DRAM.
+//! Taken and free blocks: the part of a pool that is in DRAM.
 
 use std::collections::BTreeSet;
 
@@ -10,37 +10,37 @@ use super::layout::{self, ChunkWord, Layout};
 use super::marks::{Marked, Marks};
 use crate::IndexError;
 
-/// Which blocks are taken.
+/// Taken and free blocks of all chunks.
 #[derive(Debug)]
 pub(super) struct Space {
     chunks: Vec<Chunk>,
-    /// Chunks that nobody uses.
+    /// Unused chunks.
     free: BTreeSet<u32>,
-    /// For each class the chunks that have room.
+    /// Chunks with room, by class.
     with_room: Vec<Vec<u32>>,
-    /// Blocks of unswept chunks that were given back.
+    /// Blocks of unswept chunks that were freed.
     given_unswept: Vec<u64>,
 }
 
 #[derive(Debug)]
 enum Chunk {
-    /// The header's, free ones, and those in the middle of a run.
+    /// Chunks of the header, free ones, and those in the middle of a run.
     Other,
-    /// It was in use when the pool was opened, and nobody knows what of it is taken.
+    /// Chunk in use when the pool was opened: its taken blocks are not known yet.
     Unswept(ChunkWord),
     Class(Blocks),
     Run(u32),
 }
 
-/// The blocks of a chunk of one class.
+/// Blocks of a chunk of one class.
 #[derive(Debug)]
 struct Blocks {
     class: usize,
     len: u64,
     taken: u64,
-    /// One for each block that is taken.
+    /// One bit for each taken block.
     bits: Vec<u64>,
-    /// No word before this one has room.
+    /// Number of the first word that may have room.
     hint: usize,
 }
 
@@ -75,7 +75,7 @@ impl Blocks {
         word.is_some_and(|bits| bits >> (block % 64) & 1 == 1)
     }
 
-    /// Whether it was taken.
+    /// Frees a block; returns true if it was taken.
     fn give(&mut self, block: u64) -> bool {
         let was_taken = self.is_taken(block);
         if was_taken {
@@ -89,7 +89,7 @@ impl Blocks {
 }
 
 impl Space {
-    /// The space of a pool that was just opened.
+    /// Reads the space of a pool that was just opened.
     pub(super) fn read<R: Region>(
         region: &R,
         layout: &Layout,
@@ -194,7 +194,7 @@ impl Space {
         Some(layout.chunk_at(first))
     }
 
-    /// Takes a block back.
+    /// Frees a block.
     #[track_caller]
     pub(super) fn give<R: Region>(
         &mut self,
@@ -225,8 +225,8 @@ impl Space {
         }
     }
 
-    /// The word goes durably: the chunks in the middle get words of their own again, which would
-    /// not be looked at.
+    /// Frees a run of chunks and clears its word durably: chunks in the middle get words of their
+    /// own again, which would not be read behind it.
     fn give_run<R: Region>(&mut self, region: &R, first: u32, len: u32) {
         for chunk in first..first + len {
             if layout::load_chunk(region, chunk) != ChunkWord::Free {
@@ -238,8 +238,8 @@ impl Space {
         self.chunks[first as usize] = Chunk::Other;
     }
 
-    /// Refuses a block that an index reaches in a chunk which is not marked, unless it was taken
-    /// since: whatever says that nothing is there is damaged. Nobody gets that chunk then.
+    /// Refuses a block that an index reaches in an unmarked chunk, unless it was taken since:
+    /// either the index or the table is damaged. That chunk is never used then.
     pub(super) fn check_taken(
         &mut self,
         layout: &Layout,
@@ -266,7 +266,7 @@ impl Space {
         Err(IndexError::damaged(offset, what))
     }
 
-    /// A mark for each block of the unswept chunks.
+    /// Returns a clear mark for each block of the unswept chunks.
     pub(super) fn marks(&self, classes: &Classes) -> Marks {
         let unswept = self.chunks.iter().zip(0..).filter_map(|(chunk, number)| {
             let Chunk::Unswept(word) = *chunk else { return None };
@@ -280,7 +280,7 @@ impl Space {
         Marks { chunks: unswept.collect(), reached: 0 }
     }
 
-    /// Frees what is not marked, or was given back meanwhile.
+    /// Frees blocks that are not marked, or were freed meanwhile.
     pub(super) fn sweep<R: Region>(
         &mut self,
         region: &R,
@@ -321,7 +321,7 @@ impl Space {
         swept
     }
 
-    /// Shows every block that is taken; of unswept chunks none.
+    /// Passes every taken block to `visit`; none of unswept chunks.
     pub(super) fn taken(&self, layout: &Layout, classes: &Classes, visit: &mut dyn FnMut(u64)) {
         for (chunk, number) in self.chunks.iter().zip(0..) {
             let at = layout.chunk_at(number);

@@ -222,7 +222,7 @@ fn regions_without_a_pool_are_told_apart() {
     let other = region(1 << 20);
     other.write(0, &[7; 64]);
     let error = Pool::open(other).expect_err("something else");
-    assert!(error.to_string().contains("no pool; give another"), "{error}");
+    assert!(error.to_string().contains("than a pool; give another"), "{error}");
     let small = Pool::create(region(4096), PoolOptions::default()).expect_err("too small");
     assert!(small.to_string().contains("use smaller chunks"), "{small}");
     let odd = Pool::create(region(1 << 20), PoolOptions { chunk_bytes: 5000 }).expect_err("odd");
@@ -230,7 +230,7 @@ fn regions_without_a_pool_are_told_apart() {
     check_damage();
 }
 
-/// Chunks of a size that the checksum is not of.
+/// Sets the chunks' size to one that does not match the checksum.
 fn check_damage() {
     let damaged = region(1 << 20);
     Pool::create(damaged.clone(), PoolOptions { chunk_bytes: CHUNK }).expect("a pool");
@@ -269,14 +269,14 @@ fn a_block_in_a_chunk_that_says_it_is_unused_is_damage_and_nothing_is_freed() {
         }
         assert!(!pool.is_swept());
     }
-    // Nothing came back, and the chunk that is used after all is not given to anybody.
+    // Nothing was freed, and the chunk that is used after all is never given out.
     assert_eq!(pool.free_chunk_bytes(), unused - CHUNK);
     let mut next = Vec::new();
     while let Ok(block) = pool.allocate(256) {
         next.push(block);
     }
     assert!(next.iter().all(|block| block / CHUNK != lost / CHUNK && !blocks.contains(block)));
-    // What was taken since is reached as it should be.
+    // A block that was taken since is reached as it should be.
     pool.free(next[0]);
     let error = pool.sweep(|visit| {
         visit(next[1]);
@@ -309,10 +309,9 @@ fn who_waits_for_readers_comes_after_all_who_were_there() {
     }
 }
 
-/// A pool that was made over another: after a crash one of them is there, or none, and nothing of
-/// the other.
+/// A pool made over another: after a crash there is one of them, or none, and nothing of the other.
 struct Either {
-    /// Root 3 and the bytes that are free, in the old pool and in the new one.
+    /// Root 3 and the free bytes, in the old pool and in the new one.
     right: [(u64, u64); 2],
 }
 
@@ -360,7 +359,7 @@ fn a_pool_that_is_made_over_another_has_nothing_of_it() {
     assert!(images > 50, "{images}");
 }
 
-/// After a crash what the root leads to lies in a chunk that the table knows.
+/// A root that leads, after a crash, to a chunk that the table knows.
 struct Rooted;
 
 impl Subject for Rooted {
@@ -379,7 +378,8 @@ impl Subject for Rooted {
     }
 }
 
-/// One thread takes the first block of a chunk, another the next one, and only that one is used.
+/// Takes the first block of a chunk in one thread and the next one in another, and uses only that
+/// one.
 fn shared_by_threads() -> Result<u64, String> {
     let power = Power::new();
     let region = Recorder::region(1 << 20, RecorderOptions::default(), &power);

@@ -1,4 +1,4 @@
-//! How the published trees change a node, and divide one.
+//! Changes of a node in the published trees, and splits.
 
 use entresol_media::Region;
 
@@ -26,14 +26,14 @@ impl<R: Region, S: Style> Published<R, S> {
         Ok(at)
     }
 
-    /// Volatile: it is not flushed on purpose.
+    /// Stores the used slots; volatile, and so not flushed on purpose.
     pub(super) fn set_bits(&self, node: u64, bits: u32) {
         if S::IN_PLACE {
             self.store(node + STATE, u64::from(self.opening) << 32 | u64::from(bits));
         }
     }
 
-    /// Copies a slot, the value first, and flushes what begins a line.
+    /// Copies a slot, the value first, and flushes a line when its first slot is copied.
     fn copy(&self, node: u64, from: usize, to: usize) {
         let (from, to) = (Self::slot_at(node, from), Self::slot_at(node, to));
         self.store(to + 8, self.load(from + 8));
@@ -102,7 +102,7 @@ impl<R: Region, S: Style> Published<R, S> {
         }
     }
 
-    /// Lets a node end before a slot.
+    /// Ends a node before a slot.
     pub(super) fn cut(&self, node: u64, slots: &Slots, slot: usize) {
         self.store(Self::slot_at(node, slot) + 8, 0);
         self.persist(Self::slot_at(node, slot), 16);
@@ -143,7 +143,7 @@ impl<R: Region, S: Style> Published<R, S> {
         let parent = self.path(low, level + 1).last().copied();
         match parent.filter(|&parent| self.load(parent + LEVEL) == level + 1) {
             Some(parent) => self.add(parent, low, new),
-            // As in the public code: what a crash left without a parent stays so.
+            // As in the public code: a node that a crash left without a parent stays so.
             None => Ok(()),
         }
     }

@@ -1,9 +1,9 @@
-//! What follows from a removal in FAST and FAIR as its authors' public code for one thread has it.
+//! Rebalancing after a removal in FAST and FAIR, as in its authors' public code for one thread.
 //!
-//! A node that is less than half full gives what it has to the one before it; if both have too much
-//! for one, they share it out evenly. Every record that moves is inserted on its own, and shifts
-//! what is behind it. Only what has the same parent is looked for; the leftmost child of a parent
-//! lets the next node come to it instead.
+//! A node that is less than half full moves its records to the one before it; if both have too many
+//! for one, they share them evenly. Every record that moves is inserted on its own, and shifts the
+//! records behind it. Only neighbours with a common parent are considered; the leftmost child of a
+//! parent receives the next node instead.
 
 use entresol_media::Region;
 
@@ -12,7 +12,7 @@ use crate::IndexError;
 use crate::sorted::Style;
 
 impl<R: Region, S: Style> Published<R, S> {
-    /// Takes a record out of a node of any level, and rebalances what has too few then.
+    /// Removes a record from a node of any level, and rebalances nodes with too few.
     pub(super) fn shed(&self, node: u64, slots: &Slots, slot: usize) -> Result<(), IndexError> {
         let (key, _) = slots.records[slot];
         let (count, level) = (slots.live().count(), self.load(node + LEVEL));
@@ -39,7 +39,7 @@ impl<R: Region, S: Style> Published<R, S> {
             if let Some(slot) = known {
                 break (parent, children, slot);
             }
-            // The leftmost child lets the next node come to it.
+            // The leftmost child receives the next node.
             let Some(next) = self.sibling(node) else { return Ok(()) };
             let Some((_, first)) = self.slots(next).live().next() else { return Ok(()) };
             (node, key) = (next, first.0);
@@ -62,7 +62,8 @@ impl<R: Region, S: Style> Published<R, S> {
         }
     }
 
-    /// The records of a node, in an inner one with its leftmost child first, under the low key.
+    /// Returns the records of a node; in an inner node its leftmost child comes first, under the
+    /// low key.
     fn moving(&self, node: u64, low: u64) -> Vec<(u64, u64)> {
         let is_inner = self.load(node + LEVEL) > 0;
         let leftmost = is_inner.then(|| (low, self.load(node + LEFTMOST)));
@@ -70,7 +71,7 @@ impl<R: Region, S: Style> Published<R, S> {
         leftmost.into_iter().chain(records).collect()
     }
 
-    /// Marks a node that is being emptied. Nothing here reads it.
+    /// Marks a node that is being emptied. Nothing here reads the mark.
     fn mark(&self, node: u64) {
         self.store(node + STATE, 1);
         self.persist(node + STATE, 1);
@@ -91,7 +92,7 @@ impl<R: Region, S: Style> Published<R, S> {
         Ok(())
     }
 
-    /// Moves what is behind the first `stay` of the node before over, and cuts it off there.
+    /// Moves the records behind the first `stay` of the node before over, and cuts it off there.
     fn take_some(&self, left: u64, node: u64, low: u64, stay: usize) -> Result<(), IndexError> {
         let before = self.slots(left);
         let is_inner = self.load(node + LEVEL) > 0;

@@ -1,5 +1,5 @@
-//! What crashes do to the trees as they were published, a test for each fault; and that the same
-//! history does nothing to the trees that are shipped.
+//! Effects of crashes on the trees as they were published, one test for each fault, and the absence
+//! of these faults in the shipped trees after equal histories.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex as StdMutex;
@@ -30,7 +30,7 @@ fn act(records: &mut BTreeMap<u64, u64>, op: Op) {
     }
 }
 
-/// What must be found: what was before the last operation, or what is after it.
+/// Valid contents after a crash: those before the last operation, or those after it.
 struct Tried<I: Persistent<RecordedRegion>> {
     right: StdMutex<[Vec<(u64, u64)>; 2]>,
     options: I::Options,
@@ -73,8 +73,7 @@ where
     }
 }
 
-/// Does what is in `before` without crashes, then tries all crashes of `ops`; answers with what is
-/// wrong.
+/// Carries `before` out without crashes, then tries all crashes of `ops`; returns the failure.
 fn wrong<I>(options: &I::Options, before: &[Op], ops: &[Op]) -> Option<String>
 where
     I: Persistent<RecordedRegion, Key = u64> + 'static,
@@ -197,7 +196,7 @@ fn ods_shows_the_first_hole_again_after_a_split() {
     fails_as_published::<PlainOds>("10 has", &before, &inserts([200]));
 }
 
-/// Where there is no next leaf, the copy of the link is a zero, which ends the records.
+/// Without a next leaf the copy of the link is a zero, which ends the records.
 #[test]
 fn ods_loses_a_leaf_whose_first_record_goes() {
     fails_as_published::<PlainOds>("records are lost", &inserts(2..8), &[remove(2)]);

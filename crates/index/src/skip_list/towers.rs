@@ -2,10 +2,10 @@
 
 use entresol_base::rng::Rng;
 
-/// With more levels than this a list longer than any memory would gain nothing.
+/// Most levels of a tower: enough for a list longer than any memory.
 const LEVELS: usize = 25;
 const NONE: u32 = u32::MAX;
-/// The one before all others, as high as any.
+/// The tower before all others, as high as any.
 const HEAD: u32 = 0;
 
 /// Towers in the order of their keys, linked at each of their levels.
@@ -14,20 +14,20 @@ pub(super) struct Towers {
     towers: Vec<Tower>,
     /// Towers that are not in use.
     free: Vec<u32>,
-    /// The levels that are in use.
+    /// Number of levels in use.
     height: usize,
     links: u64,
     heights: Rng,
-    /// While the list is walked from its beginning: the last tower at each level.
+    /// Last tower at each level, while the list is walked from its beginning.
     last: [u32; LEVELS],
 }
 
 #[derive(Debug, Clone)]
 struct Tower {
     key: u64,
-    /// The node that it stands over.
+    /// Node under the tower.
     node: u64,
-    /// The next tower at each level.
+    /// Next tower at each level.
     next: Vec<u32>,
 }
 
@@ -38,7 +38,7 @@ impl Default for Towers {
 }
 
 impl Towers {
-    /// None but the one that stands before all nodes.
+    /// Makes the one tower that stands before all nodes.
     pub(super) fn new(head: u64) -> Towers {
         let head = Tower { key: 0, node: head, next: vec![NONE; LEVELS] };
         Towers {
@@ -51,12 +51,12 @@ impl Towers {
         }
     }
 
-    /// The node of the last tower at this level before a key.
+    /// Returns the node of the last tower at this level before a key.
     pub(super) fn before(&self, key: u64, level: usize) -> u64 {
         self.towers[self.find(level, |found| found < key) as usize].node
     }
 
-    /// The node of the last tower at this level whose key is this one or before it.
+    /// Returns the node of the last tower at this level whose key is this one or before it.
     pub(super) fn not_after(&self, key: u64, level: usize) -> u64 {
         self.towers[self.find(level, |found| found <= key) as usize].node
     }
@@ -77,7 +77,7 @@ impl Towers {
         }
     }
 
-    /// The last tower before a key at each level.
+    /// Returns the last tower before a key at each level.
     fn path(&self, key: u64) -> [u32; LEVELS] {
         let mut path = [HEAD; LEVELS];
         let mut at = HEAD;
@@ -88,7 +88,7 @@ impl Towers {
         path
     }
 
-    /// A node was added; perhaps it gets a tower.
+    /// Enters a new node, which may get a tower.
     pub(super) fn add(&mut self, key: u64, node: u64) {
         let levels = self.draw();
         if levels > 0 {
@@ -97,7 +97,7 @@ impl Towers {
         }
     }
 
-    /// A node comes behind all others.
+    /// Enters a new node behind all others.
     pub(super) fn append(&mut self, key: u64, node: u64) {
         let levels = self.draw();
         if levels > 0 {
@@ -107,7 +107,7 @@ impl Towers {
         }
     }
 
-    /// How high a node's tower is: 0 for half of them, and so on.
+    /// Draws the height of a node's tower: 0 for half of them, and so on.
     fn draw(&mut self) -> usize {
         (self.heights.next_u64().trailing_ones() as usize).min(LEVELS)
     }
@@ -129,7 +129,7 @@ impl Towers {
         number
     }
 
-    /// A node is gone, and its tower goes if it has one.
+    /// Removes a node's tower, if it has one.
     pub(super) fn remove(&mut self, key: u64) {
         let path = self.path(key);
         let number = self.towers[path[0] as usize].next[0];
@@ -144,12 +144,12 @@ impl Towers {
         self.free.push(number);
     }
 
-    /// The levels in use.
+    /// Returns the number of levels in use.
     pub(super) fn height(&self) -> u32 {
         self.height as u32
     }
 
-    /// Bytes in DRAM, but for what the allocator adds.
+    /// Returns the bytes in DRAM, without the allocator's overhead.
     pub(super) fn bytes(&self) -> u64 {
         (self.towers.capacity() * size_of::<Tower>() + 4 * self.free.capacity()) as u64
             + 4 * self.links

@@ -1,4 +1,4 @@
-//! Room for more records: splits, and what follows from them in the levels above.
+//! Room for more records: splits, and the changes in the levels above that follow.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -10,8 +10,7 @@ use crate::IndexError;
 use crate::keys::Keys;
 
 impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
-    /// Adds a record to a node whose latch is held. Answers with the new node, if it had to be
-    /// split.
+    /// Adds a record to a latched node. Returns the new node, if the node had to be split.
     #[inline]
     pub(super) fn add_here(
         &self,
@@ -32,9 +31,9 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         self.split(place, record).map(Some)
     }
 
-    /// Moves the upper half of the records to a new node, and adds a record to the one or the
-    /// other. One store, of the link, does it. What stays behind in the upper slots no longer
-    /// counts, since its keys are not below the new node's low key.
+    /// Moves the upper half of the records to a new node, and adds a record to one of the two. One
+    /// store, of the link, publishes it. Records that stay behind in the upper slots no longer
+    /// count, since their keys are not below the new node's low key.
     #[cold]
     fn split(&self, place: &Place<'_, R>, record: (u64, u64)) -> Result<u64, IndexError> {
         let &Place { node, state, position, .. } = place;
@@ -52,7 +51,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             records.copy_within(rank..count, rank + 1);
             records[rank] = record;
         }
-        // In an inner node the middle record's key is the new node's low key, no more.
+        // In an inner node the middle record's key becomes the new node's low key, and no record.
         let (leftmost, first) = if link.level() > 0 { (middle.1, stay + 1) } else { (0, stay) };
         let upper = &records[first..count + usize::from(goes)];
         let new = self.make(link, leftmost, low, upper)?;
@@ -69,13 +68,13 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             self.put(node, state, position.min(state.tail()), record);
         }
         if !K::WHOLE {
-            // The split is done, whatever comes of this: the words tell less than they could.
+            // The split is done in any case: the words only tell less than they could.
             drop(self.reword(node));
         }
         Ok(new)
     }
 
-    /// [Adopts](Tree::adopt) a node unless there is no room: it is found all the same, and the
+    /// [Adopts](Tree::adopt) a node unless there is no room: links lead to it all the same, and the
     /// next writer that comes by tries again.
     pub(super) fn adopt_if_room(&self, child: u64) -> Result<(), IndexError> {
         match self.adopt(child) {
@@ -118,14 +117,14 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    /// Whether a merge takes a node away, or did.
+    /// Returns true if a merge is removing a node, or has removed it.
     fn is_leaving(&self, node: Node<'_, R>) -> bool {
         let state = node.state();
         state.is_of(self.opening) && state.is_leaving()
     }
 
-    /// Puts a root above the root, which leads to it and to one of the nodes behind it. Says
-    /// whether the root was of this level.
+    /// Puts a root above the root, with links to it and to one of the nodes behind it. Returns true
+    /// if the root was of this level.
     fn grow(&self, child: u64) -> Result<bool, IndexError> {
         let _held = self.rooting.lock();
         let (root, child) = (self.root()?, self.node(child)?);

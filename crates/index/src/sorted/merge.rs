@@ -1,5 +1,5 @@
-//! Nodes with few records are merged with the one before, or share its records, and empty ones
-//! given back. See rule 6 at the head of the module.
+//! Merges: nodes with few records are merged with the one before or take some of its records, and
+//! empty ones are freed. See rule 6 at the head of the module.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -17,14 +17,15 @@ struct Pair<'a, R> {
     right: Node<'a, R>,
 }
 
-/// The records that a node has for the one before it.
+/// Records that a node hands to the one before it.
 struct Moved {
     records: [(u64, u64); SLOTS_MAX + 1],
     len: usize,
 }
 
 impl Moved {
-    /// Those of an inner node begin with its leftmost child, under the node's low key.
+    /// Collects the records of a node. Those of an inner node begin with its leftmost child, under
+    /// the node's low key.
     fn of<R: Region>(node: Node<'_, R>) -> Moved {
         let leftmost = (node.link().level() > 0).then(|| (node.low(), node.leftmost()));
         let mut moved = Moved { records: [(0, 0); SLOTS_MAX + 1], len: 0 };
@@ -56,7 +57,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         Ok(())
     }
 
-    /// Answers with the node above if that one has few records now.
+    /// Merges a node; returns the node above if that one has few records now.
     fn merge(&self, small: Node<'_, R>) -> Result<Option<Node<'_, R>>, IndexError> {
         if self.look(small)?.1.count() >= self.shape.merge_below {
             return Ok(None);
@@ -92,9 +93,8 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         Ok((left_over < self.shape.merge_below).then_some(parent))
     }
 
-    /// A node and a neighbour under the same parent, if there is one: the one before it, unless
-    /// only what the one behind it has fits into one node. None if nothing fits, and the node can
-    /// do with what it has.
+    /// Returns a node and a neighbour under one parent: the one before it, unless only the one
+    /// behind it fits. `None` if neither fits and the node has enough records.
     fn pair(&self, small: Node<'_, R>) -> Result<Option<Pair<'_, R>>, IndexError> {
         let (before, after) = loop {
             let Some(place) = self.find_low(small.low(), small.link().level() + 1)? else {
@@ -124,7 +124,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         Ok(chosen)
     }
 
-    /// Whether one node can have what two have.
+    /// Returns true if one node can hold the records of both.
     fn fit(&self, pair: &Pair<'_, R>) -> Result<bool, IndexError> {
         let leftmost = usize::from(pair.right.link().level() > 0);
         let count = |node| self.look(node).map(|(_, state)| state.count());
@@ -150,8 +150,8 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         node.set_state(node.state().staying());
     }
 
-    /// Takes a node out of the level above; answers with the node there, and how many records that
-    /// one has left. None if it is not there, or leftmost.
+    /// Removes a node from the level above; returns the node there, and the number of records left
+    /// in it. `None` if it is not there, or leftmost.
     fn disown(&self, child: Node<'_, R>) -> Result<Option<(Node<'_, R>, usize)>, IndexError> {
         loop {
             let Some(place) = self.find_low(child.low(), child.link().level() + 1)? else {
@@ -168,8 +168,8 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    /// Moves what is in a node that is leaving to the one before it, which is `left` or behind it.
-    /// If it is too much for one, answers with a new node that has the greater half.
+    /// Moves the records of a leaving node to the one before it, which is `left` or behind it. If
+    /// one node cannot hold them, returns a new node that has the greater half.
     fn absorb(&self, left: Node<'_, R>, right: Node<'_, R>) -> Result<Option<u64>, IndexError> {
         let mut before = left;
         loop {
@@ -230,7 +230,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         Ok(Some(new))
     }
 
-    /// Makes a node of records, whose last one before is this; in an inner node the first is the
+    /// Makes a node of records that come behind `before`; in an inner node the first becomes the
     /// leftmost child.
     fn make_of(
         &self,
@@ -246,8 +246,8 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    /// Writes records behind all others. They do not count before a link is stored that lets them;
-    /// then nothing else that is still in the slots may count.
+    /// Writes records behind all others. They do not count until a link is stored that lets them;
+    /// older contents of the slots must not count then.
     fn append(&self, node: Node<'_, R>, state: State, records: &[(u64, u64)]) -> State {
         let fits = state.tail() + records.len() <= self.shape.records;
         let state = if fits { state } else { self.compact(node, state) };
@@ -266,7 +266,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         state.with_bits(bits)
     }
 
-    /// Lets the root's only child be the root.
+    /// Makes the root's only child the root.
     fn shrink(&self) -> Result<(), IndexError> {
         let _held = self.rooting.lock();
         loop {

@@ -1,11 +1,11 @@
-//! What a node looks like on the medium, and the searches in it.
+//! Layout of a node on the medium, and the searches in it.
 //!
 //! ```text
 //! 0   leftmost child; 0 in a leaf
 //! 8   next node of the level (its offset; 0 if there is none), low six bits: the level, 0 a leaf;
-//!     high 16 bits: how many bytes of keys are left out of the words, 0 where words are keys
-//! 16  the low key, or where it is: none below it belongs here; it never changes
-//! 24  volatile: number of the opening (32 bits), marks (2), which slots have records (30)
+//!     high 16 bits: bytes of keys that the words leave out, 0 where words are keys
+//! 16  the low key, or its offset: no key below it belongs here; it never changes
+//! 24  volatile: number of the opening (32 bits), marks (2), used slots (30)
 //! 32  slots of sixteen bytes: key, value; or a word of the key, and the record, or the child
 //! ```
 
@@ -14,11 +14,11 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use entresol_media::Region;
 
-/// The bytes of a line, in which stores become durable in their order.
+/// Bytes of a line, in which stores become durable in their order.
 pub(super) const LINE_BYTES: u64 = 64;
-/// A slot with this value has no record.
+/// Value of a slot without a record.
 pub(super) const HOLE: u64 = u64::MAX;
-/// The most slots that the volatile word has bits for.
+/// Most slots that the volatile word has bits for.
 pub(super) const SLOTS_MAX: usize = 30;
 
 const LEFTMOST: u64 = 0;
@@ -31,7 +31,7 @@ const LEVELS: u64 = LINE_BYTES - 1;
 const SKIP_SHIFT: u32 = 48;
 const SKIPS: u64 = !((1 << SKIP_SHIFT) - 1);
 
-/// The next node of a level, and the level.
+/// Next node of a level, the level, and the skip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link(u64);
 
@@ -40,19 +40,19 @@ impl Link {
         Link(next | u64::from(level))
     }
 
-    /// 0 if there is none.
+    /// Returns the next node; 0 if there is none.
     #[inline]
     pub(super) fn next(self) -> u64 {
         self.0 & !(LEVELS | SKIPS)
     }
 
-    /// How many bytes all keys of the node have in common and words leave out.
+    /// Returns the number of bytes that all keys of the node share and words leave out.
     #[inline]
     pub(super) fn skip(self) -> usize {
         (self.0 >> SKIP_SHIFT) as usize
     }
 
-    /// The same with another skip, or the greatest that there is room for.
+    /// Returns the link with another skip, or the greatest that there is room for.
     pub(super) fn with_skip(self, skip: usize) -> Link {
         Link(self.0 & !SKIPS | (skip as u64).min(SKIPS >> SKIP_SHIFT) << SKIP_SHIFT)
     }
@@ -63,14 +63,14 @@ impl Link {
     }
 }
 
-/// The volatile word of a node. It is believed only in the opening in which it was written.
+/// Volatile word of a node, valid only in the opening in which it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State(u64);
 
 impl State {
-    /// A merge is about to move what is here; nobody writes.
+    /// Mark of a node that a merge is about to empty; no thread writes to it.
     const LEAVING: u64 = 1 << 30;
-    /// What was here is elsewhere.
+    /// Mark of a node whose records have moved elsewhere.
     const GONE: u64 = 1 << 31;
 
     pub(super) fn new(opening: u32, bits: u32) -> State {
@@ -82,29 +82,29 @@ impl State {
         (self.0 >> 32) as u32 == opening
     }
 
-    /// Which slots have records.
+    /// Returns a bit for each slot with a record.
     #[inline]
     pub(super) fn bits(self) -> u32 {
         self.0 as u32 & ((1 << SLOTS_MAX) - 1)
     }
 
-    /// How many have.
+    /// Returns the number of records.
     #[inline]
     pub(super) fn count(self) -> usize {
         self.bits().count_ones() as usize
     }
 
-    /// How many slots before this one have.
+    /// Returns the number of records before a slot.
     pub(super) fn count_before(self, slot: usize) -> usize {
         (self.bits() & ((1 << slot) - 1)).count_ones() as usize
     }
 
-    /// The same node with the records before a slot only.
+    /// Returns the state with only the records before a slot.
     pub(super) fn upto(self, slot: usize) -> State {
         self.with_bits(self.bits() & ((1 << slot) - 1))
     }
 
-    /// The first slot behind all records.
+    /// Returns the first slot behind all records.
     #[inline]
     pub(super) fn tail(self) -> usize {
         32 - self.bits().leading_zeros() as usize
@@ -137,7 +137,7 @@ impl State {
         State(self.0 | State::GONE)
     }
 
-    /// The same node with other records.
+    /// Returns the state with other records.
     #[inline]
     pub(super) fn with_bits(self, bits: u32) -> State {
         State(self.0 & !((1 << SLOTS_MAX) - 1) | u64::from(bits))
@@ -196,13 +196,13 @@ impl<'a, R: Region> Node<'a, R> {
         self.region.load_u64(self.value_at(slot), Relaxed)
     }
 
-    /// Whether a slot has no record, whatever its key.
+    /// Returns true if a slot has no record, whatever its key.
     #[inline]
     pub(super) fn is_hole(self, slot: usize) -> bool {
         matches!(self.value(slot), 0 | HOLE)
     }
 
-    /// The key and the value of a slot.
+    /// Returns the key and the value of a slot.
     #[inline]
     pub(super) fn record(self, slot: usize) -> [u64; 2] {
         self.region.load_pair(self.key_at(slot))
@@ -218,13 +218,13 @@ impl<'a, R: Region> Node<'a, R> {
         self.key_at(slot) + 8
     }
 
-    /// Links another node behind this one, durably and in one piece.
+    /// Links another node behind this one, durably and atomically.
     pub(super) fn set_link(self, link: Link) {
         self.region.store_u64(self.at + LINK, link.0, Release);
         self.region.persist(self.at + LINK, 8);
     }
 
-    /// The same, not durably: the link of a node whose words leave something else out.
+    /// Stores the skip in the link, not durably, for a node whose words leave another prefix out.
     pub(super) fn set_skip(self, skip: usize) {
         self.region.store_u64(self.at + LINK, self.link().with_skip(skip).0, Release);
     }
@@ -241,7 +241,7 @@ impl<'a, R: Region> Node<'a, R> {
         self.region.store_u64(self.at + STATE, state.0, Release);
     }
 
-    /// Asks for all lines but the first, which is about to be loaded anyway.
+    /// Prefetches all lines but the first, which is about to be loaded anyway.
     #[inline]
     pub(super) fn prefetch(self, node_bytes: u64) {
         for line in 1..node_bytes / LINE_BYTES {
@@ -249,14 +249,14 @@ impl<'a, R: Region> Node<'a, R> {
         }
     }
 
-    /// The first of `tail` slots whose key is not below `key`; `tail` if there is none. The keys
-    /// of all these slots are in order, also of those that have no record.
+    /// Returns the first of `tail` slots whose key is not below `key`; `tail` if there is none. The
+    /// keys of all these slots are in order, even where there is no record.
     #[inline]
     pub(super) fn position(self, key: u64, tail: usize) -> usize {
         if tail == 0 {
             return 0;
         }
-        // Whichever half it is, no guess goes wrong.
+        // Branch-free, so that nothing is mispredicted.
         let (mut first, mut len) = (0, tail);
         while len > 1 {
             let half = len / 2;
@@ -267,14 +267,14 @@ impl<'a, R: Region> Node<'a, R> {
         first + usize::from(self.key(first) < key)
     }
 
-    /// The slot that has a record of this key, from its [`position`](Node::position) on.
+    /// Returns the slot that has a record of this key, from its [`position`](Node::position) on.
     #[inline]
     pub(super) fn slot_of(self, key: u64, position: usize, state: State) -> Option<usize> {
         let tail = state.tail();
         (position..tail).take_while(|&slot| self.key(slot) == key).find(|&slot| state.has(slot))
     }
 
-    /// The child in which a key is, unless it is in a later node of this level.
+    /// Returns the child that covers a key, unless a later node of this level does.
     #[inline]
     pub(super) fn child(self, key: u64, position: usize, state: State) -> u64 {
         if let Some(slot) = self.slot_of(key, position, state) {
@@ -286,14 +286,14 @@ impl<'a, R: Region> Node<'a, R> {
         }
     }
 
-    /// The records in the order of their keys.
+    /// Returns the records in the order of their keys.
     pub(super) fn records(self, state: State) -> impl Iterator<Item = (u64, u64)> {
         let slots = (0..state.tail()).filter(move |&slot| state.has(slot));
         slots.map(move |slot| (self.key(slot), self.value(slot)))
     }
 }
 
-/// What a new node is made of.
+/// Contents of a new node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Contents<'a> {
     pub(super) opening: u32,
@@ -304,7 +304,7 @@ pub(super) struct Contents<'a> {
 }
 
 impl Contents<'_> {
-    /// Writes a node where nobody finds one yet, durably.
+    /// Writes a node at an offset that no link leads to yet, durably.
     pub(super) fn write<R: Region>(&self, region: &R, at: u64, node_bytes: u64) {
         const WORDS_MAX: usize = (SLOTS as usize + SLOT_BYTES as usize * SLOTS_MAX) / 8;
         let mut words = [0u64; WORDS_MAX];

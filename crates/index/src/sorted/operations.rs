@@ -1,4 +1,4 @@
-//! The operations on one key.
+//! Operations on one key.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -12,35 +12,35 @@ use crate::keys::Keys;
 use crate::root::durable;
 use crate::{Direction, Flow, Index, IndexError, Persistent, Pool, Statistics};
 
-/// What becomes of a record that is there already.
+/// Treatment of a record that is there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Present {
-    /// It stays.
+    /// The record keeps its value.
     Kept,
-    /// It gets the new value.
+    /// The record gets the new value.
     Replaced,
 }
 
 impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
-    /// The leaf for a goal.
+    /// Returns the leaf for a goal.
     #[inline]
     pub(super) fn leaf(&self, goal: Goal<'_, K::Key>) -> Result<Place<'_, R>, IndexError> {
         self.there(self.find(goal, 0)?)
     }
 
-    /// The leaf for a key that is its word.
+    /// Returns the leaf for a key that is its word.
     pub(super) fn leaf_of(&self, word: u64) -> Result<Place<'_, R>, IndexError> {
         let mut scratch = K::Scratch::default();
         self.leaf(self.at_low(word, &mut scratch)?)
     }
 
-    /// There is always a leaf.
+    /// Unwraps a leaf that was found: there is always one.
     #[inline]
     fn there<'a>(&self, found: Option<Place<'a, R>>) -> Result<Place<'a, R>, IndexError> {
         found.ok_or_else(|| IndexError::damaged(self.pool.root(self.root), "the tree has no leaf"))
     }
 
-    /// The slot of a key in the leaf in which it is or would be.
+    /// Returns the slot of a key in the leaf that covers it.
     #[inline]
     fn slot_of(&self, place: &Place<'_, R>, key: &K::Key) -> Option<usize> {
         if K::WHOLE {
@@ -61,7 +61,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    /// Adds a record; answers with the value that its key had before.
+    /// Adds a record; returns the value that its key had before.
     #[inline]
     fn add(&self, key: &K::Key, value: u64, present: Present) -> Result<Option<u64>, IndexError> {
         check_value(value)?;
@@ -93,7 +93,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             let added = self.add_here(&place, (self.word(node, key), payload));
             break (added.inspect_err(|_| keys.retire(pool, payload))?, unknown);
         };
-        // The record is there, whatever comes of this: of damage hears who next comes there.
+        // The record is added in any case: the next thread that comes there reports damage.
         let adopted = [unknown, split].into_iter().flatten();
         adopted.for_each(|node| drop(self.adopt_if_room(node)));
         durable(self.region()).map(|()| None)
@@ -116,7 +116,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             self.take(node, state, slot);
             drop(latched);
             self.keys.retire(&self.pool, payload);
-            // The record has gone, whatever comes of this: of damage hears who next comes there.
+            // The record is removed in any case: the next thread that comes there reports damage.
             if let Some(node) = unknown {
                 drop(self.adopt_if_room(node));
             }

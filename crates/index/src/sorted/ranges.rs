@@ -10,14 +10,14 @@ use crate::keys::{Keys, Slot};
 use crate::{Flow, IndexError};
 
 impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
-    /// Shows records upwards.
+    /// Passes records on upwards.
     pub(super) fn ascend(
         &self,
         from: Bound<&K::Key>,
         visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
     ) -> Result<(), IndexError> {
         let mut scratch = K::Scratch::default();
-        // The low of the last node that was gone to; its predecessors were shown.
+        // Low of the last node that was gone to; its predecessors are done.
         let (mut since, mut next) = (0, None);
         loop {
             let (node, is_found) = match next.take() {
@@ -31,7 +31,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
                     (self.leaf(goal)?.node, true)
                 }
             };
-            // What was merged meanwhile is looked for from the root.
+            // Records that were merged away meanwhile are searched from the root.
             let Some(leaf) = self.snapshot(node)? else { continue };
             for &(word, payload) in leaf.records() {
                 let key = self.keys.key(&self.pool, Slot { word, payload }, &mut scratch)?;
@@ -54,14 +54,14 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    /// Shows records downwards, each node found by the low of the one shown before.
+    /// Passes records on downwards; each node is found by the low of the one before.
     pub(super) fn descend(
         &self,
         from: Bound<&K::Key>,
         visit: &mut dyn FnMut(&K::Key, u64) -> Flow,
     ) -> Result<(), IndexError> {
         let (mut low_scratch, mut scratch) = (K::Scratch::default(), K::Scratch::default());
-        // All from this low on was shown.
+        // All keys from this low on are done.
         let mut until = 0;
         loop {
             let goal = match from {

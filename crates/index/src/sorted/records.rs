@@ -1,19 +1,19 @@
-//! Keys that lie in records: what differs where the word in a slot is not the whole key.
+//! Keys that lie in records: the differences where the word in a slot is not the whole key.
 //!
-//! A word is eight bytes of the key behind those that all keys of the node have in common (its
-//! skip), and says nothing when two are equal. Then the record decides to which the slot leads; in
-//! an inner node that is the child's low. The low of a node is a record of its own, which never
-//! changes and goes with the node.
+//! A word is eight bytes of the key behind the prefix that all keys of the node share (its skip).
+//! If two words are equal, the records decide to which the slots lead; in an inner node these are
+//! the children's lows. The low of a node is a record of its own, which never changes and goes with
+//! the node.
 //!
-//! What counts after a crash is which records the slots lead to, and in which order: words and
-//! skips are made anew by whoever comes first to a node in an opening, and so need not be durable
-//! when a node's range becomes another. That reads the record of each slot that is not a hole. So
-//! no slot, counted or not, may lead to a block that was given back and used again:
-//! - what a split or a merge leaves in slots that no longer count is durably made holes before the
-//!   latch is released, and a record is given back once no slot leads to it durably;
-//! - what a crash leaves twice, or beyond the next node's low, is as it was, because blocks of an
-//!   earlier opening are not used again before a sweep of the pool has ended, and a sweep comes to
-//!   every node.
+//! After a crash it counts to which records the slots lead, and in which order: words and skips are
+//! made anew by the first thread that touches a node in an opening, and so need not be durable when
+//! a node's range changes. That reads the record of each slot that is not a hole. So no slot, live
+//! or not, may lead to a block that was freed and used again:
+//! - slots that no longer count after a split or a merge are durably made holes before the latch is
+//!   released, and a record is freed once no slot leads to it durably;
+//! - slots that a crash leaves twice, or beyond the next node's low, lead to intact records,
+//!   because blocks of an earlier opening are not used again before a sweep of the pool has ended,
+//!   and a sweep comes to every node.
 
 use std::cmp::Ordering;
 
@@ -25,16 +25,16 @@ use crate::IndexError;
 use crate::keys::{Keys, Slot};
 use crate::latch::Seen;
 
-/// What is looked for.
+/// Goal of a search.
 #[derive(Debug)]
 pub(super) enum Goal<'a, Q: ?Sized> {
-    /// Where the least key would be.
+    /// Position of the least key.
     Least,
-    /// Where this key is or would be.
+    /// Position at which this key is or would be.
     At(&'a Q),
-    /// Where the greatest key below this one would be.
+    /// Position of the greatest key below this one.
     Below(&'a Q),
-    /// Where the greatest key would be.
+    /// Position of the greatest key.
     Last,
 }
 
@@ -46,17 +46,17 @@ impl<Q: ?Sized> Clone for Goal<'_, Q> {
 
 impl<Q: ?Sized> Copy for Goal<'_, Q> {}
 
-/// Where in a node a goal is.
+/// Position of a goal in a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spot {
-    /// All records before it are less, and none from it on.
+    /// Number of the first record that is not less than the goal.
     pub(super) position: usize,
-    /// The slot that has the key, where words do not tell.
+    /// Slot that has the key, where words do not tell.
     pub(super) found: Option<usize>,
 }
 
 impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
-    /// Finds the node of a level in which a low is.
+    /// Finds the node of a level that has a low.
     pub(super) fn find_low(
         &self,
         low: u64,
@@ -66,7 +66,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         self.find(self.at_low(low, &mut scratch)?, level)
     }
 
-    /// The slot of a low that was looked for.
+    /// Returns the slot of a low that was searched.
     pub(super) fn slot_of_low(&self, place: &Place<'_, R>, low: u64) -> Option<usize> {
         match K::WHOLE {
             true => place.node.slot_of(low, place.position, place.state),
@@ -85,13 +85,13 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         })
     }
 
-    /// The word of a key in a node.
+    /// Returns the word of a key in a node.
     #[inline]
     pub(super) fn word(&self, node: Node<'_, R>, key: &K::Key) -> u64 {
         if K::WHOLE { K::word(key, 0) } else { K::word(key, node.link().skip()) }
     }
 
-    /// The word of a low, which is not 0, in a node.
+    /// Returns the word of a low, which is not 0, in a node.
     pub(super) fn word_of_low(&self, node: Node<'_, R>, low: u64) -> Result<u64, IndexError> {
         if K::WHOLE {
             return Ok(low);
@@ -100,7 +100,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         Ok(self.word(node, self.keys.low_key(&self.pool, low, &mut scratch)?))
     }
 
-    /// The word of a goal, where words are whole keys.
+    /// Returns the word of a goal, where words are whole keys.
     #[inline]
     fn whole(goal: Goal<'_, K::Key>) -> u64 {
         match goal {
@@ -111,7 +111,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    /// The child in which a goal is, unless it is in a later node of this level.
+    /// Returns the child that covers a goal, unless a later node of this level does.
     #[inline]
     pub(super) fn child(
         &self,
@@ -132,7 +132,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    /// Whether a goal that is behind all records of a node is in a later one.
+    /// Returns true if a goal behind all records of a node is in a later one.
     #[inline]
     pub(super) fn is_later(
         &self,
@@ -146,7 +146,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         Ok(self.is_beyond(link, goal)? && self.has_next(node, link)?)
     }
 
-    /// Whether a goal is in the next node or behind it.
+    /// Returns true if a goal is in the next node or behind it.
     pub(super) fn is_beyond(&self, link: Link, goal: Goal<'_, K::Key>) -> Result<bool, IndexError> {
         if link.next() == 0 {
             return Ok(false);
@@ -160,8 +160,8 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         })
     }
 
-    /// Where a goal is among the records of a node; none if somebody wrote meanwhile. No record is
-    /// read that the node did not have.
+    /// Returns the position of a goal among the records of a node; `None` if a write interfered.
+    /// Only records that the node had are read.
     #[inline]
     pub(super) fn spot(
         &self,
@@ -197,7 +197,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
         if skip > 0 && low != 0 {
             let mut scratch = K::Scratch::default();
-            // Words say nothing about a key that begins otherwise: it is behind them all.
+            // Words say nothing about a key with another beginning: it is behind them all.
             if K::common(self.keys.low_key(&self.pool, low, &mut scratch)?, key) < skip {
                 return Ok(Some(Spot { position: tail, found: None }));
             }
@@ -230,7 +230,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         Ok(Some(Spot { position, found: None }))
     }
 
-    /// How the key of a record in a node of this level compares to another.
+    /// Compares the key of a record in a node of this level to another.
     pub(super) fn compare(
         &self,
         level: u32,
@@ -243,7 +243,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         self.keys.compare_low(&self.pool, self.node(payload)?.low(), key)
     }
 
-    /// The key of a record in a node of this level.
+    /// Returns the key of a record in a node of this level.
     pub(super) fn key<'a>(
         &self,
         level: u32,
@@ -256,7 +256,8 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         self.keys.low_key(&self.pool, self.node(payload)?.low(), scratch)
     }
 
-    /// With how many bytes all keys begin from a low on to that of a node, which may be 0.
+    /// Returns the number of leading bytes that all keys from a low to that of the next node, which
+    /// may be 0, share.
     pub(super) fn skip(&self, low: u64, next: u64) -> Result<usize, IndexError> {
         if low == 0 || next == 0 {
             return Ok(0);
@@ -267,7 +268,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         Ok(Link::new(0, 0).with_skip(K::common(one, other)).skip())
     }
 
-    /// Whether there is a next node; its low must be above that of this one.
+    /// Returns true if there is a next node; its low must be above that of this one.
     pub(super) fn has_next(&self, node: Node<'_, R>, link: Link) -> Result<bool, IndexError> {
         if K::WHOLE || link.next() == 0 {
             return self.high(node, link).map(|high| high.is_some());

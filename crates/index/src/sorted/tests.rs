@@ -1,4 +1,4 @@
-//! Both styles of trees: crashes, edges, what is flushed.
+//! Both styles of trees: crashes, edges, flushed lines.
 
 use entresol_base::rng::Rng;
 use entresol_media::{Direct, Observed, crash::RecordedRegion};

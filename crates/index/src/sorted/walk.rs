@@ -11,7 +11,7 @@ use crate::keys::{Keys, Slot};
 use crate::walk::first;
 use crate::{Direction, Flow, IndexError, Statistics};
 
-/// What a leaf had at one time.
+/// Records of a leaf at one time.
 pub(super) struct Snapshot {
     records: [(u64, u64); SLOTS_MAX],
     len: usize,
@@ -46,7 +46,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    /// Shows a record whose word is its key.
+    /// Passes on a record whose word is its key.
     #[inline]
     fn show(
         &self,
@@ -69,7 +69,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
                 Some(node) => node,
                 None => self.leaf_of(first)?.node,
             };
-            // What was merged meanwhile is looked for from the root.
+            // Records that were merged away meanwhile are searched from the root.
             let Some(leaf) = self.snapshot(node)? else { continue };
             for &record in leaf.records().iter().filter(|(key, _)| *key >= first) {
                 if self.show(record, visit)? == Flow::Stop {
@@ -107,7 +107,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    /// What a leaf has; none if it is gone.
+    /// Copies the records of a leaf; `None` if it is gone.
     pub(super) fn snapshot(&self, node: Node<'_, R>) -> Result<Option<Snapshot>, IndexError> {
         loop {
             let (seen, state) = self.look(node)?;
@@ -161,7 +161,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
             if node.low() != 0 {
                 visit(node.low());
             }
-            // Also of inner nodes: from now on none leads to what is not reached.
+            // Inner nodes too: from now on none leads to an unreached block.
             self.payloads(node, &mut |payload| {
                 if K::OWNS && link.level() == 0 {
                     visit(payload);
@@ -170,8 +170,8 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         })
     }
 
-    /// Shows all nodes, level by level, from left to right. The first of a level never leaves, and
-    /// who stands on one that is gone finds the next by its link: it stays as it was.
+    /// Passes all nodes to `visit`, level by level, from left to right. The first of a level never
+    /// leaves, and a walk that stands on one that is gone finds the next by its link, which stays.
     fn nodes(
         &self,
         mut visit: impl FnMut(Node<'_, R>, Link) -> Result<(), IndexError>,
@@ -201,7 +201,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    /// The link of a node at a time when nobody was writing.
+    /// Returns the link of a node at a time when no thread was writing.
     fn link(&self, node: Node<'_, R>) -> Link {
         loop {
             let seen = self.latches.read(node.at);

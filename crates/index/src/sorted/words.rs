@@ -1,5 +1,5 @@
-//! Words of keys that lie in records: made for new nodes, made anew when a node's range becomes
-//! another, and when a node is looked at first in an opening. See the head of `records`.
+//! Words of keys that lie in records: made for new nodes, and made anew when a node's range changes
+//! and when a node is first read in an opening. See the head of `records`.
 
 use entresol_media::Region;
 
@@ -9,7 +9,7 @@ use crate::IndexError;
 use crate::keys::{Keys, Slot};
 
 impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
-    /// The low of a node that begins with `right`, behind `left`.
+    /// Makes the low of a node that begins with `right`, behind `left`.
     pub(super) fn low_between(
         &self,
         level: u32,
@@ -27,7 +27,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         self.keys.make_low(&self.pool, slot(left.1), slot(right.1), 0)
     }
 
-    /// [`make`](Tree::make), with words that suit the new node.
+    /// [Makes](Tree::make) a node, with words that suit it.
     pub(super) fn make_of_records(
         &self,
         link: Link,
@@ -63,7 +63,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         Ok(())
     }
 
-    /// Gives a node whose latch is held the words that suit its range.
+    /// Gives a latched node the words that suit its range.
     pub(super) fn reword(&self, node: Node<'_, R>) -> Result<(), IndexError> {
         self.reword_to(node, self.skip(node.low(), node.link().next())?)
     }
@@ -94,7 +94,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         }
     }
 
-    /// Gives a node and records that are to be behind its own words of the same kind; `next` is
+    /// Gives a node, and records that are to be put behind its own, words with one skip; `next` is
     /// the node behind them all.
     pub(super) fn make_comparable(
         &self,
@@ -107,7 +107,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         self.reword_to(node, skip)
     }
 
-    /// [Settles](Tree::settle) a node whose latch is held.
+    /// [Settles](Tree::settle) a latched node.
     #[cold]
     pub(super) fn settle_records(&self, node: Node<'_, R>) -> Result<(), IndexError> {
         let (link, low) = (node.link(), node.low());
@@ -138,7 +138,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         Ok(())
     }
 
-    /// What the records of a node lead to, also of one that has gone: it stays as it was.
+    /// Collects the payloads of a node, even of one that is gone, which stays unchanged.
     pub(super) fn payloads(
         &self,
         node: Node<'_, R>,

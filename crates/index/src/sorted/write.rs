@@ -1,4 +1,4 @@
-//! Changes inside of one node, whose latch is held.
+//! Changes within one latched node.
 
 use std::sync::atomic::Ordering::Release;
 
@@ -9,8 +9,8 @@ use super::{Style, Tree};
 use crate::IndexError;
 use crate::keys::Keys;
 
-/// Stores records into slots. Before stores go on in another line, the last one is made durable:
-/// so of a record that is moved one place or the other is durable at any time.
+/// Stores of records into slots. Before stores go on in another line, the last one is made durable:
+/// so of a record that is moved one copy or the other is durable at any time.
 pub(super) struct Lines<'a, R> {
     region: &'a R,
     line: Option<u64>,
@@ -34,7 +34,8 @@ impl<'a, R: Region> Lines<'a, R> {
         }
     }
 
-    /// Puts a record into a slot: no record, then no record of another key, then this one.
+    /// Puts a record into a slot in three stores: no record, then no record of another key, then
+    /// this one.
     #[inline]
     pub(super) fn put(&mut self, node: Node<'_, R>, slot: usize, [key, value]: [u64; 2]) {
         self.enter(node.value_at(slot));
@@ -50,7 +51,7 @@ impl<'a, R: Region> Lines<'a, R> {
         }
     }
 
-    /// All of it is durable when this returns.
+    /// Makes all stores durable.
     #[inline]
     pub(super) fn finish(self) {
         if let Some(line) = self.line {
@@ -96,7 +97,7 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         self.region().persist(node.value_at(slot), 8);
     }
 
-    /// Takes a record away, by making its slot a hole or by moving what is behind it.
+    /// Removes a record, by making its slot a hole or by moving the records behind it.
     #[inline]
     pub(super) fn take(&self, node: Node<'_, R>, state: State, slot: usize) {
         let mut lines = Lines::new(self.region());
@@ -127,9 +128,9 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         state
     }
 
-    /// Makes a node that was written in an earlier opening fit to be used: finds its records,
-    /// clears what an interrupted change left twice, and makes sure that all that is seen from now
-    /// on is durable, since a process that was killed leaves stores that are not.
+    /// Prepares a node from an earlier opening for use: finds its records, clears second copies
+    /// that an interrupted change left, and makes all of it durable, since a killed process leaves
+    /// visible stores that are not.
     #[cold]
     pub(super) fn settle(&self, at: u64) -> Result<(), IndexError> {
         let node = self.node(at)?;
@@ -175,9 +176,9 @@ impl<R: Region, S: Style, K: Keys<R>> Tree<R, S, K> {
         Ok(())
     }
 
-    /// Makes a node durable as it is seen, and then holes of the chosen slots that have no record.
-    /// In this order: the copy that counts may be one that a killed process has not flushed, and
-    /// the other, in another line, is all that a crash would leave.
+    /// Makes a node's visible contents durable, and then holes of the chosen slots that have no
+    /// record. In this order: a killed process may not have flushed the copy that counts, and the
+    /// other, in another line, would be all that a crash leaves.
     pub(super) fn clear_settled(
         &self,
         node: Node<'_, R>,

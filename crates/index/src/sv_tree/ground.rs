@@ -1,4 +1,4 @@
-//! What a tree stands on: the pool, and what the words in it mean.
+//! The ground of a tree: the pool, and the meaning of the words in it.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::leaf::SKIP_MAX;
 use crate::keys::{Keys, Slot};
 use crate::{IndexError, Pool};
 
-/// See the head of the file.
+/// Pool and keys of a tree; see the head of the file.
 #[derive(Debug)]
 pub(super) struct Ground<R, K> {
     pub(super) pool: Arc<Pool<R>>,
@@ -36,7 +36,7 @@ impl<R: Region, K: Keys<R>> Ground<R, K> {
         self.keys.compare_low(&self.pool, low, key)
     }
 
-    /// The word of a low among keys with so many bytes in common.
+    /// Returns the word of a low among keys with `skip` bytes in common.
     #[inline]
     pub(super) fn low_word(&self, low: u64, skip: usize) -> Result<u64, IndexError> {
         if K::WHOLE || low == 0 {
@@ -45,7 +45,7 @@ impl<R: Region, K: Keys<R>> Ground<R, K> {
         Ok(K::word(self.low_key(low, &mut K::Scratch::default())?, skip))
     }
 
-    /// From which word on keys are not below a low, if words can tell.
+    /// Returns the word from which on keys are not below a low, if words can tell.
     #[inline]
     pub(super) fn bound(&self, low: u64, skip: usize) -> Result<Option<u64>, IndexError> {
         if K::WHOLE {
@@ -54,7 +54,8 @@ impl<R: Region, K: Keys<R>> Ground<R, K> {
         Ok(K::bound(self.low_key(low, &mut K::Scratch::default())?, skip))
     }
 
-    /// How many bytes all keys between two lows have in common, 0 being none.
+    /// Returns the number of bytes that all keys between two lows share; a low of 0 stands for
+    /// none.
     #[inline]
     pub(super) fn common(&self, low: u64, high: u64) -> Result<usize, IndexError> {
         if K::WHOLE || low == 0 || high == 0 {
@@ -65,7 +66,7 @@ impl<R: Region, K: Keys<R>> Ground<R, K> {
         Ok(K::common(one, self.low_key(high, &mut other)?).min(SKIP_MAX))
     }
 
-    /// The word of a slot's key in a leaf with another `skip`.
+    /// Rewrites a slot for a leaf with another `skip`.
     pub(super) fn reworded(&self, slot: Slot, skip: usize) -> Result<Slot, IndexError> {
         let mut scratch = K::Scratch::default();
         let word = K::word(self.keys.key(&self.pool, slot, &mut scratch)?, skip);
@@ -94,7 +95,7 @@ impl<R: Region, K: Keys<R>> Ground<R, K> {
         Ok(self.keys.compare(&self.pool, other, key)?.is_gt())
     }
 
-    /// How a slot's key compares to one whose word among the leaf's this is.
+    /// Compares a slot's key to one that has `word` among the leaf's words.
     #[inline]
     pub(super) fn compare(
         &self,

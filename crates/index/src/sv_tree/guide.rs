@@ -1,18 +1,18 @@
 //! The guide: a B+-tree in DRAM from the leaves' lows to the leaves.
 //!
-//! It is a hint, and may lack leaves: what it finds is a leaf in use that lies at or before the one
-//! that is looked for, from where links lead on. But a leaf is taken out before it is given back.
+//! It is a hint, and may lack leaves: it finds a leaf in use that lies at or before the right one,
+//! from where links lead on. But a leaf is removed from the guide before it is freed.
 //!
-//! Who may do what:
-//! 1. Changes are made by one thread at a time, under `writer`. Who holds it takes no latch.
-//! 2. A node's version is odd while it changes. Readers take no locks: what they read of a node
-//!    counts if the version was even before and is the same after.
-//! 3. Going down, a reader reads the child's version before it looks at the parent's again: so the
+//! Rules of access:
+//! 1. One thread at a time changes the guide, under `writer`, and takes no latch meanwhile.
+//! 2. A node's version is odd while it changes. Readers take no locks: reads of a node are valid if
+//!    the version was even before and is unchanged afterwards.
+//! 3. Going down, a reader reads the child's version before it checks the parent's again: so the
 //!    child was the child then.
 //! 4. A bound in an upper node is raised before entries below it go, and a node is out of its
-//!    parent before it is used again.
-//! 5. A leaf is added under the latch of the leaf that leads to it, and taken out under that latch,
-//!    so nobody adds one that has gone.
+//!    parent before it is reused.
+//! 5. A leaf is added under the latch of the leaf before it, and removed under that latch, so no
+//!    thread adds one that was unlinked.
 
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
@@ -34,36 +34,35 @@ use node::{CAPACITY, Image, NodeKind};
 /// More levels than there can be.
 const LEVELS: usize = 16;
 
-/// So many entries a node has when the guide is built: soon there will be more, as leaves between
-/// those that are known are met.
+/// Entries of a node when the guide is built: few, since leaves in between will be met and added.
 const BUILT: usize = CAPACITY / 2;
 
-/// From this size of the region on, nodes lie in huge pages: they outgrow what the processor knows
-/// of small ones. A small tree would leave most of a huge page unused.
+/// Bytes of the region from which on nodes lie in huge pages: then they outgrow the processor's
+/// translations of small ones. A small tree would leave most of a huge page unused.
 const HUGE_PAGES_FROM: u64 = 1 << 30;
 
-/// After so many looks at a node that changes, the one who changes it is let run.
+/// Number of looks at a changing node after which a reader yields to the writer.
 const LOOKS: u32 = 64;
 
-/// Which of the leaves around a key.
+/// Choice among the leaves around a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
-    /// The one that has it.
+    /// The leaf that has the key.
     At,
-    /// The one that has the keys just below it.
+    /// The leaf that has the keys just below it.
     Below,
 }
 
-/// A leaf at or before the one looked for.
+/// A leaf at or before the right one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spot {
     pub(super) leaf: u64,
-    /// A later leaf, if known, otherwise 0, and its low, which is above the key.
+    /// A later leaf, if known, otherwise 0. Its low, `high`, is above the key.
     pub(super) next: u64,
     pub(super) high: u64,
 }
 
-/// See the head of the file.
+/// Guide of a tree; see the head of the file.
 #[derive(Debug)]
 pub(super) struct Guide<K> {
     nodes: NodeKind,
@@ -72,20 +71,20 @@ pub(super) struct Guide<K> {
     keys: PhantomData<fn() -> K>,
 }
 
-/// Nodes that are not used.
+/// Nodes that are not in use.
 #[derive(Debug)]
 struct Free {
     nodes: Vec<u64>,
-    /// From here on none has ever been.
+    /// Offset from which on no node has ever been used.
     end: u64,
 }
 
-/// A node on the way down, and which of its entries was taken.
+/// A node on the way down, and the entry that was taken.
 #[derive(Debug, Clone, Copy, Default)]
 struct Step {
     node: u64,
     index: usize,
-    /// The bounds of what is below that entry; 0 if there is none.
+    /// Lower bound of the keys below that entry; 0 without one.
     low: u64,
     high: u64,
 }
@@ -101,7 +100,7 @@ impl Path {
         self.steps[self.len - 1]
     }
 
-    /// The bounds of the node at a level, counted from the root.
+    /// Returns the bounds of the node at a level, counted from the root.
     fn bounds(&self, level: usize) -> (u64, u64) {
         match level.checked_sub(1) {
             Some(above) => (self.steps[above].low, self.steps[above].high),
@@ -110,7 +109,7 @@ impl Path {
     }
 }
 
-/// Builds nodes, level by level, over entries whose lows rise from 0; answers with the root.
+/// Builds nodes, level by level, over entries whose lows rise from 0; returns the root.
 fn build<R: Region, K: Keys<R>>(
     ground: &Ground<R, K>,
     nodes: &NodeKind,
@@ -139,8 +138,8 @@ fn build<R: Region, K: Keys<R>>(
 }
 
 impl<K> Guide<K> {
-    /// A guide to leaves that are `known` by their lows, which rise from 0, with room for entries
-    /// of `leaves` in the worst case.
+    /// Makes a guide to leaves that are `known` by their lows, which rise from 0, with room for
+    /// entries of `leaves` in the worst case.
     pub(super) fn new<R>(
         ground: &Ground<R, K>,
         known: Vec<Post>,
@@ -161,18 +160,19 @@ impl<K> Guide<K> {
         Ok(Guide { nodes, root, writer: Mutex::new(free), keys: PhantomData })
     }
 
-    /// How many bytes it has used.
+    /// Returns the bytes that the guide has used.
     pub(super) fn bytes(&self) -> u64 {
         self.writer.lock().end
     }
 
-    /// How many levels it has.
+    /// Returns the number of levels.
     pub(super) fn height(&self) -> u32 {
         let _held = self.writer.lock();
         self.nodes.at(self.root.load(Relaxed)).meta().level as u32 + 1
     }
 
-    /// Where to begin to look for a key, or for the last leaf. The caller has pinned the pool.
+    /// Returns the leaf at which to begin a search for a key, or for the last leaf. The caller has
+    /// pinned the pool.
     #[inline]
     pub(super) fn find<R>(
         &self,
@@ -195,7 +195,7 @@ impl<K> Guide<K> {
         }
     }
 
-    /// None if something changed meanwhile.
+    /// Searches once; `None` if a change interfered.
     #[inline]
     fn try_find<R>(
         &self,
@@ -243,7 +243,7 @@ impl<K> Guide<K> {
         }
     }
 
-    /// The way down, for who changes things.
+    /// Returns the way down to a key, for changes.
     fn path<R>(&self, ground: &Ground<R, K>, key: &K::Key) -> Result<Path, IndexError>
     where
         R: Region,
@@ -271,8 +271,8 @@ impl<K> Guide<K> {
         Ok(path)
     }
 
-    /// Adds a leaf, whose low is this key, unless it is there. Says whether a node was split: about
-    /// once in half a node's entries. Without room it is not added.
+    /// Adds a leaf with this key as its low, unless it is there. Returns true if a node was split:
+    /// about once in half a node's entries. Without room the leaf is not added.
     pub(super) fn insert<R>(
         &self,
         ground: &Ground<R, K>,
@@ -294,7 +294,7 @@ impl<K> Guide<K> {
         self.insert_at(ground, &mut free, &path, path.len - 1, low, leaf)
     }
 
-    /// Adds an entry behind the one on the path, splitting nodes upwards. Says whether it split.
+    /// Adds an entry behind the one on the path, splitting nodes upwards. Returns true if it split.
     fn insert_at<R>(
         &self,
         ground: &Ground<R, K>,
@@ -316,7 +316,7 @@ impl<K> Guide<K> {
         }
         let mut image = node.load();
         image.insert(index + 1, word, low, child);
-        // What is added behind everything is often added in order: leave full nodes behind.
+        // Entries at the very end are often added in order: then a split leaves a full node behind.
         let is_last = index + 2 == image.count;
         let mut right = image.split_off(if is_last { CAPACITY } else { CAPACITY / 2 });
         let (bound, (from, to)) = (right.lows[0], path.bounds(level));
@@ -340,7 +340,7 @@ impl<K> Guide<K> {
         Ok(true)
     }
 
-    /// Makes words of what the keys between two bounds do not have in common.
+    /// Sets a node's words to the part of the keys that is not common to all between two bounds.
     fn narrow<R>(
         &self,
         ground: &Ground<R, K>,
@@ -365,7 +365,7 @@ impl<K> Guide<K> {
         Ok(())
     }
 
-    /// Another leaf takes the place of the one with this low.
+    /// Replaces the leaf with this low by another.
     pub(super) fn replace<R>(
         &self,
         ground: &Ground<R, K>,
@@ -394,7 +394,7 @@ impl<K> Guide<K> {
         Ok(())
     }
 
-    /// The node at the bottom that has the first leaf.
+    /// Returns the lowest-level node that has the first leaf.
     fn first_node(&self) -> u64 {
         let mut node = self.root.load(Relaxed);
         while self.nodes.at(node).meta().level > 0 {
@@ -403,7 +403,7 @@ impl<K> Guide<K> {
         node
     }
 
-    /// Takes out a leaf, which is not the first; nothing if it is not there.
+    /// Removes a leaf, other than the first; does nothing if it is not there.
     pub(super) fn remove<R>(
         &self,
         ground: &Ground<R, K>,
@@ -478,7 +478,7 @@ impl<K> Guide<K> {
         Ok(())
     }
 
-    /// Nodes that now reach further than before may have less in common.
+    /// Shortens the common prefix of nodes that now cover a wider range.
     fn widen<R>(&self, ground: &Ground<R, K>, key: &K::Key) -> Result<(), IndexError>
     where
         R: Region,

@@ -1,20 +1,20 @@
 //! A leaf: a header and slots, on whole lines.
 //!
-//! The first word leads to the next leaf, and has how many bytes of keys are left out of the words;
+//! The first word leads to the next leaf, and has the number of bytes of keys that words leave out;
 //! the second is the leaf's low. Slots of word and payload follow, in no order.
 
 use entresol_media::{FoundPair, Region};
 
 use crate::keys::Slot;
 
-/// The first word of a leaf.
+/// First word of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link(pub(super) u64);
 
 const NEXT: u64 = (1 << 48) - 64;
 
 impl Link {
-    /// In a leaf that nothing leads to any more. Never durable in one that something leads to.
+    /// Link of an unlinked leaf. It is never durable in a leaf that a link leads to.
     pub(super) const DEAD: Link = Link(1);
 
     pub(super) fn new(next: u64, skip: usize) -> Link {
@@ -26,26 +26,26 @@ impl Link {
         self == Link::DEAD
     }
 
-    /// The next leaf; 0 if this is the last.
+    /// Returns the next leaf; 0 if this is the last.
     #[inline]
     pub(super) fn next(self) -> u64 {
         self.0 & NEXT
     }
 
-    /// How many bytes all keys of the leaf have in common.
+    /// Returns the number of bytes that all keys of the leaf have in common.
     #[inline]
     pub(super) fn skip(self) -> usize {
         (self.0 >> 48) as usize
     }
 }
 
-/// The most bytes that a link can say are in common.
+/// Largest number of common bytes that a link can hold.
 pub(super) const SKIP_MAX: usize = u16::MAX as usize;
 
-/// Where a leaf's low is.
+/// Offset of the low in a leaf.
 pub(super) const LOW_AT: u64 = 8;
 
-/// Where a slot is in a leaf.
+/// Returns the offset of a slot in a leaf.
 #[inline]
 pub(super) const fn slot_at(slot: usize) -> u64 {
     16 + 16 * slot as u64
@@ -68,14 +68,14 @@ impl<const LINES: usize> Leaf<LINES> {
         Leaf { at, lines }
     }
 
-    /// A leaf that is not there yet.
+    /// Makes a leaf that is not written yet.
     pub(super) fn new(at: u64, link: Link, low: u64) -> Leaf<LINES> {
         let mut leaf = Leaf { at, lines: [[0; 8]; LINES] };
         (leaf.lines[0][0], leaf.lines[0][1]) = (link.0, low);
         leaf
     }
 
-    /// Writes it and begins to make it durable.
+    /// Writes the leaf and flushes it.
     #[track_caller]
     pub(super) fn write<R: Region>(&self, region: &R) {
         let bytes = self.lines.map(|line| line.map(u64::to_le_bytes));
@@ -105,14 +105,14 @@ impl<const LINES: usize> Leaf<LINES> {
         (words[2 + 2 * slot], words[3 + 2 * slot]) = (to.word, to.payload);
     }
 
-    /// The slots that are not free, and their numbers; keys from `fence` on are not here.
+    /// Returns the used slots and their numbers; keys from `fence` on are not in this leaf.
     #[inline]
     pub(super) fn live(&self, fence: Option<u64>) -> impl Iterator<Item = (usize, Slot)> {
         let slots = (0..Self::SLOTS).map(|number| (number, self.slot(number)));
         slots.filter(move |(_, slot)| slot.payload != 0 && fence.is_none_or(|it| slot.word < it))
     }
 
-    /// A bit for each slot that is not free.
+    /// Returns a bit for each slot that is used and live.
     #[inline]
     pub(super) fn live_bits(&self, fence: Option<u64>) -> u64 {
         let bit = |number: usize| {
@@ -122,7 +122,7 @@ impl<const LINES: usize> Leaf<LINES> {
         (0..Self::SLOTS).map(bit).sum()
     }
 
-    /// The slots of keys that are not here any more.
+    /// Returns the slots of keys that are not in this leaf any more.
     pub(super) fn dead(&self, fence: Option<u64>) -> impl Iterator<Item = usize> {
         let slots = (0..Self::SLOTS).map(|number| (number, self.slot(number)));
         let dead = slots
@@ -131,12 +131,12 @@ impl<const LINES: usize> Leaf<LINES> {
     }
 }
 
-/// What a look at all slots of a leaf that is there found.
+/// Result of a look at all slots of a leaf on the medium.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Looked {
-    /// The first slot with a word, from one on, that is not free.
+    /// First slot, from a given one on, that is used and has a given word.
     pub(super) found: Option<(usize, Slot)>,
-    /// A slot from there on that is free; perhaps none if it is behind the one that was found.
+    /// A free slot from there on; it may be missed if it is behind the one that was found.
     pub(super) free: Option<usize>,
 }
 
@@ -148,7 +148,7 @@ pub(super) fn look<R: Region, const LINES: usize>(
     word: u64,
     first: usize,
 ) -> Looked {
-    // The header is where a slot would be.
+    // The header takes the place of a slot.
     let FoundPair { found, zero } = region.find_pair::<LINES>(at, first + 1, word);
     Looked {
         found: found.map(|(pair, payload)| (pair - 1, Slot { word, payload })),

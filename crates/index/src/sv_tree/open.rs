@@ -1,10 +1,10 @@
 //! Making a tree, and opening it.
 //!
-//! The root leads to an anchor: what kind of tree it is, the first leaf, the first block of posts.
-//! Opening reads the posts, and nothing else, and builds the guide from them, node by node. About
-//! every twentieth leaf has one, so a key is a few links away from the first answer on; whoever
-//! walked over leaves adds them, and [blocks](crate::Persistent::blocks), so a sweep of the pool
-//! behind everybody's back, adds all.
+//! The root leads to an anchor: the type of the tree, the first leaf, the first block of posts.
+//! Opening reads only the posts and builds the guide from them, node by node. About every twentieth
+//! leaf has one, so from the first answer on a key is a few links away. Threads that walk over
+//! other leaves add them to the guide, and [blocks](crate::Persistent::blocks), as a sweep of the
+//! pool calls it in the background, adds all.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) const ANCHOR_BYTES: u64 = 8 * WORDS as u64;
 const HEAD_AT: u64 = 8;
 const POSTS_AT: u64 = 16;
 
-/// The first word of an anchor.
+/// Returns the first word of an anchor.
 fn tag<R: Region, K: Keys<R>>(lines: usize) -> Tag {
     let keys = match (K::WHOLE, K::OWNS) {
         (true, _) => b'w',
@@ -43,8 +43,8 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     const LINES_RIGHT: () = assert!(LINES.is_power_of_two() && LINES >= 2 && LINES <= 16);
 
     /// Opens the tree at this root of the pool, or makes an empty one if the root is 0. It answers
-    /// at once; until somebody has been there, or [blocks](crate::Persistent::blocks) has walked
-    /// over all leaves, what lies between posts is found by following links.
+    /// at once. Leaves between posts are found by following links until a thread has been there, or
+    /// [blocks](crate::Persistent::blocks) has walked over all leaves.
     ///
     /// # Errors
     /// If there is another kind of tree, no room, or damage.
@@ -74,7 +74,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         })
     }
 
-    /// The first leaf.
+    /// Returns the first leaf.
     pub(super) fn head(&self) -> u64 {
         self.region().load_u64(self.anchor + HEAD_AT, Acquire)
     }
@@ -86,7 +86,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     }
 }
 
-/// The first leaf and those that are named, in the order of their lows.
+/// Returns the first leaf and the named ones, in the order of their lows.
 fn in_order<R: Region, K: Keys<R>, const LINES: usize>(
     ground: &Ground<R, K>,
     head: u64,
@@ -116,7 +116,7 @@ fn in_order<R: Region, K: Keys<R>, const LINES: usize>(
     let mut known: Vec<Post> = Vec::with_capacity(posts.len() + 1);
     known.push(Post { low: 0, leaf: head });
     for (_, post) in posts {
-        // What does not rise helps nobody, and is found by links.
+        // A post whose low does not rise is useless; its leaf is found by links.
         let last = known[known.len() - 1].low;
         let rises = match (last, post.low) {
             _ if K::WHOLE => last < post.low,
@@ -131,7 +131,7 @@ fn in_order<R: Region, K: Keys<R>, const LINES: usize>(
     Ok(known)
 }
 
-/// Makes an empty tree; says where its anchor and its first leaf are.
+/// Makes an empty tree; returns the offsets of its anchor and its first leaf.
 fn make<R: Region, K: Keys<R>, const LINES: usize>(
     pool: &Pool<R>,
     root: usize,

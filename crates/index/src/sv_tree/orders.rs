@@ -1,18 +1,18 @@
-//! In which order a leaf's slots were when somebody sorted them: eight bytes in DRAM for each leaf.
+//! Order of each leaf's slots when it was last sorted: eight bytes in DRAM for each leaf.
 //!
-//! It is a hint, which nobody keeps true: whoever follows it sees whether it is. Leaves of more
+//! It is a hint that is not kept up to date: its user checks it against the leaf. Leaves of more
 //! than 15 slots have none.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use entresol_media::{Direct, RegionError};
 
-/// The numbers of up to 15 slots in the order of their keys, and how many they are.
+/// Numbers of up to 15 slots in the order of their keys, and their count.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Order(u64);
 
 impl Order {
-    /// None of more slots than fit.
+    /// Packs the numbers; an empty order if there are more slots than fit.
     pub(super) fn of(numbers: impl ExactSizeIterator<Item = usize>) -> Order {
         let len = numbers.len();
         if len > 15 {
@@ -35,7 +35,7 @@ impl Order {
     }
 }
 
-/// The orders of a tree's leaves.
+/// Orders of a tree's leaves.
 #[derive(Debug)]
 pub(super) struct Orders {
     words: Option<Direct>,
@@ -43,7 +43,7 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// For leaves of so many bytes anywhere in a region.
+    /// Makes room for leaves of this size anywhere in a region.
     pub(super) fn new(region_bytes: u64, leaf_bytes: u64) -> Result<Orders, RegionError> {
         // Address space only, until leaves are walked over.
         let words = match leaf_bytes {
@@ -53,7 +53,7 @@ impl Orders {
         Ok(Orders { words, leaf_bytes })
     }
 
-    /// The order that a leaf had, an empty one if it is not known.
+    /// Returns the order that a leaf had, or an empty one if it is not known.
     #[inline]
     pub(super) fn get(&self, leaf: u64) -> Order {
         let word = self.words.as_ref().map(|it| it.load_u64(leaf / self.leaf_bytes * 8, Relaxed));

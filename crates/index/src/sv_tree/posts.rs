@@ -1,4 +1,4 @@
-//! Posts: leaves that are named on the medium, so that a guide can be had at once.
+//! Posts: names of some leaves on the medium, so that a guide can be built at once.
 //!
 //! Blocks of 1 KiB in a list: the next one, a spare word, then pairs of a leaf's low and its
 //! offset, 0 if the pair is free. A leaf is named once it is linked, and its name is durably gone
@@ -19,17 +19,17 @@ pub(super) const BLOCK_BYTES: u64 = 1024;
 const PAIRS_AT: u64 = 16;
 const PAIR_BYTES: u64 = 16;
 
-/// A leaf that is named.
+/// A named leaf.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Post {
     pub(super) low: u64,
     pub(super) leaf: u64,
 }
 
-/// Which pairs are used.
+/// Used and free pairs.
 #[derive(Debug)]
 pub(super) struct Posts {
-    /// The word that leads to the first block.
+    /// Offset of the word that leads to the first block.
     first_at: u64,
     state: Mutex<State>,
 }
@@ -41,13 +41,13 @@ struct State {
 }
 
 impl Posts {
-    /// The bytes in DRAM, with the control byte that a map has for each place.
+    /// Returns the bytes in DRAM, with the control byte that a map has for each place.
     pub(super) fn volatile_bytes(&self) -> u64 {
         let state = self.state.lock();
         (state.by_leaf.capacity() * 17 + state.free.capacity() * 8) as u64
     }
 
-    /// The posts behind the word at `first_at`.
+    /// Loads the posts behind the word at `first_at`.
     pub(super) fn load<R: Region>(
         pool: &Pool<R>,
         first_at: u64,
@@ -70,19 +70,19 @@ impl Posts {
                 }
             }
         })?;
-        // A name that is seen to be gone, and is not durably, would lead to a leaf that has gone.
+        // A name that is visibly but not durably gone would lead to an unlinked leaf after a crash.
         pool.region().drain();
         Ok((Posts { first_at, state: Mutex::new(state) }, posts))
     }
 
-    /// How many leaves are named.
+    /// Returns the number of named leaves.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.state.lock().by_leaf.len()
     }
 
-    /// Names a leaf. Without room it goes unnamed; nobody waits until the name is durable, since a
-    /// leaf without one is found by links.
+    /// Names a leaf, if there is room. The name need not be durable when this returns, since a leaf
+    /// without one is found by links.
     pub(super) fn add<R: Region>(&self, pool: &Pool<R>, post: Post) {
         let mut state = self.state.lock();
         if state.free.is_empty() && !self.grow(pool, &mut state) {
@@ -109,7 +109,7 @@ impl Posts {
         true
     }
 
-    /// Forgets a leaf, durably; says whether it was named.
+    /// Removes a leaf's name, durably; returns true if it had one.
     pub(super) fn remove<R: Region>(&self, pool: &Pool<R>, leaf: u64) -> bool {
         let mut state = self.state.lock();
         let Some(at) = state.by_leaf.remove(&leaf) else { return false };
@@ -119,7 +119,7 @@ impl Posts {
         true
     }
 
-    /// Shows the blocks.
+    /// Passes the blocks to `visit`.
     pub(super) fn blocks<R: Region>(
         &self,
         pool: &Pool<R>,

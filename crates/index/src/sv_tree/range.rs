@@ -1,7 +1,8 @@
-//! Walking over keys, up or down.
+//! Walks over keys, up or down.
 //!
-//! A leaf's keys are shown as they were at one time, together with its link: what is shown next is
-//! the next leaf at another time, so nothing is shown twice, and what stays is not left out.
+//! A leaf's keys are passed on as they were at one time, together with its link. The next ones are
+//! those of the next leaf at another time, so no key is passed twice, and none that stays is
+//! missed.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -33,11 +34,11 @@ impl<const LINES: usize> Ordered<LINES> {
     }
 }
 
-/// Who is shown what.
+/// Visitor of a walk.
 pub(super) enum Visit<'a, Key: ?Sized> {
-    /// Keys and values.
+    /// Takes keys and values.
     Keys(&'a mut dyn FnMut(&Key, u64) -> Flow),
-    /// Values: keys are looked at only where that is needed to find the way.
+    /// Takes values: keys are read only where the walk needs them to find its way.
     Values(&'a mut dyn FnMut(u64) -> Flow),
 }
 
@@ -78,7 +79,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             }
             let high = view.high;
             let (leaf, _) = self.read(next)?;
-            // The next leaf's lines come while its low is waited for.
+            // The next leaf's lines arrive during the wait for its low.
             self.prefetch(leaf.link().next());
             view = match leaf.link().is_dead() {
                 false => self.view_of(leaf)?,
@@ -131,7 +132,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Err(self.gone())
     }
 
-    /// A leaf that was read whole, and the low of the next one.
+    /// Returns the view of a leaf that was read whole, with the low of the next one.
     pub(super) fn view_of(&self, leaf: Leaf<LINES>) -> Result<View<LINES>, IndexError> {
         let next = leaf.link().next();
         let high = self.low_of(next)?;
@@ -182,7 +183,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok(())
     }
 
-    /// Leaves those from a bound up.
+    /// Keeps the keys above a bound.
     fn above(
         &self,
         view: &View<LINES>,
@@ -197,7 +198,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok(())
     }
 
-    /// Leaves those from a bound down.
+    /// Keeps the keys below a bound.
     fn below(
         &self,
         view: &View<LINES>,
@@ -212,7 +213,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok(())
     }
 
-    /// How many of the first keys compare so to another.
+    /// Returns how many of the first keys compare to another in a way that `counts`.
     fn rank(
         &self,
         view: &View<LINES>,
@@ -230,8 +231,8 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
     }
 }
 
-/// Puts the slots of a leaf in an order that they once had. Whether that is still their order, and
-/// those are the slots that are not free, `live`.
+/// Puts the slots of a leaf in an order that they once had. Returns true if the order still holds,
+/// and exactly the slots of `live` are used.
 #[inline]
 fn follow<const LINES: usize>(
     leaf: &Leaf<LINES>,

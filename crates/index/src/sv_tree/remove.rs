@@ -1,4 +1,4 @@
-//! Unlinking a leaf that is empty.
+//! Unlinking of empty leaves.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -11,18 +11,18 @@ use super::leaf::{Leaf, Link, slot_at};
 use crate::IndexError;
 use crate::keys::Keys;
 
-/// What came of an attempt.
+/// Result of an attempt.
 enum Unlinked {
-    /// It is gone; this came after it.
+    /// The leaf was unlinked; this one came after it.
     Gone { next: u64 },
-    /// It must stay.
+    /// The leaf must stay.
     Stays,
-    /// Somebody was faster; it is worth another look.
+    /// Another thread interfered; it is worth another look.
     Again,
 }
 
 impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
-    /// Unlinks a leaf if it is empty, not the first, and the one before it can have its range; then
+    /// Unlinks a leaf if it is empty, not the first, and the one before it can take its range; then
     /// those after it that are empty as well.
     #[cold]
     pub(super) fn unlink(&self, leaf: u64, low: u64) -> Result<(), IndexError> {
@@ -30,7 +30,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         while low != 0 {
             match self.try_unlink(at, low)? {
                 Unlinked::Gone { next } if !K::WHOLE && next != 0 => {
-                    // It may have had to stay because of the one that has just gone.
+                    // The next one may have had to stay because of the one just unlinked.
                     (at, low) = (next, self.low_of(next)?);
                 }
                 Unlinked::Gone { .. } | Unlinked::Stays => return Ok(()),
@@ -77,7 +77,8 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok(Unlinked::Gone { next })
     }
 
-    /// Rule 4: what is dead because of the next leaf would come alive without it.
+    /// Zeroes the dead slots of a leaf (rule 4): slots that are dead because of the next leaf would
+    /// come alive without it.
     fn zero_dead(&self, leaf: &Leaf<LINES>, fence: Option<u64>) -> Result<(), IndexError> {
         let mut line = None;
         for number in leaf.dead(fence) {

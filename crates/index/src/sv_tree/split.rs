@@ -1,4 +1,4 @@
-//! Splitting a full leaf.
+//! Splits of full leaves.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -14,7 +14,7 @@ use crate::latch::Latched;
 /// More slots than a leaf has.
 const MANY: usize = 64;
 
-/// The slots of a leaf and one more in the order of keys.
+/// The slots of a leaf and one more, in the order of keys.
 struct Sorted {
     slots: [Slot; MANY],
     len: usize,
@@ -25,7 +25,7 @@ impl Sorted {
         &self.slots[..self.len]
     }
 
-    /// Where to split so that words tell the halves apart, as near to `wanted` as can be.
+    /// Returns the position nearest to `wanted` at which words tell the halves apart.
     fn boundary(&self, wanted: usize) -> Option<usize> {
         let differs = |&at: &usize| self.slots[at - 1].word != self.slots[at].word;
         (1..self.len).filter(differs).min_by_key(|&at| at.abs_diff(wanted))
@@ -33,11 +33,11 @@ impl Sorted {
 }
 
 impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
-    /// Half of a leaf's lines, so that a new leaf has empty lines behind.
+    /// Slots in half of a leaf's lines: a new leaf gets no more, so that it has empty lines behind.
     const FILLED: usize = LINES / 2 * 4 - 1;
 
-    /// Splits a leaf in which every slot has a key, and adds a key. Says whether that is done: if
-    /// not, there may be room now.
+    /// Splits a full leaf and adds a key. Returns true if the key was added; otherwise there may be
+    /// room now.
     #[cold]
     pub(super) fn split(
         &self,
@@ -53,11 +53,11 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         let mut sorted = self.sorted(&view.leaf)?;
         let rank = self.rank_in(&sorted, word, key)?;
         let full = sorted.len;
-        // A key behind all others is often followed by more of the kind: leave a full leaf behind.
+        // A key behind all others is often followed by more: leave a full leaf behind.
         let is_last = rank == full && link.next() == 0;
         let wanted = if is_last { full } else { full + 1 - Self::FILLED };
         sorted.slots.copy_within(rank..full, rank + 1);
-        // No word differs by the payload, so it can wait until it is known that there is room.
+        // The word does not depend on the payload, which can wait until there is room for sure.
         sorted.slots[rank] = Slot { word, payload: 0 };
         sorted.len += 1;
         let Some(boundary) = sorted.boundary(wanted) else {
@@ -84,7 +84,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             self.persist(view.leaf.at, 8)?
         }
         self.splits.fetch_add(1, Relaxed);
-        // The key is there, whatever comes of this: what the guide lacks is found by links.
+        // The key is added in any case: a leaf that the guide lacks is found by links.
         if let Ok(true) = self.add_to_guide(new.low(), at) {
             self.posts.add(&self.ground.pool, Post { low: new.low(), leaf: at });
         }
@@ -99,7 +99,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok(Sorted { slots, len })
     }
 
-    /// How many keys are below a key that is not there.
+    /// Returns the number of keys below an absent key.
     fn rank_in(&self, sorted: &Sorted, word: u64, key: &K::Key) -> Result<usize, IndexError> {
         for (rank, &slot) in sorted.slots().iter().enumerate() {
             if self.ground.compare(slot, word, key)?.is_gt() {
@@ -109,7 +109,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok(sorted.len)
     }
 
-    /// A leaf with the slots from a boundary on, and a low of its own.
+    /// Makes a leaf with the slots from a boundary on, and a low of its own.
     fn new_leaf(
         &self,
         at: u64,
@@ -125,7 +125,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         new.inspect_err(|_| keys.retire_low(pool, low))
     }
 
-    /// A leaf with these slots, whose words are those of a leaf with this link.
+    /// Makes a leaf with these slots, whose words are those of a leaf with this link.
     fn fill_new(
         &self,
         at: u64,
@@ -142,8 +142,8 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok(new)
     }
 
-    /// Adds a key to the left of a split, whose link was just stored, and makes both durable: at
-    /// once, if a slot that has died is in the line of the link (rule 3).
+    /// Adds a key to the left of a split, whose link was just stored, and makes both durable. One
+    /// flush does it if the dead slot that is filled is in the line of the link (rule 3).
     fn add_left(&self, view: &View<LINES>, low: u64, slot: Slot) -> Result<(), IndexError> {
         let fence = self.ground.bound(low, view.leaf.link().skip())?;
         let Some(number) = view.leaf.dead(fence).next() else {
@@ -202,8 +202,8 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
             }
         }
         self.replaced.fetch_add(1, Relaxed);
-        // The right one first: until the left one is in the guide nobody comes to what leads to
-        // the right one, and so nobody takes it out.
+        // The right one first: until the left one is in the guide no thread comes to the leaf
+        // before the right one, and so none removes it.
         let is_split = self.add_to_guide(right.low(), right.at)?;
         if is_split {
             self.posts.add(&self.ground.pool, Post { low: right.low(), leaf: right.at });
@@ -217,7 +217,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         Ok(())
     }
 
-    /// Two leaves that have the keys of one, not written yet.
+    /// Returns two leaves with the keys of one, not written yet.
     fn two_of(&self, view: &View<LINES>) -> Result<[Leaf<LINES>; 2], IndexError> {
         let (pool, leaf) = (&self.ground.pool, &view.leaf);
         let (link, sorted) = (leaf.link(), self.sorted(leaf)?);
@@ -239,7 +239,7 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
         make().inspect_err(|_| [one_at, other_at].into_iter().for_each(|at| pool.free(at)))
     }
 
-    /// The low of a leaf; 0 if there is none.
+    /// Returns the low of a leaf; 0 if there is none.
     pub(super) fn low_of(&self, leaf: u64) -> Result<u64, IndexError> {
         if leaf == 0 {
             return Ok(0);

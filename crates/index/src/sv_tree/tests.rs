@@ -16,7 +16,7 @@ mod model;
 mod posts;
 mod threads;
 
-/// What is in a tree, forwards; backwards it must be the same.
+/// Returns the contents of a tree forwards; backwards they must be equal.
 fn all<R: Region, K: Keys<R>, const LINES: usize>(
     tree: &SvTree<R, K, LINES>,
 ) -> Vec<(<K::Key as ToOwned>::Owned, u64)>

@@ -1,4 +1,4 @@
-//! Walking over all leaves, while others go on.
+//! Walks over all leaves, while other threads use the tree.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -12,25 +12,25 @@ use crate::keys::Keys;
 use crate::{IndexError, Statistics};
 
 impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
-    /// The bytes in DRAM that it has used: what [`Statistics`] says of them, without a walk.
+    /// Returns the bytes in DRAM that the tree has used: those of [`Statistics`], without a walk.
     #[must_use]
     pub fn volatile_bytes(&self) -> u64 {
         self.guide.bytes() + self.posts.volatile_bytes()
     }
 
-    /// Shows all leaves in order, and adds those to the guide that it lacks.
+    /// Passes all leaves in order to `visit`, and adds those to the guide that it lacks.
     fn walk(
         &self,
         each: &mut dyn FnMut(&View<LINES>) -> Result<(), IndexError>,
     ) -> Result<(), IndexError> {
         let _pin = self.ground.pool.pin();
         let mut at = self.head();
-        // The low of the last leaf that was shown; that of the first is 0.
+        // Low of the last leaf that was passed; that of the first is 0.
         let mut shown = None;
         loop {
             let (leaf, seen) = self.read(at)?;
             if leaf.link().is_dead() {
-                // Whatever has its range now was shown, or is not older than this walk.
+                // The leaf that has its range now was passed, or is younger than this walk.
                 at = match shown {
                     None => self.head(),
                     Some(0) => self.first()?.leaf.link().next(),
@@ -53,14 +53,14 @@ impl<R: Region, K: Keys<R>, const LINES: usize> SvTree<R, K, LINES> {
                 at = next;
             }
             if at == 0 {
-                // All leaves that were there before have been read, or have gone.
+                // All leaves that were there before have been read, or unlinked.
                 self.settled.add_all();
                 return Ok(());
             }
         }
     }
 
-    /// See [`Persistent::blocks`](crate::Persistent::blocks).
+    /// Passes all blocks, see [`Persistent::blocks`](crate::Persistent::blocks).
     pub(super) fn reach(&self, visit: &mut dyn FnMut(u64)) -> Result<(), IndexError> {
         visit(self.anchor);
         self.posts.blocks(&self.ground.pool, visit)?;

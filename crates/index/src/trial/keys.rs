@@ -1,22 +1,23 @@
-//! Keys by number, and numbers by key.
+//! Keys of histories, and their numbers.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 /// A key that histories can be made of.
 pub trait TrialKey: Ord + ToOwned<Owned: Ord> {
-    /// The key with this number, which is below [`KEYS`]. Different numbers have different keys.
+    /// Returns the key with this number, which is below [`KEYS`]. Different numbers have different
+    /// keys.
     fn nth(number: u64) -> Self::Owned;
 
-    /// Its number; none if no number has it.
+    /// Returns the number of the key; `None` if it has none.
     fn number(&self) -> Option<u64>;
 }
 
-/// How many keys there are to make histories of.
+/// Number of keys that histories can be made of.
 pub const KEYS: u64 = 4096;
 
 impl TrialKey for u64 {
-    /// The least and the greatest, then neighbours of one another.
+    /// Returns the least key, the greatest, then neighbours of one another.
     fn nth(number: u64) -> u64 {
         match number {
             0 => 0,
@@ -32,8 +33,8 @@ impl TrialKey for u64 {
 }
 
 impl TrialKey for [u8] {
-    /// None at all, short ones, ones that begin alike for long, ones that are each other's
-    /// beginnings, and zeroes.
+    /// Returns the empty key, short ones, ones with a long common beginning, ones that are each
+    /// other's beginnings, and zeroes.
     fn nth(number: u64) -> Vec<u8> {
         match number % 4 {
             _ if number == 0 => Vec::new(),

@@ -1,8 +1,8 @@
 //! Processes that are killed at every change, one after the other: in an operation, while an index
 //! and its pool are being made, and while they are opened.
 //!
-//! The next process sees all that was stored. Another of its threads answers, so that nothing of
-//! what the opening flushed is drained by the way; then the power fails.
+//! The next process sees all stores of the last. Another of its threads answers, so that its drains
+//! do not cover flushes of the opening; then the power fails.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::Persistent;
 
 /// More changes than any operation makes.
 const CHANGES_MAX: u64 = 4000;
-/// So many images at a point: each kill is another point already.
+/// Number of images at a point: few, since each kill is another point already.
 const IMAGES_MAX: u32 = 16;
 
 fn small(seed: u64) -> TrialOptions {
@@ -35,7 +35,7 @@ fn small(seed: u64) -> TrialOptions {
 /// nothing special, and the opening.
 ///
 /// # Errors
-/// What went wrong, and where it was killed.
+/// The failure, and the change at which the process was killed.
 pub fn killed_anywhere<I>(index: &I::Options) -> Result<Report, String>
 where
     I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
@@ -44,7 +44,8 @@ where
     let insert = |number: u64| Op::Insert { key: number * 7 % 24, value: 1 };
     let all: Vec<Op> = (0..24).map(insert).collect();
     let mut cases = Vec::new();
-    // Of as many inserts in a row one splits a small node, and of as many removals one empties it.
+    // Among this many inserts in a row one splits a small node, and among this many removals one
+    // empties it.
     cases.extend((18..24).map(|count| (all[..count].to_vec(), insert(count as u64))));
     cases.extend((0..6).map(|gone| {
         let removed = (0..gone).map(|key| Op::Remove { key });
@@ -57,7 +58,7 @@ where
         add(
             &mut whole,
             &killed_in::<I>(index, Answers::Here, &before, killed, |changes| {
-                // Some of them come to what was being changed, some beside it.
+                // Some of them touch the nodes that were being changed, some do not.
                 let near = [20, 2, 11].map(|key| Op::Upsert { key, value: 2 + changes });
                 near.into_iter().chain([Op::Remove { key: 19 }]).collect()
             })?,
@@ -66,11 +67,11 @@ where
     Ok(whole)
 }
 
-/// Kills a process at every change of an operation that follows on others. Then the next process
-/// does what `after` says of that change, and only there crashes are tried.
+/// Kills a process at every change of the last of several operations. The next process then carries
+/// out the operations that `after` returns for that change, and only there crashes are tried.
 ///
 /// # Errors
-/// What went wrong, and where it was killed.
+/// The failure, and the change at which the process was killed.
 pub fn killed_in<I>(
     index: &I::Options,
     answers: Answers,
@@ -105,7 +106,7 @@ where
 /// every change; in a world nothing is killed.
 ///
 /// # Errors
-/// What went wrong, and where it was killed.
+/// The failure, and the change at which the process was killed.
 pub fn killed_while_made<I>(options: &TrialOptions, index: &I::Options) -> Result<Report, String>
 where
     I: Persistent<RecordedRegion, Key: TrialKey> + 'static,
@@ -139,7 +140,7 @@ struct Made {
     was_killed: bool,
 }
 
-/// Makes an index in a region without a pool, and then does a few things with it.
+/// Makes an index in a region without a pool, and then carries out a few operations on it.
 fn made<I>(options: &TrialOptions, index: &I::Options, kill: Option<u64>) -> Result<Made, String>
 where
     I: Persistent<RecordedRegion, Key: TrialKey> + 'static,

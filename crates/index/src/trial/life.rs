@@ -11,12 +11,12 @@ use entresol_media::crash::{Killed, RecordedRegion};
 use super::{Answers, Op, Opened, TrialKey, TrialOptions};
 use crate::{Direction, Flow, Persistent};
 
-/// So many operations after a kill the pool is swept: until then what was there is found by those
-/// who come by.
+/// Number of operations after a kill before the pool is swept: until then operations find the
+/// leftovers.
 const UNSWEPT: u32 = 8;
 
-/// Does something in a process of its own, which is killed after so many changes: what it has
-/// flushed nobody drains. None: it was.
+/// Runs `work` in a process of its own, which is killed after some changes; its flushes are never
+/// drained. Returns `None` if it was killed.
 pub(super) fn cut_off<T: Send + 'static>(
     region: &RecordedRegion,
     changes: u64,
@@ -32,16 +32,16 @@ pub(super) fn cut_off<T: Send + 'static>(
     }
 }
 
-/// See the head of the file.
+/// Lives of an index; see the head of the file.
 pub(super) struct Life<I: Persistent<RecordedRegion>> {
     region: Arc<RecordedRegion>,
     options: TrialOptions,
     index: I::Options,
     /// None only while it is opened again.
     opened: Option<Arc<Opened<I>>>,
-    /// The next operation is cut off after so many changes.
+    /// Number of changes after which the next operation is cut off.
     kill: Option<u64>,
-    /// How many were.
+    /// Number of processes that were killed.
     kills: u32,
     /// Operations until the pool is swept; 0 if it is.
     unswept: u32,
@@ -64,7 +64,7 @@ where
         Ok(Life { region, options, index, opened, kill: None, kills: 0, unswept: 0, answers })
     }
 
-    /// How many processes were killed.
+    /// Returns the number of processes that were killed.
     pub(super) fn kills(&self) -> u32 {
         self.kills
     }
@@ -73,7 +73,8 @@ where
         self.opened.as_ref().ok_or_else(|| "it could not be opened".to_owned())
     }
 
-    /// Does it, and holds the answer against the value that the key had. Says whether it was done.
+    /// Carries out an operation, and checks the answer against the key's old value. Returns true if
+    /// it was done.
     pub(super) fn act(&mut self, op: Op, before: Option<u64>) -> Result<bool, String> {
         if let Op::Kill { changes } = op {
             self.kill = Some(changes);
@@ -121,7 +122,7 @@ where
         Ok(())
     }
 
-    /// Does something on the thread that answers.
+    /// Runs `work` on the thread that answers.
     fn answer<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Opened<I>) -> Result<T, String> + Send + 'static,
@@ -136,8 +137,8 @@ where
     }
 }
 
-/// Asks in one way or another whether what was cut off was done. This is an answer: no crash
-/// may make it untrue.
+/// Asks the index, in one of several ways, if the operation that was cut off was done. This is an
+/// answer: no crash may make it untrue.
 fn was_done<I>(opened: &Opened<I>, op: Op, before: Option<u64>, way: u64) -> Result<bool, String>
 where
     I: Persistent<RecordedRegion, Key: TrialKey>,

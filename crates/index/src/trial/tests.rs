@@ -1,4 +1,4 @@
-//! The harness tries itself: a structure that is right passes, and what is planted is found.
+//! Checks of the harness itself: a correct structure passes, and planted faults are found.
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::testing::few_images;
 use crate::{Index, IndexError, Statistics};
 
-/// What is planted.
+/// Fault that is planted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Plant {
     #[default]
@@ -25,7 +25,7 @@ enum Plant {
     Torn,
 }
 
-/// So much room is taken for a record that small tables are whole chunks.
+/// Bytes of a record, so many that small tables are whole chunks.
 const RECORD_BYTES: u64 = 128;
 
 /// All records in one block, copied at each change.

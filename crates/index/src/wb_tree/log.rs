@@ -1,7 +1,8 @@
 //! The redo log: words that are to change together.
 //!
-//! The words and where they go are made durable, then their number is; from then on they change,
-//! after a crash as well. When all of them are durable in their places the number is 0 again.
+//! The words and their destinations are made durable, then their number is; from then on they
+//! change, after a crash as well. When all of them are durable in their places the number is 0
+//! again.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -10,17 +11,18 @@ use entresol_media::Region;
 use crate::root::durable;
 use crate::{IndexError, Pool};
 
-/// A split changes a node's bitmap and slots, its parent's and an entry of it: at most 12 words.
+/// Most words of a log. A split changes a node's bitmap and slots, its parent's and an entry of it:
+/// at most 12 words.
 const WORDS_MAX: usize = 16;
-/// The bytes of the block in which the words are.
+/// Bytes of the block with the words.
 pub(super) const LOG_BYTES: u64 = 16 * WORDS_MAX as u64;
 
-/// Where a log is.
+/// Offsets of a log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Log {
-    /// The block with the words, each behind the place where it goes.
+    /// Block with the words, each behind its destination.
     pub(super) words: u64,
-    /// Where it says how many words are to change, 0 for none.
+    /// Word that holds the number of words to change, 0 for none.
     pub(super) count: u64,
 }
 
@@ -32,13 +34,13 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// The word at `at` becomes `word`.
+    /// Adds a change of the word at `at` to `word`.
     pub(super) fn set(&mut self, at: u64, word: u64) {
         self.words[self.len] = (at, word);
         self.len += 1;
     }
 
-    /// Changes all of them, or none. What was flushed before is durable before any is changed.
+    /// Changes all words, or none. Earlier flushes are durable before any is changed.
     pub(super) fn commit<R: Region>(&self, region: &R, log: Log) -> Result<(), IndexError> {
         let words = &self.words[..self.len];
         for (number, &(at, word)) in (0..).zip(words) {
@@ -70,10 +72,9 @@ impl Changes {
     }
 }
 
-/// Does what was decided before a crash, and perhaps done in part. Nothing may change before it is
-/// certain that all of it will: the number must be durable, also where a process that was killed
-/// has not flushed it. Whoever found the block that it is in has seen to that; the words were
-/// durable before it was stored.
+/// Completes a commit that a crash interrupted. Nothing may change before it is certain that all of
+/// it will: the number must be durable, even if a killed process has not flushed it. The caller
+/// that found its block has seen to that; the words were durable before it was stored.
 pub(super) fn recover<R: Region>(pool: &Pool<R>, log: Log) -> Result<(), IndexError> {
     let region = pool.region();
     pool.check(log.words, LOG_BYTES)?;

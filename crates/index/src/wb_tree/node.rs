@@ -1,5 +1,5 @@
-//! The nodes' layout: a line with the bitmap, the slot array, the leftmost child and the level;
-//! then the entries.
+//! Layout of nodes: a line with the bitmap, the slot array, the leftmost child and the level; then
+//! the entries.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -7,12 +7,13 @@ use entresol_media::Region;
 
 use super::log::Changes;
 
-/// So many entries and the line before them are 512 bytes.
+/// Most entries of a node: with the line before them they take 512 bytes.
 pub(super) const ENTRIES_MAX: usize = 28;
-/// Bit 0 says whether the slot array is valid, the others which entries are.
+/// Offset of the bitmap. Bit 0 is set if the slot array is valid, the others for valid entries.
 const BITMAP: u64 = 0;
 const VALID: u64 = 1;
-/// The first byte is the number of entries, then come their places in the order of keys.
+/// Offset of the slot array: first byte the number of entries, then their slots in the order of
+/// keys.
 const SLOTS: u64 = 8;
 const SLOT_WORDS: usize = 4;
 const LEFTMOST: u64 = 40;
@@ -27,7 +28,7 @@ pub(super) struct Entry {
     pub(super) value: u64,
 }
 
-/// Places of entries in the order of their keys.
+/// Slots of entries in the order of their keys.
 #[derive(Debug, Clone, Copy)]
 struct Slots {
     places: [u8; ENTRIES_MAX],
@@ -76,7 +77,7 @@ impl Slots {
     }
 }
 
-/// A node's first line.
+/// First line of a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node {
     pub(super) at: u64,
@@ -87,8 +88,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Loads a node. If its slot array is not valid, which a crash may leave, the order of the
-    /// entries is found from their keys. None if it cannot be a node of `most` entries.
+    /// Loads a node. If its slot array is invalid, which a crash may leave, the order of the
+    /// entries is found from their keys. `None` if it cannot be a node of `most` entries.
     pub(super) fn load<R: Region>(region: &R, at: u64, most: usize) -> Option<Node> {
         let words = region.load_line(at);
         let (bitmap, leftmost, level) = (words[0], words[5], words[6]);
@@ -133,7 +134,7 @@ impl Node {
         self.at + ENTRIES + ENTRY_BYTES * u64::from(slot)
     }
 
-    /// The entry of this rank in the order of keys.
+    /// Returns the entry of this rank in the order of keys.
     pub(super) fn entry<R: Region>(&self, region: &R, rank: usize) -> Entry {
         self.entry_at(region, self.slots[rank])
     }
@@ -142,7 +143,7 @@ impl Node {
         self.slots.iter().map(|&slot| self.entry_at(region, slot)).collect()
     }
 
-    /// How many keys are below this one, and whether the next is this one.
+    /// Returns the number of keys below this one, and true if the next is this one.
     pub(super) fn rank<R: Region>(&self, region: &R, key: u64) -> (usize, bool) {
         let load = |slot: &u8| region.load_u64(self.place(*slot), Relaxed);
         match self.slots.binary_search_by_key(&key, load) {
@@ -151,7 +152,7 @@ impl Node {
         }
     }
 
-    /// The child below which a key is, and how many entries are not after the key.
+    /// Returns the child that covers a key, and the number of entries that are not after the key.
     pub(super) fn child<R: Region>(&self, region: &R, key: u64) -> (u64, usize) {
         let (rank, is_there) = self.rank(region, key);
         let not_after = rank + usize::from(is_there);
@@ -171,7 +172,7 @@ impl Node {
         region.persist(self.at + BITMAP, 8);
     }
 
-    /// Changes the slot array, which nobody believes meanwhile, and then all of it in one step.
+    /// Changes the slot array, which is invalid meanwhile, and then sets the bitmap in one store.
     fn replace<R: Region>(&self, region: &R, slots: &Slots, bitmap: u64, before: impl FnOnce()) {
         if self.bitmap & VALID != 0 {
             self.put_bitmap(region, self.bitmap & !VALID);
@@ -197,7 +198,7 @@ impl Node {
         });
     }
 
-    /// Removes the entry of this rank. The bit that goes is its place's, not its rank's.
+    /// Removes the entry of this rank. The bit that is cleared is its slot's, not its rank's.
     pub(super) fn remove<R: Region>(&self, region: &R, rank: usize) {
         let mut slots = self.slots;
         let slot = slots.remove(rank);
@@ -218,7 +219,7 @@ impl Node {
         }
     }
 
-    /// As [`Node::insert`], together with other changes.
+    /// Adds an entry as [`Node::insert`] does, together with other changes.
     pub(super) fn change_insert(&self, rank: usize, entry: Entry, changes: &mut Changes) {
         let slot = self.free_slot();
         let mut slots = self.slots;
@@ -228,13 +229,13 @@ impl Node {
         changes.set(self.place(slot) + 8, entry.value);
     }
 
-    /// Only the first so many entries stay.
+    /// Drops all but the first `len` entries.
     pub(super) fn change_truncate(&self, len: usize, changes: &mut Changes) {
         let slots = Slots::new(self.slots[..len].iter().copied());
         self.change(&slots, slots.iter().fold(0, |all, slot| all | 1 << (slot + 1)), changes);
     }
 
-    /// The child before which so many entries are goes; another one is left.
+    /// Removes the child that stands behind `not_after` entries; another one is left.
     pub(super) fn change_remove_child<R: Region>(
         &self,
         region: &R,
@@ -249,7 +250,7 @@ impl Node {
         }
     }
 
-    /// Writes a node that nothing leads to, and flushes it.
+    /// Writes a node that no link leads to, and flushes it.
     pub(super) fn write<R: Region>(
         region: &R,
         at: u64,
@@ -271,12 +272,12 @@ impl Node {
         region.flush(at, bytes.len());
     }
 
-    /// The entries of nodes of so many bytes.
+    /// Returns the entries in a node of this size.
     pub(super) fn entries_in(bytes: u64) -> usize {
         (bytes.saturating_sub(ENTRIES) / ENTRY_BYTES) as usize
     }
 
-    /// The bytes of nodes of so many entries, whole lines.
+    /// Returns the bytes of a node with this many entries, whole lines.
     pub(super) fn bytes(entries: usize) -> u64 {
         (ENTRIES + ENTRY_BYTES * entries as u64).next_multiple_of(64)
     }

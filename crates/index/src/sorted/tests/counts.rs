@@ -1,6 +1,6 @@
-//! How many lines are flushed, held against the tables of the paper on the one-direction shift
-//! tree: 50,000 keys, or some more of which the oldest are removed again; then 50,000 more; then
-//! the oldest 50,000 go.
+//! Counts of flushed lines beside the tables of the paper on the one-direction shift tree: 50,000
+//! keys, or some more of which the oldest are removed again; then 50,000 more; then the oldest
+//! 50,000 go.
 
 use entresol_media::{Counters, Counts};
 
@@ -56,9 +56,9 @@ fn near(what: &str, found: u64, paper: u64, percent: u64) {
     assert!(found.abs_diff(paper) * 100 <= paper * percent, "{what}: {found}, not {paper}");
 }
 
-/// At most as many as the paper's, but no fewer than can be explained: a split flushes two lines
-/// less than the published one, and what is inserted behind the new node's low key costs none; a
-/// node that can do with what it has does not share a neighbour's records.
+/// Checks that no more lines are flushed than in the paper, but no fewer than can be explained: a
+/// split flushes two lines less than the published one, and an insert behind the new node's low key
+/// costs none; a node with enough records does not share a neighbour's.
 #[track_caller]
 fn at_most(what: &str, found: u64, paper: u64) {
     assert!(found <= paper && found * 100 >= paper * 86, "{what}: {found}, not {paper}");

@@ -1,4 +1,4 @@
-//! Keys of any length: a tree does what a map does, and no crash takes anything back.
+//! Keys of any length: histories compared with a map, and crashes, which take nothing back.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -31,7 +31,7 @@ fn check_ranges(tree: &Long, model: &BTreeMap<Vec<u8>, u64>, probe: &[u8]) {
     }
 }
 
-/// It grows, shrinks almost to nothing, and grows again, and is opened again all the while.
+/// Grows a tree, shrinks it almost to nothing, and grows it again, reopening it all the while.
 fn is_like_a_map(seed: u64, options: &OdsOptions, many: u64, operations: u64) {
     let mut pool = testing::pool(64 << 20);
     let mut tree = Long::open(&pool, 0, options).expect("a tree");
@@ -157,12 +157,12 @@ fn what_cannot_be_kept_is_refused() {
     }
     drop(tree);
     let error = Ods::<Direct>::open(&pool, 0, &OdsOptions::default()).expect_err("other keys");
-    let said = "leads to an ods or fast-fair tree with keys of any length, and an ods or fast-fair \
-                tree with keys of eight bytes was asked for: open it as what it is";
+    let said = "leads to an ods or fast-fair tree with keys of any length, but an ods or fast-fair \
+                tree with keys of eight bytes was asked for: open it by its own type";
     assert!(error.to_string().contains(said), "{error}");
     drop(Ods::<Direct>::open(&pool, 1, &OdsOptions::default()).expect("a tree"));
     let error = Long::open(&pool, 1, &OdsOptions::default()).expect_err("other keys");
-    assert!(error.to_string().contains("tree with keys of eight bytes, and"), "{error}");
+    assert!(error.to_string().contains("tree with keys of eight bytes, but"), "{error}");
 }
 
 /// A full pool refuses what it has no room for, and leaks nothing by that.

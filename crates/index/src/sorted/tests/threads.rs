@@ -1,4 +1,4 @@
-//! Threads: what is answered was true at one time, and durable before.
+//! Threads: each answer was true at one time, and durable before.
 
 use std::borrow::Borrow;
 use std::sync::{Mutex as StdMutex, MutexGuard, PoisonError};
@@ -13,8 +13,8 @@ use super::*;
 
 const KEYS: u64 = 40;
 
-/// Every state that a key had, in order, since it has one writer. Which of them it may be found in
-/// is known: none before the last that was acknowledged, or shown to somebody.
+/// All states of a key, in order, since it has one writer. It must not be found in a state before
+/// the last that was acknowledged or returned to a reader.
 struct Key {
     states: Vec<Option<u64>>,
     least: usize,
@@ -27,7 +27,7 @@ impl Key {
     }
 }
 
-/// What all threads know of all keys.
+/// Knowledge of all threads about all keys.
 struct Known(StdMutex<Vec<Key>>);
 
 impl Known {
@@ -44,7 +44,7 @@ impl Known {
         self.lock().iter().map(|key| key.least).collect()
     }
 
-    /// Somebody who began when `least` was known was shown this.
+    /// Checks a state returned to a reader that began when `least` was known.
     fn shown(&self, number: u64, least: usize, state: Option<u64>) {
         let key = &mut self.lock()[number as usize];
         let found = key.find(least, state);
@@ -157,7 +157,7 @@ where
     K: Keys<RecordedRegion, Key: Numbered> + Default + 'static,
 {
     let preemption = Preemption::OneIn(4);
-    // Waiting for ever is told before minutes have passed.
+    // Endless waits are reported before minutes have passed.
     let steps_max = Some(20_000_000);
     let world = World::new(WorldOptions { preemption, steps_max, ..WorldOptions::seeded(seed) });
     let options = options.clone();
@@ -226,7 +226,7 @@ enum What {
 }
 
 impl What {
-    /// The state after it, if it can be done in this one.
+    /// Returns the state after it, if it is possible in this one.
     fn after(self, state: Option<u64>) -> Option<Option<u64>> {
         match self {
             What::Inserted(value, true) => state.is_none().then_some(Some(value)),
@@ -238,7 +238,8 @@ impl What {
     }
 }
 
-/// Whether the calls can be put in an order that keeps what ended before another began.
+/// Returns true if the calls can be put in an order that keeps each call that ended before another
+/// began ahead of it.
 fn is_linear(calls: &mut Vec<Call>, state: Option<u64>) -> bool {
     let Some(first_end) = calls.iter().map(|call| call.ended).min() else { return true };
     for number in 0..calls.len() {
@@ -266,7 +267,7 @@ where
     K: Keys<Observed<()>, Key: Numbered> + Default + 'static,
 {
     let preemption = Preemption::OneIn(3);
-    // Waiting for ever is told before minutes have passed.
+    // Endless waits are reported before minutes have passed.
     let steps_max = Some(20_000_000);
     let world = World::new(WorldOptions { preemption, steps_max, ..WorldOptions::seeded(seed) });
     let options = options.clone();
@@ -338,7 +339,7 @@ fn a_history_without_an_order_is_told() {
     assert!(is_linear(&mut overlapping.to_vec(), None));
 }
 
-/// Threads of the system, each with keys of its own between those of the others.
+/// Runs threads of the system, each with keys of its own between those of the others.
 fn stands_real_threads<S, K>(options: &S::Options)
 where
     S: Style,

@@ -1,7 +1,7 @@
 //! A node of the guide: words, children, and, where words are not whole keys, the lows themselves.
 //!
 //! The version, then count, level and skip in one word, then 30 words, so that a search looks at
-//! four lines at once; then the children, then the lows. Words that are not used are the greatest.
+//! four lines at once; then the children, then the lows. Unused words have the greatest value.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
@@ -13,33 +13,33 @@ use crate::IndexError;
 use crate::keys::Keys;
 use crate::sv_tree::Ground;
 
-/// The most entries that a node has.
+/// Most entries of a node.
 pub(super) const CAPACITY: usize = 30;
 
 const META_AT: usize = 1;
 const WORDS_AT: usize = 2;
 const CHILDREN_AT: usize = 32;
-/// The words of a node, but for the lows behind them.
+/// Words of a node, without the lows behind them.
 const NODE_WORDS: usize = 64;
 const LOWS_BYTES: u64 = 256;
 
-/// The bytes of a node.
+/// Returns the bytes of a node.
 pub(super) fn bytes(whole: bool) -> u64 {
     let bytes = 8 * NODE_WORDS as u64;
     if whole { bytes } else { bytes + LOWS_BYTES }
 }
 
-/// The second word of a node.
+/// Second word of a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Meta {
     pub(super) count: usize,
-    /// 0 at the bottom.
+    /// Level of the node; 0 at the bottom.
     pub(super) level: usize,
-    /// How many bytes all keys below have in common.
+    /// Number of bytes that all keys below have in common.
     pub(super) skip: usize,
 }
 
-/// A node in the hands of who changes it. It may have one entry too many.
+/// A writer's copy of a node. It may have one entry too many.
 #[derive(Debug, Clone)]
 pub(super) struct Image {
     pub(super) level: usize,
@@ -80,7 +80,7 @@ impl Image {
         self.words[self.count] = u64::MAX;
     }
 
-    /// Takes the entries from `at` on away.
+    /// Splits off the entries from `at` on.
     pub(super) fn split_off(&mut self, at: usize) -> Image {
         debug_assert!(at < self.count, "a node of {} entries is split at {at}", self.count);
         let mut right = Image::new(self.level, self.skip);
@@ -93,7 +93,7 @@ impl Image {
     }
 }
 
-/// The memory that nodes lie in, and of which kind they are.
+/// Memory of the nodes, and their kind.
 #[derive(Debug)]
 pub(super) struct NodeKind {
     memory: Direct,
@@ -105,7 +105,7 @@ impl NodeKind {
         NodeKind { memory, whole }
     }
 
-    /// Whether so many nodes more can be had.
+    /// Returns true if there is room for `nodes` more.
     pub(super) fn has_room(&self, free: &Free, nodes: usize) -> bool {
         let never = (self.memory.len() - free.end) / bytes(self.whole);
         free.nodes.len() as u64 + never >= nodes as u64
@@ -118,7 +118,7 @@ impl NodeKind {
         })
     }
 
-    /// The node at an offset.
+    /// Returns the node at an offset.
     #[inline]
     pub(super) fn at(&self, at: u64) -> Node<'_> {
         Node { kind: self, at, words: self.memory.words(at) }
@@ -132,7 +132,7 @@ impl NodeKind {
     }
 }
 
-/// A node where it lies.
+/// A node in its place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Node<'a> {
     kind: &'a NodeKind,
@@ -141,7 +141,7 @@ pub(super) struct Node<'a> {
 }
 
 impl Node<'_> {
-    /// The version, unless the node is being changed.
+    /// Returns the version, unless the node is being changed.
     #[inline]
     pub(super) fn begin_read(self) -> Option<u64> {
         let version = self.words[0].load(Acquire);
@@ -164,7 +164,7 @@ impl Node<'_> {
         }
     }
 
-    /// The word of an entry; there are [`CAPACITY`].
+    /// Returns the word of an entry; there are [`CAPACITY`].
     #[inline]
     fn word(self, entry: usize) -> u64 {
         self.words[(WORDS_AT + entry) % NODE_WORDS].load(Relaxed)
@@ -188,7 +188,7 @@ impl Node<'_> {
         self.at + 8 * (NODE_WORDS + entry) as u64
     }
 
-    /// The entry that a key belongs to: the last one at or below it, or below it.
+    /// Returns the entry of a key: the last one at or below it, or, by `side`, below it.
     #[inline]
     pub(super) fn search<R: Region, K: Keys<R>>(
         self,
@@ -208,9 +208,9 @@ impl Node<'_> {
         Ok(entries.saturating_sub(1))
     }
 
-    /// How many words are such, which are the first ones: whole groups by their last words, then in
-    /// one group. No word waits for another one of its round, and there is no branch, so that no
-    /// guess goes wrong; the lines are on their way already.
+    /// Counts the words that satisfy `is_such`, which are the first ones: whole groups by their
+    /// last words, then within one group. No word waits for another one of its round, and there is
+    /// no branch to mispredict; the lines are on their way already.
     #[inline(always)]
     fn count(self, is_such: impl Fn(u64) -> bool) -> usize {
         const GROUP: usize = 5;
@@ -220,7 +220,8 @@ impl Node<'_> {
         first + (first..first + GROUP).map(|it| usize::from(is_such(self.word(it)))).sum::<usize>()
     }
 
-    /// How many entries are at or below a key, or below it, those in the range having equal words.
+    /// Counts the entries at or below a key, or below it; the words of those in the range are
+    /// equal.
     fn settle<R: Region, K: Keys<R>>(
         self,
         ground: &Ground<R, K>,
@@ -241,7 +242,7 @@ impl Node<'_> {
         Ok(first)
     }
 
-    /// A node as it is, for who alone changes it.
+    /// Copies a node, for the only thread that changes it.
     pub(super) fn load(self) -> Image {
         let Meta { count, level, skip } = self.meta();
         let mut image = Image::new(level, skip);
@@ -254,7 +255,7 @@ impl Node<'_> {
         image
     }
 
-    /// Changes a node.
+    /// Replaces a node's contents.
     pub(super) fn store(self, image: &Image) {
         self.change(|| {
             self.put_meta(Meta { count: image.count, level: image.level, skip: image.skip });
@@ -264,7 +265,7 @@ impl Node<'_> {
         });
     }
 
-    /// Adds an entry if there is room, where it belongs, without a copy of the node.
+    /// Adds an entry in its place without a copy of the node, if there is room.
     pub(super) fn insert(self, index: usize, word: u64, low: u64, child: u64) -> bool {
         let meta = self.meta();
         if meta.count == CAPACITY {

@@ -1,4 +1,4 @@
-//! What changes cost the medium, and what the first answer does.
+//! Costs of changes on the medium, and of the first answer.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ fn the_first_answer_needs_a_small_part_of_the_tree() {
     assert!(read < nodes * 256 / 100, "{read} bytes to open {nodes} leaves");
     let loads = answered.loads - opened.loads;
     assert!(loads < 300, "{loads} loads for the first answer");
-    // Who walked over leaves has added them.
+    // The thread that walked over leaves has added them.
     tree.get(&keys[0]).expect("no damage");
     let again = region.observer().counts().loads - answered.loads;
     assert!(again <= 6, "{again} loads for the second answer");

@@ -154,8 +154,8 @@ fn check_hollowings(change: fn(&mut TrialOptions)) {
     }
 }
 
-/// The process that takes a named leaf away is killed; the next one takes it away on another thread
-/// than the one that read the names.
+/// Kills the process that removes a named leaf; the next one removes it on another thread than the
+/// one that read the names.
 fn killed_while_a_name_goes() -> Result<entresol_media::crash::Report, String> {
     let insert = |key| Op::Insert { key, value: 1 + key };
     let remove = |key| Op::Remove { key };

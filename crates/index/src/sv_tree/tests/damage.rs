@@ -1,4 +1,4 @@
-//! What cannot have been written by a tree is an error, and nobody looks at it for ever.
+//! Damage: contents that no tree can have written are an error, and no search runs for ever.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,4 +1,4 @@
-//! A tree does what a map does.
+//! Histories on a tree, compared with a map.
 
 use std::borrow::Borrow;
 use std::fmt::Debug;
@@ -145,7 +145,7 @@ fn it_is_an_index_like_the_others() {
     testing::check_refusal::<SvTree<Direct, Bytes>>(&Bytes);
 }
 
-/// Records that lie in a list outside: their numbers, from 1, are what the index is given.
+/// Records in a list outside of the index, which is given their numbers, from 1.
 #[derive(Clone, Default)]
 struct List(Arc<std::sync::Mutex<Vec<Vec<u8>>>>);
 

@@ -13,7 +13,7 @@ use super::super::posts::{BLOCK_BYTES, Post, Posts};
 use super::*;
 use crate::PoolOptions;
 
-/// Low and leaf of what may be named now.
+/// Low and leaf of each post that may be there now.
 type Names = Arc<Mutex<BTreeSet<(u64, u64)>>>;
 
 struct Named {
@@ -39,7 +39,7 @@ impl Subject for Named {
     }
 }
 
-/// A pool whose free memory is full of what looks like names.
+/// Makes a pool whose free memory is full of bytes that look like posts.
 fn used_pool(power: &Power) -> (Pool<RecordedRegion>, u64) {
     let region = Recorder::region(64 << 10, RecorderOptions::default(), power).expect("memory");
     let options = PoolOptions { chunk_bytes: 4096 };

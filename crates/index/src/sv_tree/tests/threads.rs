@@ -1,5 +1,5 @@
-//! Many threads: what they are told can have happened in some order, one at a time, and no crash
-//! takes back what anybody was told.
+//! Many threads: their answers fit some order of the operations, one at a time, and no crash takes
+//! back an answer.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use super::*;
 use crate::PoolOptions;
 use crate::trial::TrialKey;
 
-/// What was done, and what the answer was.
+/// An operation, and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Did {
     Insert(u64, bool),
@@ -23,7 +23,7 @@ enum Did {
 }
 
 impl Did {
-    /// What the key has afterwards, if this is the right answer, or none is known.
+    /// Returns the key's value afterwards, if this is the right answer, or none is known.
     fn after(self, before: Option<u64>, answered: bool) -> Option<Option<u64>> {
         let (is_right, after) = match self {
             Did::Insert(value, added) => (added == before.is_none(), before.or(Some(value))),
@@ -35,7 +35,7 @@ impl Did {
     }
 }
 
-/// Something done to a key, from one time to another; no end if it was not answered.
+/// An operation on a key, from one time to another; without an end if it was not answered.
 #[derive(Debug, Clone, Copy)]
 struct Event {
     key: u64,
@@ -44,8 +44,8 @@ struct Event {
     did: Did,
 }
 
-/// Whether there is an order of the events of one key, each at some time between its begin and its
-/// end, in which all answers are right (Wing and Gong 1993).
+/// Returns true if there is an order of the events of one key, each at some time between its begin
+/// and its end, in which all answers are right (Wing and Gong 1993).
 fn is_linearizable(events: &[Event]) -> bool {
     fn goes_on(
         events: &[Event],
@@ -81,7 +81,7 @@ impl SharedLog {
         what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes what is begun, before it is, and what came of it.
+    /// Records an operation before it begins, and its result.
     fn note(&self, key: u64, began: Did, work: impl FnOnce() -> Did) {
         let number = self.with(|log| {
             log.time += 1;
@@ -95,7 +95,7 @@ impl SharedLog {
         });
     }
 
-    /// Whether all that was answered can have been, and then these values be found.
+    /// Checks that all answers are possible together, and then these values.
     fn check(&self, keys: &[u64], mut found: impl FnMut(u64) -> Option<u64>) -> Result<(), String> {
         let (events, time) = self.with(|log| (log.events.clone(), log.time));
         for &key in keys {
@@ -145,7 +145,7 @@ fn work<I: Index<Key: TrialKey>>(
     }
 }
 
-/// What is there before threads begin. Shuffled, so that leaves are about as full as they are.
+/// Fills the tree before threads begin. Shuffled, so that leaves are as full as usual.
 fn load<I: Index<Key: TrialKey>>(index: &I, log: &SharedLog, options: Many) {
     use std::borrow::Borrow;
     let working = options.keys::<I::Key>();
@@ -191,7 +191,7 @@ fn ranged<I: Index<Key: TrialKey>>(index: &I, log: &SharedLog, rng: &mut Rng, ke
     });
 }
 
-/// What a crash left must fit what anybody was told before.
+/// A crash image must fit every answer that was given before.
 struct Told<K, const LINES: usize> {
     log: SharedLog,
     keys: Vec<u64>,
@@ -217,19 +217,19 @@ where
     }
 }
 
-/// How a world of threads is tried.
+/// Options of a world of threads.
 #[derive(Debug, Clone, Copy)]
 struct Many {
     threads: u64,
     operations: u64,
     keys: u64,
     crashes: bool,
-    /// So many keys are there before; threads work on some of them that are neighbours.
+    /// Number of keys that are there before; threads work on some of them that are neighbours.
     loaded: u64,
 }
 
 impl Many {
-    /// The numbers of the keys that threads work on, in the order of keys.
+    /// Returns the numbers of the keys that threads work on, in the order of keys.
     fn keys<K: TrialKey + ?Sized>(self) -> Vec<u64> {
         let mut numbers: Vec<u64> = (0..self.loaded.max(self.keys)).collect();
         numbers.sort_by_key(|&number| K::nth(number));
@@ -300,11 +300,11 @@ where
     (images, splits, merges)
 }
 
-/// With leaves of two lines, so that splits and removals of leaves meet everything else.
+/// Leaves of two lines, so that splits and removals of leaves meet everything else.
 const MANY: Many = Many { threads: 4, operations: 64, keys: 40, crashes: false, loaded: 0 };
 
-/// With so many leaves that the guide has nodes above nodes, which split, go, and narrow and widen
-/// what they leave out, where threads are.
+/// Enough leaves for a guide of several levels, whose nodes split, go, and change their common
+/// prefix while threads are in them.
 const DEEP: Many = Many { loaded: 400, ..MANY };
 
 #[test]
