@@ -3,7 +3,7 @@
 use crate::metadata::Metadata;
 use crate::problem::Problem;
 use crate::repository::Repository;
-use crate::{comments, documents, floors, licences, reference, sizes, source, unsafety};
+use crate::{comments, documents, floors, licences, mutation, reference, sizes, source, unsafety};
 
 /// Returns the number of files checked, and their problems.
 pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {

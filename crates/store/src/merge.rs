@@ -400,7 +400,7 @@ fn finish(inner: &Inner, writer: RunWriter, taken: u64) -> Result<Frozen, StoreE
     Ok(run)
 }
 
-/// Whether nobody needs the tombstones of the runs of a plan: there are no older runs, and no
+/// True if nobody needs the tombstones of the runs of a plan: there are no older runs, and no
 /// transaction asks.
 fn leaves_tombstones_out(inner: &Inner, all: &[Frozen], plan: &Plan) -> bool {
     let is_asked_for = may_be_asked_for(inner, &all[plan.runs.clone()])
