@@ -59,7 +59,7 @@ fn where_all_runs_fit_they_are_cached_before_all_is_asked_for() {
     read(&kvs, 0..200);
     let first = cache(&store);
     assert!(first.data.misses < blocks / 8, "{first:?}");
-    // A cached block takes more than its bytes: with fewer, readers would overtake the reading ahead.
+    // A cached block takes more than its bytes: with fewer, readers overtake what reads ahead.
     let is_all_there = || cache(&store).bytes > blocks * CACHED_BLOCK_BYTES / 100 * 99;
     // Otherwise this does not end in the time that a test has.
     while !is_all_there() {
