@@ -34,7 +34,7 @@ impl ByteSize {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseSizeError {
-    /// It is no number with a unit.
+    /// The text is not a number with a unit.
     #[error(
         "'{text}' is not a size: write a whole number of bytes, \
          or one with KiB, MiB, GiB or TiB behind (64MiB)"
@@ -48,7 +48,7 @@ pub enum ParseSizeError {
     Ambiguous {
         /// As it was written.
         text: String,
-        /// The same number with the unit of 1024.
+        /// The number with the unit of 1024.
         instead: String,
     },
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Nanos, SystemClock};
 
-/// What long work looks at between its steps. Clones are one wish; a deadline is a clone's own.
+/// A request to stop, which long work reads between its steps. Clones share the request; a
+/// deadline is a clone's own.
 ///
 /// The time is the system's, in a simulated world as well: it bounds how long one waits for what
 /// the world does.
@@ -24,13 +25,13 @@ struct Deadline {
 }
 
 impl Stop {
-    /// A wish that nobody has yet.
+    /// A stop that was not requested yet.
     #[must_use]
     pub fn new() -> Stop {
         Stop::default()
     }
 
-    /// The same wish, which comes by itself when so much time has passed from now on.
+    /// Returns a clone that is also due once `time` has passed from now on.
     #[must_use]
     pub fn after(&self, time: Duration) -> Stop {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -43,13 +44,13 @@ impl Stop {
         self.asked.store(true, Relaxed);
     }
 
-    /// Whether somebody asked, whatever the time.
+    /// Returns true if a stop was requested, whatever the time.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.asked.load(Relaxed)
     }
 
-    /// Whether to end: somebody asked, or time is up.
+    /// Returns true if work is to end: a stop was requested, or time is up.
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.is_asked() || self.deadline.as_ref().is_some_and(|it| it.clock.now() >= it.at)

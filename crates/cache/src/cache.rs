@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     /// Open segments and holes, one entry a shard.
     pub(crate) writing: Box<[Writing]>,
     pub(crate) dram: Quota,
-    /// What is used of it as long as the cache lives: write buffers.
+    /// Bytes of it used for the life of the cache: write buffers.
     fixed_bytes: u64,
     medium: Quota,
     medium_capacity: u64,
@@ -56,9 +56,9 @@ pub(crate) struct Shared {
     next_worker: AtomicUsize,
     pub(crate) table_bytes_taken: AtomicU64,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Held by whoever does the cache's upkeep or saves it; whether it was closed.
+    /// Set once the cache was closed; locked by upkeep and by saving.
     pub(crate) closed: Mutex<bool>,
-    /// Whether writers have met the end of the quota, so that room is to be made ahead of them.
+    /// Set when writers have met the end of the quota, so that upkeep makes room ahead of them.
     pub(crate) pressed: AtomicBool,
 }
 
@@ -179,8 +179,8 @@ impl Shared {
         shrunk
     }
 
-    /// While nobody writes: what the quotas count is what the segments and the table take up, and
-    /// what a segment counts is what is in it.
+    /// Asserts, while no writer runs, that quotas count what segments and the table take up, and
+    /// that a segment counts what is in it.
     pub(crate) fn debug_assert_adds_up(&self) {
         if !cfg!(debug_assertions) {
             return;
@@ -436,7 +436,8 @@ impl Cache {
 
     /// Does what need not be done on a request's path: frees expired and flushed segments, makes
     /// room ahead of the writers, brings a lowered quota into effect. Returns whether there is
-    /// more to do at once; call it every few milliseconds, from any thread. A closed cache has none.
+    /// more to do at once; call it every few milliseconds, from any thread. A closed cache has no
+    /// upkeep.
     pub fn maintain(&self, now: Seconds) -> bool {
         let shared = &self.shared;
         // A segment that goes while it is saved would be saved as something else.

@@ -59,7 +59,7 @@ impl Closing {
         assert!(end <= block, "records end at {end}, behind their closing block at {block}");
     }
 
-    /// Where in the segment the closing block goes.
+    /// Offset of the closing block in the segment.
     pub(crate) fn block_at(&self, segment_bytes: u64) -> u64 {
         segment_bytes - BLOCK_BYTES as u64
     }

@@ -450,10 +450,14 @@ impl Index {
     }
 
     /// A slot that was found under a lock that is still held names what it did.
+    #[inline]
     fn debug_assert_names(&self, found: &Found) {
-        let (now, then) = (self.table.load_u64(found.at, Ordering::Relaxed), found.word);
-        let same = |word: u64| (word >> 48, word & LOCATION_MASK);
-        debug_assert!(same(now) == same(then), "slot {} holds {now:x}, not {then:x}", found.at);
+        // Not left to the compiler: it does not leave out a load of an atomic.
+        if cfg!(debug_assertions) {
+            let (now, then) = (self.table.load_u64(found.at, Ordering::Relaxed), found.word);
+            let same = |word: u64| (word >> 48, word & LOCATION_MASK);
+            assert!(same(now) == same(then), "slot {} holds {now:x}, not {then:x}", found.at);
+        }
     }
 
     fn free_slot(&self, bucket: u64) -> Option<u64> {

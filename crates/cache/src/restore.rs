@@ -48,7 +48,7 @@ impl Saved {
         head
     }
 
-    /// Whether there is such a class, and such a sequence.
+    /// Returns true if class and sequence are in their ranges.
     fn can_be(&self) -> bool {
         usize::from(self.class) < CLASSES && (1..SEQUENCE_MAX).contains(&self.sequence)
     }

@@ -76,7 +76,7 @@ impl Segment {
         assert!(from.contains(&before), "a segment became {to:?} from {before:?}, not {from:?}");
     }
 
-    /// Begins a new life, empty. Nobody has touched the segment since it was freed.
+    /// Begins a new life, empty. No thread has touched the segment since it was freed.
     pub(crate) fn start(&self, sequence: u64, class: u8) {
         let state = self.state();
         assert!(state == State::Free, "segment to be opened as {sequence} is {state:?}, not free");

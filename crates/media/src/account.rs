@@ -295,7 +295,7 @@ pub struct AccountHandle {
     slot: Arc<Slot>,
     /// Units that may be used before the bucket must be asked; negative once overdrawn.
     credit: i64,
-    /// What the credit was when it was granted: no more can be left of it.
+    /// Credit at the time of the grant: no more can be left of it.
     granted: i64,
     reserved: Option<Reservation>,
 }

@@ -332,7 +332,7 @@ pub trait IoQueue: Send {
 
     /// A descriptor that becomes readable when there is something to reap, and stays so until it is
     /// reaped. It may become so once more for what was reaped already, and once early for what a
-    /// slowed file has served and holds back. (Not on a simulated disk: nobody can wait for a
+    /// slowed file has served and holds back. (Not on a simulated disk: no thread can wait for a
     /// descriptor in virtual time.)
     fn event(&self) -> BorrowedFd<'_>;
 

@@ -200,6 +200,8 @@ impl State {
         if self.shared.options.time_max.is_some_and(|time_max| at >= time_max) {
             return false;
         }
+        let now = self.shared.now();
+        debug_assert!(at >= now, "it is {now:?} and would become {at:?}");
         self.shared.set_now(at);
         self.shared.mix(at.0);
         true

@@ -34,15 +34,9 @@ impl<'a, R: Region> Lines<'a, R> {
         }
     }
 
-<<<<<<< ours
-    /// Puts a record into a slot in three stores: no record, then no record of another key, then
-    /// this one.
-    #[inline]
-=======
     /// Puts a record into a slot: no record, then no record of another key, then this one.
     // Left to itself the compiler may call it for each slot: 1% of the instructions of all changes.
     #[inline(always)]
->>>>>>> theirs
     pub(super) fn put(&mut self, node: Node<'_, R>, slot: usize, [key, value]: [u64; 2]) {
         self.enter(node.value_at(slot));
         self.region.replace_pair(node.key_at(slot), HOLE, [key, value]);

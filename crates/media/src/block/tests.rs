@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const FILE_BYTES: u64 = 1 << 20;
 const BLOCK: usize = 4096;
-/// How long a descriptor is waited for that never becomes readable.
+/// Longest wait for a descriptor that never becomes readable.
 const HANG: Duration = Duration::from_secs(60);
 
 /// Runs a test for each kind of queue on each file system.

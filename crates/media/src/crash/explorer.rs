@@ -146,7 +146,7 @@ struct Core<S> {
     subject: Arc<S>,
     options: ExploreOptions,
     stop: Stop,
-    /// Nobody watches it.
+    /// A power supply without a watcher.
     quiet: Power,
     state: Mutex<State>,
 }
@@ -199,8 +199,8 @@ impl<S: Subject> Explorer<S> {
         self.0.state().report.failure.is_some()
     }
 
-    /// Whether nothing more is looked at: something was found, or an end was due. Whoever carries
-    /// the history out may leave the rest of it.
+    /// Returns true once no more images are explored: something was found, or an end was due. The
+    /// caller may leave out the rest of the history.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.0.is_over()

@@ -140,7 +140,7 @@ impl State {
         debug_assert!(slots <= self.pages_max, "{slots} slots, {} allowed", self.pages_max);
     }
 
-    /// Where the next page goes.
+    /// Takes a slot for the next page.
     fn take_place(&mut self) -> usize {
         if let Some(place) = self.free.pop() {
             return place;

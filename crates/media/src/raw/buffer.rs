@@ -157,7 +157,7 @@ impl SlotPool {
 }
 
 impl Free {
-    /// A slot that comes back was taken, and by nobody else: it is in neither list.
+    /// A slot that comes back was taken, and by one owner: it is in neither list.
     fn assert_taken(&self, slot: u32) {
         let (free, used) = (self.kept.len() + self.bare.len(), self.unused);
         assert!(slot < used && free < used as usize, "slot {slot}, {free} of {used} are free");

@@ -98,7 +98,7 @@ impl Stage {
     }
 }
 
-/// What is left in the buffer: no more leaves it than came.
+/// Bytes left in the buffer: no more leaves it than came.
 #[inline]
 fn less(buffered: u64, bytes: u64) -> u64 {
     debug_assert!(bytes <= buffered, "{bytes} bytes leave a buffer that holds {buffered}");
