@@ -1,13 +1,18 @@
 //! `entresol reproduce`: runs the papers' tables and figures, theirs beside ours.
 
+use std::fmt::Write as _;
 use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
 use entresol_bench::BenchError;
 use entresol_bench::progress::Progress;
 use entresol_bench::report::Table;
-use entresol_bench::reproduce::{Entry, Settings, everything, reproduce, select};
+use entresol_bench::reproduce::{
+    Catalogue, Entry, Known, Reproductions, Settings, Took, everything, reproduce, select,
+};
 use serde::Serialize;
 
 use crate::interrupt;
@@ -18,7 +23,7 @@ pub(crate) struct Arguments {
     /// Which: 000-table3, 002-fig1, 002-fig1a, or 004 for all of a paper; none for everything.
     /// What is measured in real time, 002-fig5a, runs only if it is named.
     names: Vec<String>,
-    /// Name them, or all, and what they show, and run nothing.
+    /// Name them, or all, and what they show and what is missing, and run nothing.
     #[arg(long)]
     list: bool,
     /// Seed of everything that is drawn.
@@ -28,29 +33,46 @@ pub(crate) struct Arguments {
     /// 000-fig17, 5 million in 000-fig19. They take a quarter of an hour then.
     #[arg(long)]
     full_scale: bool,
+    /// So many entries at a time, as many as there are processors if it is not said. The results
+    /// are the same.
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Succeed if exactly those checks fail that are known to, and none more than is known.
+    #[arg(long)]
+    accept_known: bool,
+    /// The list of checks that are known to fail, instead of the one that is built in.
+    #[arg(long, value_name = "FILE")]
+    expected: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
 
+/// How many of the slowest entries are named.
+const SLOWEST: usize = 10;
+
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
     if arguments.list {
-        let names = match arguments.names.is_empty() {
-            true => everything().map(Entry::full_name).collect(),
-            false => arguments.names.clone(),
-        };
-        let chosen = select(&names)?;
-        let listed = List::of(&chosen);
-        let text = if arguments.output.json { listed.json()? } else { listed.table().to_string() };
-        return write!(out, "{text}").context("standard output");
+        return list(arguments);
     }
+    let read;
+    let known = match &arguments.expected {
+        Some(path) => {
+            read = Known::read(path)?;
+            &read
+        }
+        None => Known::built_in(),
+    };
     let chosen = select(&arguments.names)?;
     let steps = chosen.iter().map(|(_, parts)| parts.len() as u64).sum();
     let progress = Progress::new(steps, "reproduce");
     interrupt::announce(&progress, "no results were printed")?;
     let settings = Settings { seed: arguments.seed, full_scale: arguments.full_scale };
-    let results = reproduce(&chosen, &settings, &progress);
+    let processors = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let jobs = arguments.jobs.unwrap_or_else(processors);
+    let (mut results, took) = reproduce(&chosen, &settings, &progress, jobs);
     progress.finish();
+    results.mark(known);
+    let mut out = std::io::stdout().lock();
     if arguments.output.json {
         let json = serde_json::to_string_pretty(&results).context("the results as JSON")?;
         writeln!(out, "{json}").context("standard output")?;
@@ -60,6 +82,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if let Some(folder) = &arguments.output.report {
         save(&results.page(), folder, "reproduce")?;
     }
+    if took.len() > SLOWEST {
+        write!(std::io::stderr(), "{}", slowest(took)).context("standard error")?;
+    }
+    if arguments.accept_known { held_to(known, &results) } else { passed(&results) }
+}
+
+/// Fails if anything is outside its tolerance.
+fn passed(results: &Reproductions) -> anyhow::Result<()> {
     let failed = results.failed();
     if failed.is_empty() {
         return Ok(());
@@ -67,10 +97,54 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Err(BenchError::Failed(format!("outside its tolerance: {}", failed.join(", "))).into())
 }
 
+/// Fails unless exactly that is outside its tolerance of which it is known.
+fn held_to(known: &Known, results: &Reproductions) -> anyhow::Result<()> {
+    let judgement = known.judge(results)?;
+    let mut err = std::io::stderr().lock();
+    for note in &judgement.notes {
+        writeln!(err, "{note}").context("standard error")?;
+    }
+    if judgement.problems.is_empty() {
+        return Ok(());
+    }
+    let problems = judgement.problems.join("\n  ");
+    Err(BenchError::Failed(format!("not as is known:\n  {problems}")).into())
+}
+
+/// The entries that took longest.
+fn slowest(mut took: Vec<Took>) -> String {
+    took.sort_by_key(|took| std::cmp::Reverse(took.time));
+    let mut text = String::new();
+    for Took { entry, time } in took.iter().take(SLOWEST) {
+        let _ = writeln!(text, "{:>7.1} s  {entry}", time.as_secs_f64());
+    }
+    text
+}
+
+fn list(arguments: &Arguments) -> anyhow::Result<()> {
+    let names = match arguments.names.is_empty() {
+        true => everything().map(Entry::full_name).collect(),
+        false => arguments.names.clone(),
+    };
+    let listed = List::of(&select(&names)?, arguments.names.is_empty());
+    let text = if arguments.output.json { listed.json()? } else { listed.text() };
+    write!(std::io::stdout().lock(), "{text}").context("standard output")
+}
+
 /// Tables and figures that can be run.
 #[derive(Debug, Serialize)]
 struct List {
     entries: Vec<Listed>,
+    missing: Vec<Missing>,
+}
+
+/// What the papers measure and nothing here does.
+#[derive(Debug, Serialize)]
+struct Missing {
+    entry: String,
+    /// None if all of the entry is missing.
+    check: Option<String>,
+    reason: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,24 +155,38 @@ struct Listed {
 }
 
 impl List {
-    fn of(chosen: &[(String, Vec<&'static Entry>)]) -> List {
+    fn of(chosen: &[(String, Vec<&'static Entry>)], is_all: bool) -> List {
         let listed = |entry: &&Entry| Listed {
             name: entry.full_name(),
             source: entry.source,
             about: entry.about,
         };
-        List { entries: chosen.iter().flat_map(|(_, parts)| parts).map(listed).collect() }
+        let entries: Vec<_> = chosen.iter().flat_map(|(_, parts)| parts).map(listed).collect();
+        let missing = |(entry, check, reason): (&str, Option<&str>, &str)| Missing {
+            entry: entry.to_owned(),
+            check: check.map(str::to_owned),
+            reason: reason.to_owned(),
+        };
+        let is_chosen = |it: &Missing| is_all || entries.iter().any(|one| one.name == it.entry);
+        let missing = Catalogue::built_in().missing().into_iter().map(missing);
+        let missing = missing.filter(is_chosen).collect();
+        List { entries, missing }
     }
 
     fn json(&self) -> anyhow::Result<String> {
         serde_json::to_string_pretty(self).map(|json| json + "\n").context("the list as JSON")
     }
 
-    fn table(&self) -> Table {
+    fn text(&self) -> String {
         let mut table = Table::new("", &["name", "where", "what"]);
         for Listed { name, source, about } in &self.entries {
             table.row(vec![name.clone(), (*source).to_owned(), (*about).to_owned()]);
         }
-        table
+        let mut text = table.to_string();
+        for Missing { entry, check, reason } in &self.missing {
+            let check = check.as_ref().map_or(String::new(), |check| format!(", {check}"));
+            let _ = writeln!(text, "missing: {entry}{check}: {reason}");
+        }
+        text
     }
 }

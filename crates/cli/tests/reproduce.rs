@@ -56,6 +56,47 @@ fn wait_until_interrupts_are_caught(pid: &str) {
 }
 
 #[test]
+fn what_is_missing_is_listed_and_refused_with_its_reason() {
+    let listed = reproduce(&["--list", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    let missing = json["missing"].as_array().expect("missing");
+    assert!(missing.iter().any(|it| it["entry"] == "004-fig11" && it["check"].is_null()), "{json}");
+    assert!(missing.iter().all(|it| it["reason"].as_str().is_some_and(|it| !it.is_empty())));
+    let text = String::from_utf8_lossy(&reproduce(&["--list"]).stdout).into_owned();
+    assert!(text.contains("missing: 004-fig12: "), "{text}");
+    let refused = reproduce(&["004-fig11"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("004-fig11' yet: "));
+}
+
+#[test]
+fn known_failures_fail_unless_they_are_accepted_and_only_they_are() {
+    // One check of this table is known to fail.
+    let one = reproduce(&["000-table7"]);
+    let text = String::from_utf8_lossy(&one.stdout).into_owned();
+    assert_eq!(one.status.code(), Some(1), "{text}");
+    assert!(text.contains("FAIL as known: "), "{text}");
+    let accepted = reproduce(&["000-table7", "--accept-known", "--jobs", "2", "--json"]);
+    let errors = String::from_utf8_lossy(&accepted.stderr).into_owned();
+    assert!(accepted.status.success(), "{errors}");
+    let json: serde_json::Value = serde_json::from_slice(&accepted.stdout).expect("JSON");
+    let checks = json["reproductions"][0]["checks"].as_array().expect("checks");
+    assert_eq!(checks.iter().filter(|check| check["pass"] == false).count(), 1);
+    assert!(checks.iter().all(|check| check["pass"] == true || check["known"].is_string()));
+    // An empty list accepts nothing, one of another seed is refused.
+    let folder = tempfile::tempdir().expect("a directory");
+    let empty = folder.path().join("none.toml");
+    std::fs::write(&empty, "").expect("a file");
+    let empty = empty.to_str().expect("a name");
+    let refused = reproduce(&["000-table7", "--accept-known", "--expected", empty]);
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("not on the list"), "{errors}");
+    let refused = reproduce(&["000-table7", "--accept-known", "--seed", "2"]);
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
 fn an_interrupted_run_says_in_what_and_ends_as_interrupted() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_entresol"));
     command.args(["reproduce", "--seed", "3"]).stderr(Stdio::piped()).stdout(Stdio::piped());

@@ -2,10 +2,15 @@
 
 use serde::{Serialize, Serializer};
 
-use super::Settings;
+use super::catalogue::Catalogue;
 use super::check::{Check, Figure};
+use super::known::Known;
+use super::{Entry, Settings};
 use crate::report::table::number;
 use crate::report::{Page, Table};
+
+/// The check of an entry that could not be run.
+pub(super) const RUN_FAILED: &str = "every operation is answered rightly";
 
 /// What running an entry yields.
 #[derive(Debug, Clone, Default)]
@@ -21,11 +26,11 @@ pub struct Outcome {
 impl Outcome {
     /// What an entry yields whose runs failed.
     pub(super) fn failed(what: String) -> Outcome {
-        let check = Check::shape("every operation is answered rightly", "yes", what, false);
+        let check = Check::shape(RUN_FAILED, "yes", what, false);
         Outcome { checks: vec![check], ..Outcome::default() }
     }
 
-    pub(super) fn join(&mut self, mut part: Outcome) {
+    fn join(&mut self, mut part: Outcome) {
         for sentence in part.scenario {
             if !self.scenario.contains(&sentence) {
                 self.scenario.push(sentence);
@@ -45,27 +50,47 @@ pub struct Reproduction {
     pub source: &'static str,
     /// The comparisons.
     pub checks: Vec<Check>,
-    /// Whether all of them are within their tolerances, and there is one at all.
+    /// Whether all of them that are judged are within their tolerances, there is one at all, and
+    /// they are those of the catalogue.
     pub pass: bool,
+    /// How they differ from the catalogue's, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differences: Vec<String>,
     /// The scenario in sentences.
     pub scenario: Vec<String>,
+    /// Full names of the entries.
+    #[serde(skip)]
+    parts: Vec<String>,
     #[serde(skip)]
     drawings: Vec<String>,
 }
 
 impl Reproduction {
-    pub(super) fn new(name: &str, source: &'static str, outcome: Outcome) -> Reproduction {
-        let Outcome { scenario, checks, drawings } = outcome;
-        let pass = !checks.is_empty() && checks.iter().all(|check| check.pass);
-        Reproduction { name: name.to_owned(), source, checks, pass, scenario, drawings }
+    /// What the parts of one table or figure yielded, held to the catalogue.
+    pub(super) fn new(name: &str, ran: Vec<(&Entry, Outcome)>, catalogue: &Catalogue) -> Self {
+        let source = ran.first().map_or("", |(part, _)| part.source);
+        let (mut whole, mut parts, mut differences) = (Outcome::default(), vec![], vec![]);
+        for (part, mut outcome) in ran {
+            let name = part.full_name();
+            outcome.checks.iter_mut().for_each(|check| check.set_entry(&name));
+            differences.extend(catalogue.differences(&name, &outcome.checks));
+            parts.push(name);
+            whole.join(outcome);
+        }
+        let Outcome { scenario, checks, drawings } = whole;
+        let is_judged = checks.iter().any(|check| !check.is_report());
+        let pass = is_judged && differences.is_empty() && !checks.iter().any(Check::fails);
+        let name = name.to_owned();
+        Reproduction { name, source, checks, pass, differences, scenario, parts, drawings }
     }
 
     fn table(&self) -> Table {
         let columns = ["        what", "paper", "ours", "unit", "ratio", "tolerance"];
         let mut table = Table::new(&format!("{}: {}", self.name, self.source), &columns);
         for check in &self.checks {
+            let note = check.note().map_or(String::new(), |note| format!("; {note}"));
             table.row(vec![
-                format!("{:<6}  {}", check.verdict(), check.what),
+                format!("{:<6}  {}{note}", check.verdict(), check.what),
                 check.paper.as_ref().map_or("-".to_owned(), Figure::text),
                 check.ours.text(),
                 check.unit.to_owned(),
@@ -74,6 +99,17 @@ impl Reproduction {
             ]);
         }
         table
+    }
+
+    /// Sentences below the table: what is known of failures, what is not as in the catalogue.
+    fn remarks(&self) -> Vec<String> {
+        let known = |check: &Check| {
+            let reason = check.known().filter(|_| check.fails())?;
+            Some(format!("FAIL as known: {}: {reason}", check.what))
+        };
+        let differs = |what: &String| format!("FAIL, not as in the catalogue: {what}");
+        let known = self.checks.iter().filter_map(known);
+        known.chain(self.differences.iter().map(differs)).collect()
     }
 }
 
@@ -106,6 +142,32 @@ impl Reproductions {
         Reproductions { reproductions, settings: *settings }
     }
 
+    /// One after the other.
+    pub fn iter(&self) -> impl Iterator<Item = &Reproduction> {
+        self.reproductions.iter()
+    }
+
+    /// Whether the entry of this full name was run.
+    #[must_use]
+    pub fn ran(&self, entry: &str) -> bool {
+        self.reproductions.iter().any(|one| one.parts.iter().any(|part| part == entry))
+    }
+
+    /// What all of them were given.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Says of each failure whether it is known, and why it is one.
+    pub fn mark(&mut self, known: &Known) {
+        for check in self.reproductions.iter_mut().flat_map(|one| &mut one.checks) {
+            if let Some(reason) = known.reason(check).filter(|_| check.fails()) {
+                check.set_known(reason);
+            }
+        }
+    }
+
     /// Whether every one passed.
     #[must_use]
     pub fn pass(&self) -> bool {
@@ -124,27 +186,43 @@ impl Reproductions {
         let mut text = String::new();
         for one in &self.reproductions {
             text.push_str(&one.table().to_string());
-            for sentence in &one.scenario {
+            for sentence in one.remarks().iter().chain(&one.scenario) {
                 text.push_str(&format!("  {sentence}\n"));
             }
             text.push('\n');
         }
+        text.push_str(&self.summary());
+        text
+    }
+
+    /// How many there are of everything, and what is missing.
+    fn summary(&self) -> String {
         let all = || self.reproductions.iter().flat_map(|one| &one.checks);
-        let reports = all().filter(|check| check.is_report).count();
+        let reports = all().filter(|check| check.is_report()).count();
         let checks = all().count() - reports;
+        let failed = all().filter(|check| check.fails()).count();
+        let known = all().filter(|check| check.known().is_some()).count();
         let passed = self.reproductions.len() - self.failed().len();
         let some = |count: usize, what: &str| match count {
             0 => String::new(),
             count => format!(", {count} {what}"),
         };
-        let given = all().filter(|check| check.given.is_some()).count();
+        let given = all().filter(|check| check.given_number().is_some()).count();
         let given = some(given, "of them restate a number that a model was given");
         let reports = some(reports, "more numbers are reported only");
-        text.push_str(&format!(
-            "{passed} of {} tables and figures pass, {checks} checks in all{given}{reports}; \
-             virtual time unless said\n",
+        let failed = some(failed, &format!("of them fail, {known} of these as known"));
+        let mut text = format!(
+            "{passed} of {} tables and figures pass, {checks} checks in all{failed}{given}\
+             {reports}; virtual time unless said\n",
             self.reproductions.len(),
-        ));
+        );
+        for (entry, check, reason) in Catalogue::built_in().missing() {
+            // What has no entry at all is missing whatever was asked for.
+            if check.is_none() || self.ran(entry) {
+                let check = check.map_or(String::new(), |check| format!(", {check}"));
+                text.push_str(&format!("missing: {entry}{check}: {reason}\n"));
+            }
+        }
         text
     }
 
@@ -163,7 +241,7 @@ impl Reproductions {
                 page.drawing(drawing);
             }
             page.table(&one.table());
-            for sentence in &one.scenario {
+            for sentence in one.remarks().iter().chain(&one.scenario) {
                 page.note(sentence);
             }
         }
@@ -174,33 +252,56 @@ impl Reproductions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::{everything, tests::made};
 
     #[test]
     fn the_json_is_the_one_that_is_documented() {
-        let checks =
-            vec![Check::cell("8 B", "ns", 200.0, 201.0), Check::shape("s", "a", "b", false)];
-        let outcome = Outcome { checks, ..Outcome::default() };
-        let one = Reproduction::new("000-table3", "paper", outcome);
+        let checks = vec![
+            Check::cell("8 B", "ns", 200.0, 201.0),
+            Check::shape("s", "a", "b", false),
+            Check::report("r", "us", Some(4.0), 5.0, "a reason"),
+        ];
         let settings = Settings { seed: 7, full_scale: true };
-        let all = Reproductions::new(vec![one], &settings);
+        let all = made("000-table3", checks, settings);
         let json = serde_json::to_value(&all).expect("json");
         assert_eq!(json["pass"], false);
         assert_eq!((&json["seed"], &json["full_scale"]), (&7.into(), &true.into()));
         assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
         let one = &json["reproductions"][0];
         assert_eq!(one["name"], "000-table3");
-        assert_eq!(one["source"], "paper");
+        assert!(one["source"].as_str().is_some_and(|source| source.ends_with("table 3")));
         let check = &one["checks"][0];
         assert_eq!(check["paper"], 200.0);
         assert_eq!(check["ours"], 201.0);
         assert_eq!(check["unit"], "ns");
         assert_eq!(check["pass"], true);
+        assert_eq!(check["tolerance"], "cell");
         assert_eq!(one["checks"][1]["paper"], "a");
+        let report = &one["checks"][2];
+        assert_eq!((&report["report"], &report["reason"]), (&true.into(), &"a reason".into()));
+        assert!(report.get("pass").is_none());
         assert_eq!(all.failed(), ["000-table3"]);
+        assert!(all.ran("000-table3") && !all.ran("000-table4"));
     }
 
     #[test]
-    fn a_reproduction_without_checks_has_not_passed() {
-        assert!(!Reproduction::new("x", "y", Outcome::default()).pass);
+    fn a_reproduction_without_a_check_has_not_passed() {
+        let entry = everything().next().expect("an entry");
+        let report = Check::report("x", "", None, 1.0, "why");
+        for checks in [vec![], vec![report]] {
+            let outcome = Outcome { checks, ..Outcome::default() };
+            let nothing = Catalogue { entries: Vec::new() };
+            assert!(!Reproduction::new("x", vec![(entry, outcome)], &nothing).pass);
+        }
+    }
+
+    #[test]
+    fn what_is_reported_is_nowhere_said_to_pass() {
+        let reports = vec![Check::report("r", "us", Some(4.0), 5.0, "a reason")];
+        let all = made("000-table3", reports, Settings::default());
+        assert!(!all.pass());
+        let text = all.text();
+        let line = text.lines().find(|line| line.contains("a reason")).expect("its line");
+        assert!(line.contains("report") && !line.contains("pass"), "{line}");
     }
 }

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::reproduce::check::Check;
 use crate::reproduce::memory::run;
+use crate::reproduce::tolerance::Side;
 
 /// What the paper's own NVMe drive, a P3700, does: GB/s of reads and of writes.
 const P3700_GB_S: [f64; 2] = [0.87, 0.68];
@@ -15,16 +16,15 @@ fn best(points: &[Point], bytes: u64) -> f64 {
     peak(&points.iter().filter(|point| point.bytes == bytes).copied().collect::<Vec<_>>())
 }
 
-fn share(what: &str, statement: &str, share: f64, pass: impl Fn(f64) -> bool) -> Check {
-    Check::shape(what, statement, format!("{:.1}%", share * 100.0), pass(share))
+fn share(what: &str, side: Side, percent: f64, share: f64) -> Check {
+    Check::limit(what, "%", side, percent, share * 100.0)
 }
 
 /// «Large blocks fall off»: the worst of the largest sizes, at their best thread count.
 fn declines(points: &[Point]) -> Check {
     let largest = SIZES[SIZES.len() - 1];
     let left = best(points, largest) / peak(points);
-    let statement = "at least 5% under the peak";
-    share("blocks of 4 MiB fall off, at any thread count", statement, left, |s| s <= 0.95)
+    share("blocks of 4 MiB fall off, at any thread count: of the peak", Side::AtMost, 95.0, left)
 }
 
 fn drawings(title: &str, points: &[Point]) -> Vec<String> {
@@ -49,23 +49,18 @@ pub(super) fn figure3(settings: &Settings) -> Outcome {
     let dram = dram_peak(settings.seed, Group::readers);
     let checks = vec![
         Check::about("peak", "GB/s", 7.0, top, 15).given(READS_GIVEN),
-        share("256 B blocks", "at least 90% of the peak", best(&points, 256) / top, |s| s >= 0.9),
+        share("256 B blocks, of the peak", Side::AtLeast, 90.0, best(&points, 256) / top),
         share(
-            "64 B blocks: a quarter of each unit is used",
-            "at most 30% of the peak",
+            "64 B blocks, of the peak: a quarter of each unit is used",
+            Side::AtMost,
+            30.0,
             best(&points, 64) / top,
-            |s| s <= 0.3,
         ),
         declines(&points),
         Check::at_least("DRAM", "GB/s", 10.0, dram).given(DRAM_GIVEN),
-        Check::about("AEP / DRAM", "", 1.0 / 3.0, top / dram, 25).given(DRAM_GIVEN),
-        Check::shape(
-            "AEP is far above a P3700",
-            "0.87 GB/s below AEP",
-            format!("{top:.2} GB/s"),
-            P3700_GB_S[0] < top,
-        )
-        .given(READS_GIVEN),
+        Check::about("DRAM / AEP", "", 3.0, dram / top, 25).given(DRAM_GIVEN),
+        Check::limit("AEP is far above a P3700", "GB/s", Side::Above, P3700_GB_S[0], top)
+            .given(READS_GIVEN),
     ];
     let scenario = scenario(&[
         CHOSEN,
@@ -90,18 +85,13 @@ pub(super) fn figure4(settings: &Settings) -> Outcome {
     let dram = dram_peak(settings.seed, Group::writers);
     let checks = vec![
         Check::about("peak", "GB/s", 2.0, top, 15).given(WRITES_GIVEN),
-        share("256 B blocks", "at least 90% of the peak", best(&points, 256) / top, |s| s >= 0.9),
-        share("64 B blocks", "at most 30% of the peak", best(&points, 64) / top, |s| s <= 0.3),
+        share("256 B blocks, of the peak", Side::AtLeast, 90.0, best(&points, 256) / top),
+        share("64 B blocks, of the peak", Side::AtMost, 30.0, best(&points, 64) / top),
         declines(&points),
         Check::at_least("DRAM", "GB/s", 10.0, dram).given(DRAM_GIVEN),
-        Check::about("AEP / DRAM", "", 1.0 / 6.0, top / dram, 25).given(DRAM_GIVEN),
-        Check::shape(
-            "AEP is far above a P3700",
-            "0.68 GB/s below AEP",
-            format!("{top:.2} GB/s"),
-            P3700_GB_S[1] < top,
-        )
-        .given(WRITES_GIVEN),
+        Check::about("DRAM / AEP", "", 6.0, dram / top, 25).given(DRAM_GIVEN),
+        Check::limit("AEP is far above a P3700", "GB/s", Side::Above, P3700_GB_S[1], top)
+            .given(WRITES_GIVEN),
     ];
     let scenario = scenario(&[
         CHOSEN,
@@ -117,12 +107,13 @@ pub(super) fn figure6(settings: &Settings) -> Outcome {
     let small = best(&points, 64);
     let checks = vec![
         Check::about("peak", "GB/s", 7.0, peak(&points), 15).given(READS_GIVEN),
-        share("64 B blocks", "at least 90% of 7 GB/s", small / 7.0, |s| s >= 0.9),
-        Check::shape(
-            "64 B blocks in sequence against random",
-            "at least 3 times",
-            format!("{:.2} times", small / random),
-            small >= 3.0 * random,
+        share("64 B blocks, of 7 GB/s", Side::AtLeast, 90.0, small / 7.0),
+        Check::limit(
+            "64 B blocks in sequence over random",
+            "times",
+            Side::AtLeast,
+            3.0,
+            small / random,
         ),
         declines(&points),
     ];
@@ -138,7 +129,7 @@ pub(super) fn figure7(settings: &Settings) -> Outcome {
     let units = scene.counts.units_written as f64 / stores;
     let checks = vec![
         Check::about("peak", "GB/s", 2.0, peak(&points), 15).given(WRITES_GIVEN),
-        share("64 B blocks", "at least 90% of 2 GB/s", best(&points, 64) / 2.0, |s| s >= 0.9),
+        share("64 B blocks, of 2 GB/s", Side::AtLeast, 90.0, best(&points, 64) / 2.0),
         Check::about("media units written per store of 64 B", "", 0.25, units, 1),
         declines(&points),
     ];

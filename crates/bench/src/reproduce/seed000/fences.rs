@@ -16,6 +16,7 @@ use entresol_media::region::Region;
 use super::{AEP, Group, Line, Outcome, Pattern, Scale, Settings, THREADS, axis, lines, scenario};
 use crate::reproduce::check::Check;
 use crate::reproduce::memory::run;
+use crate::reproduce::tolerance::Side;
 
 /// Sizes: chosen.
 const SIZES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20];
@@ -109,17 +110,19 @@ fn checks(threads: u32, with: &[Point], without: &[Point]) -> Vec<Check> {
     let written = |points: &[&Point]| points.last().map_or(0.0, |point| point.amplification);
     let worst = with.iter().map(|point| point.amplification).fold(0.0, f64::max);
     vec![
-        Check::shape(
-            format!("{threads} threads, with fences: no size falls off"),
-            "none more than 5% under the peak",
-            format!("at least {:.1}% of it", least * 100.0),
-            least >= 0.95,
+        Check::limit(
+            format!("{threads} threads, with fences: the size that falls most, of the peak"),
+            "%",
+            Side::AtLeast,
+            95.0,
+            least * 100.0,
         ),
-        Check::shape(
-            format!("{threads} threads, without: the largest does"),
-            "more than 5% under the peak",
-            format!("{:.1}% of it", fallen * 100.0),
-            fallen < 0.95,
+        Check::limit(
+            format!("{threads} threads, without: the largest size, of the peak"),
+            "%",
+            Side::Below,
+            95.0,
+            fallen * 100.0,
         ),
         Check::about(
             format!("{threads} threads, with fences: media units written per unit asked"),
@@ -128,11 +131,12 @@ fn checks(threads: u32, with: &[Point], without: &[Point]) -> Vec<Check> {
             worst,
             1,
         ),
-        Check::shape(
+        Check::limit(
             format!("{threads} threads, without: media units written per unit asked, largest size"),
-            "above 1.05",
-            format!("{:.3}", written(&without)),
-            written(&without) > 1.05,
+            "",
+            Side::Above,
+            1.05,
+            written(&without),
         ),
     ]
 }

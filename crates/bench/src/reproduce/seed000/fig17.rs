@@ -17,7 +17,7 @@ use crate::index::{
     AnyIndex, Charged, DramLines, IndexName, Keys, Lab, OnModel, Worker, Workload, failed, in_world,
 };
 use crate::report::svg::{Axis, Line, Scale, lines};
-use crate::reproduce::{Check, Outcome, Settings};
+use crate::reproduce::{Check, Outcome, Settings, Side};
 
 /// Of all threads.
 const READS: u64 = 32_000;
@@ -256,18 +256,14 @@ fn of_writes(hybrid: Hybrid, index: &[Rates], plus: &[Rates]) -> Vec<Check> {
     let updates = ("updates", ratios(plus, index, |rates| rates.updates));
     let inserts = ("inserts", ratios(plus, index, |rates| rates.inserts));
     let of = |(kind, found): (&str, Vec<f64>)| {
-        let (name, all) = (hybrid.name(), words(&found));
-        let [one, .., most] = found[..] else { return Vec::new() };
-        let what = format!("{name}: {kind}, to HybridIndex, with 16 threads ({all})");
-        let alone = format!("{name}: {kind}, to HybridIndex, with one thread");
-        vec![Check::at_least(what, "", 0.70, most), Check::report(alone, "", None, one, ALONE)]
+        let at = |(threads, ratio): (u32, f64)| {
+            let what = format!("{}: {kind}, to HybridIndex, {threads} threads", hybrid.name());
+            Check::at_least(what, "", 0.70, ratio)
+        };
+        THREADS.into_iter().zip(found).map(at).collect::<Vec<_>>()
     };
     [updates, inserts].into_iter().flat_map(of).collect()
 }
-
-/// Why writes of one thread cannot fail.
-const ALONE: &str = "the text names no number of threads; alone, a write waits for each node on \
-                     its way through a tree, many together for the medium's bandwidth";
 
 fn of_openings(opened: &[Opening; 2], plus: &[Run]) -> Vec<Check> {
     let us = |time: Picos| time.0 as f64 / 1e6;
@@ -275,22 +271,18 @@ fn of_openings(opened: &[Opening; 2], plus: &[Run]) -> Vec<Check> {
         format!("{:.1} us, {:.1} us", us(small.range), us(large.range))
     };
     let growth = |[small, large]: &[Opening; 2]| us(large.range) / us(small.range);
-    let mut checks = vec![Check::shape(
-        "HybridIndex: time to full service grows with the keys",
-        "waits for its whole tree",
-        format!("{}; a point after {:.1} us", said(opened), us(opened[1].point)),
-        growth(opened) > 5.0,
-    )];
+    let what = "HybridIndex: time to full service, 10 times the keys";
+    let point = format!("{}; a point after {:.1} us", said(opened), us(opened[1].point));
+    let mut checks = vec![
+        Check::limit(what, "times", Side::Above, 5.0, growth(opened))
+            .beside("waits for its whole tree")
+            .noting(point),
+    ];
     for (hybrid, _, opened) in plus {
-        checks.push(
-            Check::shape(
-                format!("{}: time to full service", hybrid.name()),
-                "constant",
-                said(opened),
-                growth(opened) <= 1.5,
-            )
-            .with_slack("1.5 for 10 times the keys: a level of the tree"),
-        );
+        // A level of the tree more is allowed for.
+        let what = format!("{}: time to full service, 10 times the keys", hybrid.name());
+        let check = Check::limit(what, "times", Side::AtMost, 1.5, growth(opened));
+        checks.push(check.beside("constant").noting(said(opened)));
     }
     let sooner = plus.iter().all(|(_, _, plus)| plus[1].range < opened[1].range);
     checks.push(Check::shape("+ serves sooner", "yes", if sooner { "yes" } else { "no" }, sooner));

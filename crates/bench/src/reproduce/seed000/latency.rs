@@ -6,8 +6,8 @@ use super::{
     AEP, Group, Line, Outcome, Pattern, Point, SIZES, Scale, Settings, THREADS, alone, at, axis,
     grid, lines, over_sizes, scenario, spread,
 };
-use crate::report::table::number;
 use crate::reproduce::check::Check;
+use crate::reproduce::tolerance::Side;
 
 const UP_TO_UNIT: [u64; 6] = [8, 16, 32, 64, 128, 256];
 const THREADS_CHOSEN: &str = "threads 1, 2, 4, 8, 16 (chosen; the text names 1 and 16), each in \
@@ -33,14 +33,9 @@ fn never_falls(what: &str, points: &[Point]) -> Check {
             worst = worst.min(step);
         }
     }
-    Check::shape(
-        format!("{what}: latency never falls with threads"),
-        "each step at least 1",
-        format!("the smallest step is {worst:.4}"),
-        worst >= 0.999,
-    )
-    // Runs of other thread counts draw other offsets.
-    .with_slack("0.1%")
+    let what = format!("{what}: latency never falls with threads: the smallest step");
+    // Runs of other thread counts draw other offsets: 0.1%.
+    Check::limit(what, "times", Side::AtLeast, 0.999, worst).beside(1.0)
 }
 
 fn reads(pattern: Pattern, seed: u64) -> Vec<Point> {
@@ -57,12 +52,8 @@ pub(super) fn figure1(settings: &Settings) -> Outcome {
     let mut checks = Vec::new();
     for threads in THREADS {
         let flat = spread(UP_TO_UNIT.iter().map(|&bytes| latency(&random, bytes, threads)));
-        checks.push(Check::shape(
-            format!("random reads of 8 to 256 B cost the same, {threads} threads"),
-            "largest / smallest at most 1.3",
-            number(flat),
-            flat <= 1.3,
-        ));
+        let what = format!("random reads of 8 to 256 B cost the same, {threads} threads: spread");
+        checks.push(Check::limit(what, "times", Side::AtMost, 1.3, flat));
     }
     checks.push(never_falls("random", &random));
     checks.push(never_falls("sequential", &sequential));
@@ -70,12 +61,10 @@ pub(super) fn figure1(settings: &Settings) -> Outcome {
         let small = UP_TO_UNIT.iter().map(|&bytes| growth(points, bytes)).fold(0.0, f64::max);
         let large = SIZES.iter().filter(|&&bytes| bytes >= 4 << 10);
         let large = large.map(|&bytes| growth(points, bytes)).fold(f64::INFINITY, f64::min);
-        checks.push(Check::shape(
-            format!("{name}: up to 256 B threads raise latency less than from 4 KiB on"),
-            "growth from 1 to 16 threads below that of any large size",
-            format!("at most {} against at least {}", number(small), number(large)),
-            small < large,
-        ));
+        let what = format!(
+            "{name}: threads raise latency up to 256 B, at most, over from 4 KiB on, at least"
+        );
+        checks.push(Check::limit(what, "times", Side::Below, 1.0, small / large));
     }
     let drawings = [("Random", &random), ("Sequential", &sequential)].map(|(name, points)| {
         over_sizes(&format!("{name} reads, latency"), "ns", points, |point| point.latency_ns)
@@ -93,21 +82,15 @@ pub(super) fn figure2(settings: &Settings) -> Outcome {
     let alone = |bytes| latency(&random, bytes, 1);
     let lowest = SIZES.iter().map(|&bytes| alone(bytes)).fold(f64::INFINITY, f64::min);
     let over = alone(256) / lowest;
-    checks.push(Check::shape(
-        "256 B is near the lowest latency, one thread (the text has it the lowest, table 5 64 B)",
-        "within 20% of the lowest",
-        format!("{:.1}% over it", (over - 1.0) * 100.0),
-        over <= 1.2,
-    ));
+    let what =
+        "256 B over the lowest latency, one thread (the text has it the lowest, table 5 64 B)";
+    checks.push(Check::limit(what, "times", Side::AtMost, 1.2, over));
     let reading = |threads| Group::readers(threads, 256, Pattern::Random);
     let read = |threads| super::alone(&AEP, reading(threads), settings.seed).mean_ns();
     let (reads, writes) = (read(16) / read(1), growth(&random, 256));
-    checks.push(Check::shape(
-        "writes suffer more from threads than reads, 256 B, 1 to 16 threads",
-        "writes grow more",
-        format!("{} times against {}", number(writes), number(reads)),
-        writes > reads,
-    ));
+    let what = "writes suffer more from threads than reads, 256 B, 1 to 16 threads: growth over \
+                growth";
+    checks.push(Check::limit(what, "times", Side::Above, 1.0, writes / reads));
     let drawing = over_sizes("Random writes, latency", "ns", &random, |point| point.latency_ns);
     let scenario = scenario(&[
         THREADS_CHOSEN,
@@ -123,12 +106,10 @@ fn one_thread(sizes: &[u64], seed: u64, group: fn(u32, u64, Pattern) -> Group) -
 }
 
 fn within(what: &str, unit: &'static str, range: [f64; 2], ours: f64) -> Check {
-    let pass = (range[0]..=range[1]).contains(&ours);
-    let words = match range[1].is_finite() {
-        true => format!("{} to {} {unit}", number(range[0]), number(range[1])),
-        false => format!("at least {} {unit}", number(range[0])),
-    };
-    Check::shape(what, words, format!("{} {unit}", number(ours)), pass)
+    match range[1].is_finite() {
+        true => Check::within(what, unit, range[0]..=range[1], ours),
+        false => Check::limit(what, unit, Side::AtLeast, range[0], ours),
+    }
 }
 
 fn drawing(title: &str, sizes: &[u64], series: &[(&str, &[f64])]) -> String {
@@ -150,7 +131,7 @@ pub(super) fn figure8(settings: &Settings) -> Outcome {
         .filter(|(bytes, _)| **bytes <= 512)
         .map(|(&bytes, &ns)| within(&ByteSize(bytes).to_string(), "ns", [100.0, 400.0], ns))
         .collect();
-    checks.push(within("1 KiB: nanoseconds still", "ns", [0.0, 1000.0], read[7]));
+    checks.push(Check::limit("1 KiB: nanoseconds still", "ns", Side::Below, 1000.0, read[7]));
     let drawings = vec![drawing("Random reads, one thread", &sizes, &[("read", &read)])];
     Outcome { scenario: scenario(&["one thread, random reads"]), checks, drawings }
 }
@@ -201,18 +182,12 @@ pub(super) fn figure10(settings: &Settings) -> Outcome {
         let bytes = ByteSize(*bytes);
         let saturated: Vec<_> = row.iter().filter(|p| p.1 > 1.1 * row[0].1).copied().collect();
         let straight = straightness(&saturated);
-        checks.push(Check::shape(
-            format!("{bytes}: a straight line in threads once saturated"),
-            "R2 at least 0.98",
-            format!("R2 {straight:.4} over {} points", saturated.len()),
-            straight >= 0.98 && saturated.len() >= 3,
-        ));
-        checks.push(Check::shape(
-            format!("{bytes}: threads cost more than at 256 B"),
-            "growth at least 1.5 times that of 256 B",
-            format!("{} against {}", number(grown(row)), number(unit)),
-            grown(row) >= 1.5 * unit,
-        ));
+        // Two points are always on a line.
+        let straight = if saturated.len() >= 3 { straight } else { f64::NAN };
+        let what = format!("{bytes}: a straight line in threads once saturated: R2");
+        checks.push(Check::limit(what, "", Side::AtLeast, 0.98, straight));
+        let what = format!("{bytes}: growth over threads, of that at 256 B");
+        checks.push(Check::limit(what, "times", Side::AtLeast, 1.5, grown(row) / unit));
     }
     let series: Vec<Line> = [&small[5], &large[0], &large[1], &large[3]]
         .iter()

@@ -6,6 +6,7 @@ use super::{AEP, Group, Line, Outcome, Pattern, Scale, Settings, axis, lines, sc
 use crate::report::table::number;
 use crate::reproduce::check::Check;
 use crate::reproduce::memory::{Measured, run};
+use crate::reproduce::tolerance::Side;
 
 /// Threads of the kind that stays: chosen.
 const FIXED: [u32; 2] = [4, 8];
@@ -91,12 +92,8 @@ fn bandwidth(kind: Kind, settings: &Settings) -> Outcome {
         let what = format!("{fixed} threads {}: ", kind.name());
         checks.extend(falls(kind, &what, &values));
         let last = 1.0 - values[5] / values[4];
-        checks.push(Check::shape(
-            format!("{what}from 8 to 16 {} little changes", kind.others()),
-            "at most 5% less",
-            format!("{:.2}% less", last * 100.0),
-            last <= 0.05,
-        ));
+        let little = format!("{what}from 8 to 16 {} little changes: less", kind.others());
+        checks.push(Check::limit(little, "%", Side::AtMost, 5.0, last * 100.0));
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         let check = Check::shape(
             format!("{what}never under the floor"),
@@ -124,11 +121,12 @@ fn falls(kind: Kind, what: &str, values: &[f64]) -> Vec<Check> {
                 format!("{words} GB/s at 0 1 2 4 8 16"),
                 steps[0] >= largest,
             ),
-            Check::shape(
-                format!("{what}the first writer"),
-                "at least 20% less",
-                format!("{:.1}% less", first * 100.0),
-                first >= 0.2,
+            Check::limit(
+                format!("{what}the first writer: less"),
+                "%",
+                Side::AtLeast,
+                20.0,
+                first * 100.0,
             ),
         ],
         Kind::Writes => {
@@ -157,16 +155,12 @@ fn latency(kind: Kind, settings: &Settings) -> Outcome {
             checks.push(Check::within(format!("{what} (text: around 1)"), "us", 0.3..=2.0, us));
         }
         let last = values[4].1 / values[3].1 - 1.0;
-        checks.push(Check::shape(
-            format!(
-                "{fixed} threads {}: from 4 to 8 {} little is added",
-                kind.name(),
-                kind.others()
-            ),
-            "at most 10% more",
-            format!("{:.2}% more", last * 100.0),
-            last <= 0.1,
-        ));
+        let what = format!(
+            "{fixed} threads {}: from 4 to 8 {} little is added: more",
+            kind.name(),
+            kind.others()
+        );
+        checks.push(Check::limit(what, "%", Side::AtMost, 10.0, last * 100.0));
         rows.push((fixed, values));
     }
     let mut sentences = said(kind);

@@ -2,17 +2,9 @@
 
 use super::scene::{DRIVES, Pair, Phase, Runs, WORKLOADS, runs, stream_rate};
 use crate::report::svg::{Bar, bars};
-use crate::reproduce::{Check, Outcome, Settings};
+use crate::reproduce::{Check, Outcome, Settings, Side};
 use crate::ycsb::Workload;
 use entresol_media::model::ModelName;
-
-/// The paper's ratio is that of an engine that writes three times as much without staging.
-const LESS_TO_SAVE: &str = "without staging our store's load writes 1.2 bytes for one where the \
-    paper's writes 3.6, so there is less to save";
-
-/// What keeps reads' tails from falling by half.
-const BEHIND_PROGRAMS: &str = "where one read in a thousand or more finds its die programming it \
-    waits for up to 3.6 ms on nvme-9300, 5.2 on qlc-5210";
 
 fn outcome(settings: &Settings, of: impl Fn(&Runs) -> (Vec<Check>, String)) -> Outcome {
     match &*runs(settings) {
@@ -47,23 +39,18 @@ pub(super) fn fig1(settings: &Settings) -> Outcome {
         let (b, c, d) = (ratio(Workload::B), ratio(Workload::C), ratio(Workload::D));
         let times = "times as many a second with staging";
         let mut checks = vec![
-            Check::report(format!("load: {times}"), "", Some(4.0), load, LESS_TO_SAVE),
-            Check::report(format!("a: {times}"), "", Some(2.3), a, LESS_TO_SAVE),
-            Check::report(format!("f: {times}"), "", Some(2.1), f, LESS_TO_SAVE),
-            Check::shape(
-                format!("b: {times}, more than 1 and less than a's"),
-                "little, as reads come from capacity",
-                format!("{b:.2} of {a:.2}"),
-                1.0 < b && b < a,
-            ),
-            Check::shape(
-                format!("d: {times}, more than 1 and less than a's"),
-                "little, as reads come from capacity",
-                format!("{d:.2} of {a:.2}"),
-                1.0 < d && d < a,
-            ),
-            Check::at_least(format!("c: {times}"), "", 0.95, c),
+            Check::at_least(format!("load: {times}"), "", 2.0, load).beside(4.0),
+            Check::at_least(format!("a: {times}"), "", 2.0, a).beside(2.3),
+            Check::at_least(format!("f: {times}"), "", 2.0, f).beside(2.1),
+            Check::within(format!("c: {times}"), "", 0.95..=1.3, c),
         ];
+        let little = "little, as reads come from capacity";
+        for (name, ratio) in [("b", b), ("d", d)] {
+            let what = format!("{name}: {times}");
+            checks.push(Check::limit(what, "", Side::Above, 1.0, ratio).beside(little));
+            let what = format!("{name}: {times}, over a's");
+            checks.push(Check::limit(what, "", Side::Below, 1.0, ratio / a).beside(little));
+        }
         checks.extend(of_drives(runs));
         for workload in [Workload::Load].into_iter().chain(WORKLOADS) {
             let Pair { alone, staged } = runs.of(workload);
@@ -107,20 +94,18 @@ pub(super) fn fig2(settings: &Settings) -> Outcome {
             checks.push(match workload {
                 Workload::C => {
                     let what = "c: reads' 99.9% with staging, of that without";
-                    Check::at_most(what, "", 1.15, 1.0 / lower)
+                    Check::limit(what, "", Side::AtMost, 1.15, 1.0 / lower).beside(1.0)
                 }
-                _ => Check::report(what, "", Some(2.0), lower, BEHIND_PROGRAMS),
+                _ => Check::at_least(what, "", 2.0, lower).beside("2 to 3"),
             });
         }
         for workload in [Workload::A, Workload::B, Workload::F, Workload::D] {
             let pair = runs.of(workload);
             let ratio = pair.ratio(|phase| phase.seen.writes.percentile_us(99.9));
-            checks.push(Check::shape(
-                format!("{workload}: writes' 99.9% with staging, of that without"),
-                "alike, so not shown",
-                format!("{ratio:.2}"),
-                ratio <= 1.5,
-            ));
+            let apart = ratio.max(1.0 / ratio);
+            let what = format!("{workload}: writes' 99.9%, the larger over the smaller");
+            let check = Check::limit(what, "times", Side::AtMost, 1.5, apart);
+            checks.push(check.beside("alike").noting(format!("with over without {ratio:.2}")));
         }
         for workload in WORKLOADS {
             let Pair { alone, staged } = runs.of(workload);
@@ -144,30 +129,17 @@ pub(super) fn fig3(settings: &Settings) -> Outcome {
             let pair = runs.of(workload);
             if workload == Workload::C {
                 let most = in_time(pair.alone).max(in_time(pair.staged));
-                checks.push(Check::shape(
-                    "c: bytes to capacity, for each operation",
-                    "none",
-                    format!("{:.3}", most / pair.alone.seen.operations as f64),
-                    most < pair.alone.seen.operations as f64,
-                ));
+                let each = most / pair.alone.seen.operations as f64;
+                let what = "c: bytes to capacity in either, for each operation";
+                checks.push(Check::limit(what, "", Side::Below, 1.0, each).beside("none"));
                 continue;
             }
             let what = format!("{workload}: bytes to capacity with staging, of those without");
             let what_aged =
                 format!("{workload}: the same until all is aged, and what is dead is given back");
             let (ratio, ratio_aged) = (pair.ratio(in_time), pair.ratio(aged));
-            checks.extend(match workload {
-                Workload::D => {
-                    let why = "what is inserted lives, and goes to capacity once in both set-ups";
-                    let why_aged = "as well; and what A to F overwrote lies all over what was \
-                                    loaded: if so little of it is left that it is worth moving, \
-                                    this counts here";
-                    let report = |what, ratio, why| Check::report(what, "", Some(0.5), ratio, why);
-                    [report(what, ratio, why), report(what_aged, ratio_aged, why_aged)]
-                }
-                _ => [(what, ratio), (what_aged, ratio_aged)]
-                    .map(|(what, ratio)| Check::at_most(what, "", 0.5, ratio)),
-            });
+            let both = [(what, ratio), (what_aged, ratio_aged)];
+            checks.extend(both.map(|(what, ratio)| Check::at_most(what, "", 0.5, ratio)));
             let per_user_byte = |bytes: u64| bytes as f64 / pair.staged.seen.user_bytes as f64;
             let staging = per_user_byte(pair.staged.written.staging);
             let what = format!("{workload}: bytes to staging, for each of the user's");

@@ -9,6 +9,9 @@ use super::{Entry, Outcome, Settings};
 
 const SOURCE: &str = "What is the heterogeneous-memory storage engine?";
 
+/// Entries that show sides of one run.
+pub(super) const SHARED_RUN: &[&str] = &["001-fig1", "001-fig2", "001-fig3", "001-table5"];
+
 pub(super) const ENTRIES: &[Entry] = &[
     entry("001-fig1", "YCSB's throughput, with and without a staging drive", figures::fig1),
     entry("001-fig2", "reads' 99.9th percentile, with and without it", figures::fig2),

@@ -13,7 +13,7 @@ use entresol_sharing::{PolicySettings, TenantId, TenantSettings};
 use super::tenants::{
     Cast, Device, bytes_s, line, mean, operations_s, over_time, play, tenant, values,
 };
-use crate::reproduce::{Check, Outcome, Settings};
+use crate::reproduce::{Check, Outcome, Settings, Side};
 
 const S1: TenantId = TenantId(1);
 const C1: TenantId = TenantId(2);
@@ -87,22 +87,11 @@ pub(super) fn fig12a(settings: &Settings) -> Outcome {
     let mut checks = Vec::new();
     for (name, id) in [("S1", S1), ("C1", C1)] {
         let (theirs, ours) = (drop(&in_bytes, id), drop(&ours, id));
-        checks.push(Check::shape(
-            format!("limit of bytes: {name} in C2's spike"),
-            "suffers; at least 20% less",
-            format!("{theirs:.1}% less"),
-            theirs >= 20.0,
-        ));
-        checks.push(Check {
-            tolerance: "at most 5%".to_owned(),
-            pass: ours <= 5.0,
-            ..Check::at_most(
-                format!("limit of resources: {name} in C2's spike, less"),
-                "%",
-                5.0,
-                ours,
-            )
-        });
+        let what = format!("limit of bytes: {name} in C2's spike, less");
+        let check = Check::limit(what, "%", Side::AtLeast, 20.0, theirs);
+        checks.push(check.beside("suffers").published());
+        let what = format!("limit of resources: {name} in C2's spike, less");
+        checks.push(Check::limit(what, "%", Side::AtMost, 5.0, ours));
     }
     let panel = |title: &str, story: &Story| {
         let rate = |id| -> Vec<(f64, f64)> {
@@ -177,22 +166,21 @@ pub(super) fn fig12b(settings: &Settings) -> Outcome {
         .map(|from| slowdown(&ours, from))
         .fold(0.0, f64::max);
     let checks = vec![
-        Check::shape(
+        Check::limit(
             "without a policy, S1's slow-down by day",
-            "above 1.5",
-            format!("{:.2}", alone / by_day),
-            alone / by_day > SLOWDOWN_MAX,
+            "times",
+            Side::Above,
+            SLOWDOWN_MAX,
+            alone / by_day,
+        )
+        .published(),
+        Check::limit(
+            "ours: S1's slow-down in the worst half second after settling",
+            "times",
+            Side::AtMost,
+            SLOWDOWN_MAX,
+            worst,
         ),
-        Check {
-            tolerance: "at most 1.5".to_owned(),
-            pass: worst <= SLOWDOWN_MAX,
-            ..Check::at_most(
-                "ours: S1's slow-down in the worst half second after settling",
-                "",
-                SLOWDOWN_MAX,
-                worst,
-            )
-        },
     ];
     let series = |story: &Story| -> Vec<(f64, f64)> {
         windows(0.0, NIGHT_END).map(|from| (from + WINDOW, slowdown(story, from))).collect()

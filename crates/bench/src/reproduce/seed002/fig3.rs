@@ -7,7 +7,7 @@ use entresol_media::model::memory::{AEP2, MemoryOp};
 use super::core::{Accesses, Scene, run};
 use crate::profile::model_costs;
 use crate::report::svg::{Axis, Line, Scale, lines};
-use crate::reproduce::{Check, Outcome, Settings};
+use crate::reproduce::{Check, Outcome, Settings, Side};
 
 /// So many that at every size both modules always have something to do.
 const THREADS: u32 = 128;
@@ -92,30 +92,16 @@ fn of_sizes(reads: &Row, writes: &Row) -> Vec<Check> {
     let mut checks = vec![
         Check::about("loads of 4 KB", "1/s", 3.0e6, reads.at(LARGEST), 15),
         Check::shape("stores are below loads at every size", "lower", yes(below), below),
-        Check::shape(
-            "stores of 64 B within 10% of 256 B",
-            "alike",
-            format!("{small:.3}"),
-            (small - 1.0).abs() <= 0.10,
-        ),
-        Check::shape(
-            "a load of 64 B costs what one of 256 B costs",
-            "the same",
-            format!("{load:.3}"),
-            (load - 1.0).abs() <= 0.02,
-        )
-        .with_slack("2%"),
+        Check::about("stores of 64 B over 256 B", "", 1.0, small, 10),
+        Check::about("a load of 64 B over one of 256 B", "", 1.0, load, 2),
         Check::about("of the traffic of 1 KB loads, what was asked for", "", 0.6, asked, 15),
     ];
     for (what, row) in [("loads", reads), ("stores", writes)] {
         let (bytes, ratio) = row.worst();
-        let check = Check::shape(
-            format!("{what}: sizes that are no multiple of 256 are not above the next multiple"),
-            "lower MaxIOPS",
-            format!("at most {ratio:.4} of it, at {bytes} B"),
-            ratio <= 1.0 + NOISE,
-        );
-        checks.push(check.with_slack(&format!("{}%, of ties", NOISE * 100.0)));
+        let what =
+            format!("{what}: sizes that are no multiple of 256, the most over the next multiple");
+        let check = Check::limit(what, "", Side::AtMost, 1.0 + NOISE, ratio);
+        checks.push(check.beside("lower MaxIOPS").noting(format!("at {bytes} B")));
     }
     checks
 }
@@ -137,18 +123,21 @@ fn of_table(reads: &Row, writes: &Row) -> [Check; 3] {
         rows.into_iter().map(apart).fold(0.0, f64::max)
     });
     [
-        Check::shape(
-            "the sweep stops at 4 KB, where bandwidth is full",
-            "maximum bandwidth at 4 KB",
-            format!("{full:.3} of it"),
-            full >= 0.95,
+        Check::limit(
+            "the sweep stops at 4 KB, where bandwidth is full: of the bandwidth",
+            "",
+            Side::AtLeast,
+            0.95,
+            full,
         ),
-        Check::shape(
-            "the table that `profile` makes of the model costs within 10% of one over these",
-            "cost = 1 / MaxIOPS",
-            format!("at most {:.1}% off", apart * 100.0),
-            apart <= 0.10,
-        ),
+        Check::limit(
+            "the table that `profile` makes of the model: costs off one over these, at most",
+            "%",
+            Side::AtMost,
+            10.0,
+            apart * 100.0,
+        )
+        .beside("cost = 1 / MaxIOPS"),
         Check::shape(
             "that table, saved and loaded, costs the same to the bit",
             "profiled once per server",

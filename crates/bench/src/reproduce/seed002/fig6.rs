@@ -9,7 +9,7 @@ use entresol_sharing::{PolicySettings, TenantId, TenantSettings};
 use super::tenants::{
     Cast, Device, bytes_s, drawing, line, mean, operations_s, play, share, spread, tenant,
 };
-use crate::reproduce::{Check, Outcome, Settings};
+use crate::reproduce::{Check, Outcome, Settings, Side};
 
 /// Who is limited, and who is not.
 const L: TenantId = TenantId(1);
@@ -166,13 +166,9 @@ fn drawings(gets: &[Row], sets: &[Row]) -> Vec<String> {
 
 /// A limit is held to a hundredth of the device, which is what the paper's ticks miss it by.
 fn share_held(row: &Row, limit: f64) -> Check {
-    let ours = row.resources.share * 100.0;
-    let most = limit * 100.0;
-    Check {
-        tolerance: "at most one point above".to_owned(),
-        pass: ours <= most + 1.0,
-        ..Check::at_most(format!("L's share, {}", row.name), "%", most, ours)
-    }
+    let over = (row.resources.share - limit) * 100.0;
+    let what = format!("L's share over its limit, {}", row.name);
+    Check::limit(what, "points", Side::AtMost, 1.0, over).beside(1.0)
 }
 
 fn scenario(device: &Device) -> Vec<String> {
@@ -209,15 +205,12 @@ pub(super) fn fig6c(settings: &Settings) -> Outcome {
         };
         let ours = part(|row| row.resources.u_bytes_s);
         let theirs = part(|row| row.bytes.u_bytes_s);
-        checks.push(
-            Check::shape(
-                format!("U beside L of {bytes} B, 10 to 90% gets: range of its rate"),
-                "stable whatever L does",
-                format!("{ours:.1}% by resources, {theirs:.1}% by bytes"),
-                ours <= 5.0 && theirs >= 3.0 * ours,
-            )
-            .with_slack("ours at most 5%, the other at least 3 times that"),
-        );
+        let what = format!("U beside L of {bytes} B, 10 to 90% gets: range of its rate");
+        let stable = "stable whatever L does";
+        checks.push(Check::limit(&what, "%", Side::AtMost, 5.0, ours).beside(stable));
+        let what = format!("{what}, by bytes over by resources");
+        let check = Check::limit(what, "times", Side::AtLeast, 3.0, theirs / ours);
+        checks.push(check.noting(format!("by bytes {theirs:.1}%")));
         let points = |of: fn(&Row) -> f64| -> Vec<(f64, f64)> {
             rows.iter().zip(percents).map(|(row, p)| (f64::from(p), of(row) / 1e9)).collect()
         };
@@ -256,15 +249,11 @@ pub(super) fn fig7(settings: &Settings) -> Outcome {
             .with(limited, vec![l])
             .with(tenant(U, "U"), vec![device.gets(U_THREADS, 4096)]);
         let story = play(&device.scene(policy, cast, SECONDS));
-        let used = mean(&story, L, WARM..SECONDS, share) * 100.0;
+        let over = (mean(&story, L, WARM..SECONDS, share) - limit) * 100.0;
         let answered = device.printed(mean(&story, L, WARM..SECONDS, operations_s));
         let expected = most / hits;
-        let held = Check::at_most(format!("L's share, {percent}% hits"), "%", limit * 100.0, used);
-        checks.push(Check {
-            tolerance: "at most one point above".to_owned(),
-            pass: used <= limit * 100.0 + 1.0,
-            ..held
-        });
+        let what = format!("L's share over its limit, {percent}% hits");
+        checks.push(Check::limit(what, "points", Side::AtMost, 1.0, over).beside(1.0));
         let what = format!("requests a second / (limit / hit ratio), {percent}% hits");
         if expected > 0.75 * misses_s {
             let why = "bound by the processor, not by the limit";

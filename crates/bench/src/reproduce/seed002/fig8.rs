@@ -7,7 +7,7 @@ use entresol_sharing::settings::{Expense, QosSettings};
 use entresol_sharing::{PolicySettings, Target, TenantId, Throttle};
 
 use super::tenants::{Cast, Device, bytes_s, line, mean, over_time, play, spread, tenant, values};
-use crate::reproduce::{Check, Outcome, Settings};
+use crate::reproduce::{Check, Outcome, Settings, Side};
 
 /// Who has the target, who reads much, and who writes much.
 const LC: TenantId = TenantId(1);
@@ -47,9 +47,9 @@ const LC_BYTES_S: f64 = 0.8e9;
 const LC_BYTES: u64 = 768;
 const BE1_BYTES: u64 = 2048;
 const BE2_BYTES: u64 = 2048;
-const BE2_THREADS: u32 = 16;
+const BE2_THREADS: u32 = 8;
 const BE2_QUIET_BYTES_S: f64 = 0.02e9;
-pub(super) const BE2_LOUD_BYTES_S: f64 = 1.43e9;
+pub(super) const BE2_LOUD_BYTES_S: f64 = 1.55e9;
 
 pub(super) fn scene(device: &Device, settings: Option<QosSettings>, burst: f64, end: f64) -> Scene {
     let policy = settings.map_or(PolicySettings::None, |mut settings| {
@@ -126,26 +126,18 @@ pub(super) fn fig8(settings: &Settings) -> Outcome {
     let before = p99(&ours, 1.0, BURST);
     let after = p99(&none, BURST + 0.5, BURST + 4.0);
     let mut checks = vec![
-        Check::shape(
-            "LC's p99 before the burst is within its target",
-            "at most 1.5 us",
-            format!("{before:.2} us"),
-            before <= us,
-        ),
-        Check::shape(
-            "without control it is above 3 us after the burst",
-            "above 3 us",
-            format!("{after:.2} us"),
-            after > 3.0,
-        ),
-        Check::about("the same", "us", 3.0, after, 25),
+        Check::limit("LC's p99 before the burst", "us", Side::AtMost, us, before),
+        Check::limit("without control: LC's p99 after the burst", "us", Side::Above, 3.0, after)
+            .published(),
+        Check::about("without control: the same, about", "us", 3.0, after, 25).published(),
         Check::about(
-            "what the Caladan-like policy leaves BE1 of 2.4 GB/s",
-            "",
-            1.0 / 6.0,
-            be1(&caladan) / 2.4,
+            "what the Caladan-like policy leaves BE1: a sixth",
+            "GB/s",
+            0.4,
+            be1(&caladan),
             20,
-        ),
+        )
+        .published(),
         Check::at_least("ours: BE1 over 2.4 GB/s, in the end", "", 1.0, be1(&ours) / 2.4),
         Check::at_least(
             "ours: BE1 over what the Caladan-like policy leaves it",
@@ -162,13 +154,14 @@ pub(super) fn fig8(settings: &Settings) -> Outcome {
         only_be2,
     ));
     checks.extend([
-        safe_within(&device, "the Caladan-like policy", &caladan, PAPER_SETTLES),
-        safe_within(&device, "the paper's", &published, PAPER_SETTLES),
+        safe_within(&device, "the Caladan-like policy", &caladan, PAPER_SETTLES).published(),
+        safe_within(&device, "the paper's", &published, PAPER_SETTLES).published(),
         safe_within(&device, "ours", &ours, OURS_SETTLES),
     ]);
     let why = "the paper prints no number";
     let paper = be1(&published) / 2.4;
-    checks.push(Check::report("the paper's: BE1 over 2.4 GB/s, in the end", "", None, paper, why));
+    let what = "the paper's: BE1 over 2.4 GB/s, in the end";
+    checks.push(Check::report(what, "", None, paper, why).published());
     Outcome {
         scenario: scenario(&device),
         checks,
@@ -183,11 +176,8 @@ pub(super) fn fig8(settings: &Settings) -> Outcome {
 fn safe_within(device: &Device, name: &str, story: &Story, within: f64) -> Check {
     let safe = safe_after(&tails(device, story), BURST);
     let what = format!("{name}: LC keeps its target from so long after the burst on");
-    Check {
-        tolerance: format!("at most {within} s"),
-        pass: safe.is_some_and(|safe| safe <= within),
-        ..Check::at_most(what, "s", within, safe.unwrap_or(f64::NAN))
-    }
+    // Never is later than anything.
+    Check::at_most(what, "s", within, safe.unwrap_or(f64::INFINITY))
 }
 
 pub(super) fn scenario(device: &Device) -> Vec<String> {

@@ -10,6 +10,7 @@ use entresol_media::{Observed, Region};
 use super::emulated::{Counted, Counts, Emulated};
 use crate::index::{AnyIndex, IndexName, Worker, Workload};
 use crate::popularity::Popularity;
+use crate::reproduce::Check;
 
 /// A tree of the paper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,16 @@ impl Form {
         match self {
             Form::Published => "as published",
             Form::CrashSafe => "crash-safe",
+        }
+    }
+}
+
+impl Form {
+    /// The check, saying whose form of a tree it is of.
+    pub(super) fn named(self, check: Check) -> Check {
+        match self {
+            Form::Published => check.published(),
+            Form::CrashSafe => check,
         }
     }
 }

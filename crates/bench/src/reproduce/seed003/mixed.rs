@@ -60,15 +60,13 @@ impl Mix {
                 all(form, of(seeds))?.iter().map(|counts| counts.lines_flushed).collect();
             for ((tree, paper), &lines) in Tree::BOTH.iter().zip(self.lines()).zip(&lines) {
                 let what = format!("{}, {} {}", self.name(), tree.name(), form.name());
-                checks.push(match form {
-                    Form::Published => Check::about(what, "", paper, lines, 4),
-                    Form::CrashSafe => Check::count_or_fewer(what, paper, lines, 4),
-                });
+                checks.push(form.named(Check::about(what, "", paper, lines, 4)));
             }
             if let ([fast_fair, .., sparsest], Form::CrashSafe) = (lines.as_slice(), form) {
-                let what = format!("{}, crash-safe: fewer than FAST&FAIR, at most", self.name());
-                let ours = fewer(*sparsest, *fast_fair);
-                checks.push(Check::at_least(what, "%", self.fewer_at_most(), ours));
+                let what = format!("{}, crash-safe: fewer than FAST&FAIR, up to", self.name());
+                let (ours, paper) = (fewer(*sparsest, *fast_fair), self.fewer_at_most());
+                let near = paper - 2.0..=paper + 2.0;
+                checks.push(Check::within(what, "%", near, ours).beside(paper));
                 fewest = *sparsest;
             }
         }

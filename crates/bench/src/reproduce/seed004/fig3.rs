@@ -7,7 +7,7 @@ use entresol_base::rng::Rng;
 use entresol_media::model::{BlockParameters, ModelName};
 
 use super::drawn_lines;
-use crate::reproduce::{Check, Outcome, Settings};
+use crate::reproduce::{Check, Outcome, Settings, Side};
 
 /// Two processors of 14 cores at 2.3 GHz (004, footnote 2: E5-2695).
 const PROCESSORS: usize = 28;
@@ -189,21 +189,15 @@ pub(super) fn fig3(settings: &Settings) -> Outcome {
     let (nvme, sas_curve, ahci_curve) = (curve(nvme()), curve(sas()), curve(ahci()));
     let direct = curve(Attachment { adapter: Picos::ZERO, ..sas() });
     let (idle, busy) = (nvme.tail_us(2), nvme.tail_us(90));
-    let below = sas_curve.top < nvme.top && ahci_curve.top < nvme.top;
+    let better = sas_curve.top.max(ahci_curve.top) / nvme.top;
     let checks = vec![
         Check::about("NVMe at its most", "1/s", 800_000.0, nvme.top, 15),
-        Check::shape(
-            "both HBAs have less",
-            "NVMe comes close to what the link can do",
-            format!("SAS {:.0}, AHCI {:.0}", sas_curve.top, ahci_curve.top),
-            below,
-        ),
-        Check::shape(
-            "NVMe, 99.99% at 90% load is at most twice idle",
-            "low until the most",
-            format!("{:.2} times ({busy:.1} / {idle:.1} us)", busy / idle),
-            busy <= 2.0 * idle,
-        ),
+        Check::limit("both HBAs have less: the better, of NVMe's", "", Side::Below, 1.0, better)
+            .beside("NVMe comes close to what the link can do")
+            .noting(format!("SAS {:.0}, AHCI {:.0}", sas_curve.top, ahci_curve.top)),
+        Check::limit("NVMe, 99.99% at 90% load over idle", "times", Side::AtMost, 2.0, busy / idle)
+            .beside("low until the most")
+            .noting(format!("{busy:.1} / {idle:.1} us")),
         Check::about(
             "an HBA adds (SAS, against the same without)",
             "us",

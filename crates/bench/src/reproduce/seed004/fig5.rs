@@ -6,7 +6,7 @@ use entresol_media::model::{BlockModel, ModelName};
 use super::host::Host;
 use super::load::{Load, Measured, run};
 use super::{drawn_lines, drive};
-use crate::reproduce::{Check, Outcome, Settings};
+use crate::reproduce::{Check, Outcome, Settings, Side};
 
 /// The figure's axis.
 pub(super) const DEPTHS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
@@ -34,18 +34,11 @@ pub(super) fn fig5(settings: &Settings) -> Outcome {
     let checks = vec![
         Check::about("P3700 at depth 128", "1/s", 300_000.0, at(&nand, 128), 15),
         Check::about("P4800X at depth 4", "1/s", 300_000.0, at(&optane, 4), 15),
-        Check::shape(
-            "P4800X at depth 8 is within 5% of its best",
-            "reaches its maximum at 8",
-            format!("{:.3} of {best:.0}/s", share),
-            share >= 0.95,
-        ),
-        Check::shape(
-            "P3700 still rises from 64 to 128",
-            "rises with depth",
-            format!("{rise:.3} times"),
-            rise > 1.0,
-        ),
+        Check::limit("P4800X at depth 8, of its best", "", Side::AtLeast, 0.95, share)
+            .beside("reaches its maximum at 8")
+            .noting(format!("{best:.0}/s")),
+        Check::limit("P3700 still rises from 64 to 128", "times", Side::Above, 1.0, rise)
+            .beside("rises with depth"),
     ];
     let drawing = drawn_lines(
         "IOPS over queue depth, 4 KiB, 70% reads (model)",

@@ -9,7 +9,7 @@ use entresol_sharing::{PolicySettings, TenantSettings};
 use super::super::tenants::{Cast, Device, mean, play, tenant, values};
 use super::{H, MORE_MAX, SECONDS, X, seconds};
 use crate::report::svg::Bar;
-use crate::reproduce::Check;
+use crate::reproduce::{Check, Side};
 
 /// What is tried against a limit.
 struct Attack {
@@ -86,12 +86,8 @@ pub(super) fn checks(device: &Device, drawn: &mut Vec<Bar>) -> Vec<Check> {
         let epochs = Enforcement::Epochs(EpochSettings::default());
         let paper = used(&under(device, &attack, epochs), &attack);
         // The bucket holds 10 ms of the limit once.
-        let most = MORE_MAX + 0.01 / SECONDS;
-        checks.push(Check {
-            tolerance: "1.02 and the bucket".to_owned(),
-            pass: ours.0 <= most,
-            ..Check::at_most(format!("{name}: use over limit"), "", most, ours.0)
-        });
+        let (what, bucket) = (format!("{name}: use over limit, less the bucket"), 0.01 / SECONDS);
+        checks.push(Check::limit(what, "", Side::AtMost, MORE_MAX, ours.0 - bucket));
         let what = format!("{name}: use over limit, the paper's epochs and costs");
         checks.push(Check::report(what, "", None, paper.0, super::LEFT));
         let what = format!("{name}: most of the device in 100 ms, ours");

@@ -12,7 +12,7 @@ use entresol_sharing::TenantId;
 
 use super::tenants::Device;
 use crate::report::svg::bars;
-use crate::reproduce::{Check, Outcome, Settings};
+use crate::reproduce::{Check, Outcome, Settings, Side};
 
 /// Who tries, and who is honest.
 const X: TenantId = TenantId(1);
@@ -36,11 +36,7 @@ fn seconds(seconds: f64) -> Duration {
 
 /// What an honest tenant keeps, over what it is to have.
 fn kept(what: String, ours: f64) -> Check {
-    Check {
-        tolerance: "at least 0.95".to_owned(),
-        pass: ours >= 1.0 - LESS_MAX,
-        ..Check::at_least(what, "", 1.0 - LESS_MAX, ours)
-    }
+    Check::limit(what, "", Side::AtLeast, 1.0 - LESS_MAX, ours)
 }
 
 pub(super) fn adversaries(settings: &Settings) -> Outcome {

@@ -7,7 +7,7 @@ use entresol_sharing::{PolicySettings, TenantSettings};
 
 use super::super::tenants::{Cast, Device, mean, operations_s, play, share, tenant};
 use super::{H, LEFT, MORE_MAX, SECONDS, X, kept, seconds};
-use crate::reproduce::Check;
+use crate::reproduce::{Check, Side};
 
 /// When the owner comes back.
 const BACK: f64 = 3.0;
@@ -64,11 +64,7 @@ pub(super) fn checks(device: &Device) -> Vec<Check> {
     let ours = by_turns(ProportionalSettings::default());
     let paper = by_turns(ProportionalSettings::published());
     let what = "idle by turns: use over its share by weight";
-    checks.push(Check {
-        tolerance: "at most 1.02".to_owned(),
-        pass: ours.0 <= MORE_MAX,
-        ..Check::at_most(format!("{what}, ours"), "", MORE_MAX, ours.0)
-    });
+    checks.push(Check::limit(format!("{what}, ours"), "", Side::AtMost, MORE_MAX, ours.0));
     checks.push(Check::report(format!("{what}, the paper's"), "", None, paper.0, LEFT));
     let what = "idle by turns: the busy owner's worst second over its guarantee";
     checks.push(kept(format!("{what}, ours"), ours.1));
