@@ -110,7 +110,8 @@ impl Known {
         let settings = results.settings();
         if settings.seed != SEED || settings.full_scale {
             let text = format!(
-                "known failures are those of seed {SEED} at the usual scale: leave --accept-known, or --seed and --full-scale"
+                "known failures are those of seed {SEED} at the usual scale: leave out \
+                 --accept-known, or --seed and --full-scale"
             );
             return Err(BenchError::Usage(text));
         }

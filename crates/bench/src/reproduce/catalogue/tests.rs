@@ -1,3 +1,5 @@
+//! Tests of the catalogue: its structure, and that no check bends away from it.
+
 use super::*;
 use crate::reproduce::{Outcome, Settings, Side, everything};
 

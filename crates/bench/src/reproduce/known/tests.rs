@@ -1,3 +1,5 @@
+//! Tests of the list of known failures.
+
 use super::*;
 use crate::reproduce::tests::made;
 use crate::reproduce::{Catalogue, Settings, Side};
