@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command's output is its product")]
 
+mod circles;
 mod comments;
 mod documents;
 mod floors;
+mod folders;
 mod licences;
 mod metadata;
 mod mutation;

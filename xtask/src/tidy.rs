@@ -3,7 +3,10 @@
 use crate::metadata::Metadata;
 use crate::problem::Problem;
 use crate::repository::Repository;
-use crate::{comments, documents, floors, licences, mutation, reference, sizes, source, unsafety};
+use crate::{
+    circles, comments, documents, floors, folders, licences, mutation, reference, sizes, source,
+    unsafety,
+};
 
 /// Returns the number of files checked, and their problems.
 pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {
@@ -15,6 +18,8 @@ pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {
     problems.extend(documents::check(&repository));
     problems.extend(documents::check_dependencies(&repository, &metadata));
     problems.extend(reference::check(&repository));
+    problems.extend(circles::check(&repository));
+    problems.extend(folders::check(&repository));
     problems.extend(floors::check(&metadata));
     problems.extend(licences::check(&metadata));
     problems.sort();

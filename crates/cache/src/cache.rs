@@ -9,13 +9,13 @@ use entresol_base::{ByteSize, Clock, Seconds};
 use entresol_media::{Account, BlockFile, Direct, MediumKind};
 use parking_lot::Mutex;
 
-use crate::append::{PAGE, Shard};
+use crate::config::plan::Plan;
 use crate::config::{Config, Eviction};
 use crate::error::{CloseError, OpenError, ResizeError};
 use crate::index::Index;
-use crate::plan::Plan;
 use crate::record::{Head, UNIT};
 use crate::restart::Restart;
+use crate::segment::append::{PAGE, Shard};
 use crate::segment::{Queues, Quota, SharedQueues, State, Table, Writing};
 use crate::statistics::{Counters, Statistics};
 use crate::values::Values;

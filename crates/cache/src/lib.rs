@@ -20,21 +20,14 @@
 //! file), and waiting: an operation answers at once, if need be with a read for the caller to do.
 #![forbid(unsafe_code)]
 
-mod append;
 mod cache;
-mod closing;
 mod config;
 mod error;
-mod evict;
-mod file;
 mod index;
 mod label;
 mod ops;
-mod plan;
-mod pmem;
 mod record;
 mod restart;
-mod restore;
 mod segment;
 mod statistics;
 mod values;

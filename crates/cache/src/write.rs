@@ -10,7 +10,6 @@ use entresol_base::Seconds;
 use entresol_base::checksum::{crc32c, crc32c_append};
 use entresol_media::AccountHandle;
 
-use crate::append::{Hole, NoPlace, Place, Shard};
 use crate::cache::Shared;
 use crate::index::{Found, Heat, Pair};
 use crate::ops::{
@@ -18,6 +17,7 @@ use crate::ops::{
     Store, StoreMode, Stored, Win,
 };
 use crate::record::{Head, KEY_BYTES_MAX, NewRecord, UNIT, mark};
+use crate::segment::append::{Hole, NoPlace, Place, Shard};
 use crate::statistics::{count, count_shared};
 use crate::values::ValueAt;
 use crate::worker::{Seen, Worker};

@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
     /// [default: the store's choice].
     #[arg(long, value_name = "SIZE")]
     memory: Option<ByteSize>,
-    /// Bytes that are collected before they are frozen [default: the store's choice].
+    /// Bytes that are collected before they are flushed [default: the store's choice].
     #[arg(long, value_name = "SIZE")]
     generation: Option<ByteSize>,
     /// Slow the directory to this model of a drive, in real time.

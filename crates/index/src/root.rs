@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::keys::{Bytes, Inline};
-    use crate::published::PublishedOds;
+    use crate::reference::published::PublishedOds;
     use crate::testing::pool;
     use crate::{FastFair, FpTree, HybridIndex, Ods, Persistent, SkipList, SvTree, WbTree};
 

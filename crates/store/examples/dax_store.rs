@@ -7,7 +7,7 @@
 //! `dax_store check DIRECTORY STORED` fails unless the store holds what it held after some write,
 //! and that is not before the STORED-th; it closes the store then, and opens it once more.
 //!
-//! Every write follows from its number. Keys are few, so that most are overwritten, frozen and
+//! Every write follows from its number. Keys are few, so that most are overwritten, flushed and
 //! merged all the time; segments and generations are small, so that there are always new files.
 
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use entresol_index::IndexError;
 use entresol_media::{FileError, RegionError, lacks_descriptors};
 
-use crate::policy::MediaClass;
+use crate::volumes::policy::MediaClass;
 
 /// Why a store cannot do what it was asked. Every variant names the thing, the place and the way
 /// out.
@@ -54,7 +54,7 @@ pub enum StoreError {
         /// What is known.
         known: u32,
     },
-    /// There is no room but what is kept for deleting and merging, or none to freeze what was
+    /// There is no room but what is kept for deleting and merging, or none to flush what was
     /// written, and too much waits for that.
     #[error("no room: {what}; what is there can be read, and writing goes on once there is room")]
     NoRoom {
@@ -112,7 +112,7 @@ pub enum StoreError {
         "the store's {class} place {path} is missing: {what}. {readable}. Bring it back, name \
          where it is now, or open the store to be read only"
     )]
-    PlaceMissing {
+    VolumeMissing {
         /// Its class.
         class: MediaClass,
         /// Where it was last.
@@ -125,11 +125,11 @@ pub enum StoreError {
     /// A place that another home has.
     #[error(
         "{path} is a place of the store in {home}, of which the one that is opened is a copy, or \
-         the other way round: {what}; nothing was changed. Give the copy places of its own \
+         the other way round: {what}; nothing was changed. Give the copy volumes of its own \
          (`store place found` names copies of them), or take {home} away if this one stands in for \
          it. Opened to be read only, either can be read"
     )]
-    PlaceOfAnother {
+    VolumeOfAnother {
         /// The place.
         path: PathBuf,
         /// The home that it says that it belongs to.
@@ -139,13 +139,13 @@ pub enum StoreError {
     },
     /// A part of the log lies in a place that is missing.
     #[error(
-        "the store's places {places} are missing, and with them the log's writes behind the \
+        "the store's volumes {volumes} are missing, and with them the log's writes behind the \
          {last}th, of which those up to the {durable}th were durable: what is there is older than \
          what was written. Bring them back, name where they are now, or salvage the older state"
     )]
     LogMissing {
         /// Where they were last.
-        places: String,
+        volumes: String,
         /// The last write that is there.
         last: u64,
         /// One that was durable.
@@ -165,7 +165,7 @@ pub enum StoreError {
     },
     /// A value is in a segment that the store does not have.
     #[error(
-        "a value lies in segment {number}, which the store does not have: if one of its places is \
+        "a value lies in segment {number}, which the store does not have: if one of its volumes is \
          missing, bring that back; else it is damaged, and `store check` lists what is lost"
     )]
     NoSegment {

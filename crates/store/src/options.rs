@@ -5,7 +5,7 @@ use std::time::Duration;
 use entresol_base::ByteSize;
 use entresol_media::PmemMode;
 
-use crate::entries::ENTRY_CACHE_BYTES_MIN;
+use crate::cache::row::ENTRY_CACHE_BYTES_MIN;
 use crate::run::PREFIXES_GONE_MAX;
 use crate::{Policy, StoreError};
 
@@ -28,7 +28,7 @@ pub struct KvdbOptions {
     /// there. A process that dies loses none.
     pub durability_interval: Duration,
     /// The directory lies on persistent memory: segments are mapped as such, and a write is
-    /// durable when the call returns. Of a store in several places, those of the class are; where
+    /// durable when the call returns. Of a store in several volumes, those of the class are; where
     /// they have no room, each write waits for a sync of the next class. A file system that is
     /// none is refused, unless it is to stand in for one (`assume_dax`): then writes are flushed
     /// as they would be there, and survive the death of the process, but no crash of the machine
@@ -36,19 +36,19 @@ pub struct KvdbOptions {
     pub pmem: Option<PmemMode>,
     /// The bytes of a segment of the log.
     pub segment_bytes: u64,
-    /// After so many bytes the youngest data are closed, and frozen behind the writers' backs.
+    /// After so many bytes the youngest data are closed, and flushed behind the writers' backs.
     pub generation_bytes: u64,
-    /// Generations that may wait to be frozen before writers wait for them.
+    /// Generations that may wait to be flushed before writers wait for them.
     pub generations_waiting_max: u32,
     /// The most bytes of DRAM that the store takes for itself; mappings of its files are not among
     /// them. A quarter is for indexes of the youngest data and for sorting them: what has grown
-    /// to that is frozen before `generation_bytes` are full. An eighth is for what freezing and
+    /// to that is flushed before `generation_bytes` are full. An eighth is for what flushing and
     /// merging write (8 MiB at most), and three sixteenths (at most 12 MiB and one sixteenth) for
     /// what is not counted one by one; what the cache of entries leaves of the rest holds pages of
     /// runs. As long as all runs fit in what the indexes do not take of theirs, in the rest and in
     /// half of the cache of entries, pages may take that, and what is missing is read from front
     /// to back once enough of it was asked for. What snapshots and cursors hold of data that have
-    /// been frozen meanwhile comes on top, and so do values while they are read.
+    /// been flushed meanwhile comes on top, and so do values while they are read.
     ///
     /// It is kept from 32 MiB on, by a program that has called
     /// [`give_large_buffers_back`](entresol_media::machine::give_large_buffers_back) before:
@@ -69,7 +69,7 @@ pub struct KvdbOptions {
     /// merging, by which room is made. A few MiB are needed, and more for merging large `Kvs`.
     pub reserve_bytes: u64,
     /// The most removed prefixes that one run says; each reader holds them in memory. Less than the
-    /// 16,384 that there may be is for trials: where there are more, freezing writes several runs.
+    /// 16,384 that there may be is for trials: where there are more, flushing writes several runs.
     pub prefixes_per_run_max: u32,
 }
 
@@ -164,7 +164,7 @@ impl KvdbOptions {
 /// How a `Kvs` is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvsOptions {
-    /// Values of at most so many bytes lie beside their keys once they are frozen.
+    /// Values of at most so many bytes lie beside their keys once they are flushed.
     pub inline_bytes: u32,
     /// How long a key lives if its write does not say; none is for ever. It is rounded up to whole
     /// seconds, at least one, and counts from the second in which the key is written: the key goes

@@ -33,8 +33,8 @@ fn on_persistent_memory_a_crash_leaves_all_that_was_acknowledged() {
     look_at(3_000, |trial| Trial { pmem: true, classes: false, ..trial });
 }
 
-/// Several places, the fast ones soon full: what is there sinks and returns, policies change, and
-/// places come and go meanwhile.
+/// Several volumes, the fast ones soon full: what is there sinks and returns, policies change, and
+/// volumes come and go meanwhile.
 #[test]
 fn with_several_classes_a_crash_leaves_a_beginning_of_what_was_written() {
     look_at(3_000, |trial| Trial { pmem: false, classes: true, troubles: false, ..trial });
@@ -53,7 +53,7 @@ const PREFIXES: [&str; 3] = [
     "a crash leaves several runs of one freeze",
 ];
 
-/// Prefixes are removed in numbers that one run cannot say: freezing writes several, and merging
+/// Prefixes are removed in numbers that one run cannot say: flushing writes several, and merging
 /// has to take all.
 #[test]
 fn with_many_prefixes_removed_a_crash_leaves_a_beginning_of_what_was_written() {

@@ -1,5 +1,5 @@
-//! One limit of memory for the whole store, seen from outside: what the system says that the process
-//! has, files' mappings apart. Alone in its file, since that is the whole process.
+//! One limit of memory for the whole store, seen from outside: what the system says that the
+//! process has, files' mappings apart. Alone in its file, since that is the whole process.
 
 #![expect(clippy::expect_used, reason = "a test says what it expects")]
 
@@ -100,7 +100,7 @@ fn the_store_keeps_to_its_memory() {
     assert!(most <= LIMIT, "{what}");
     // Otherwise nothing has pressed against the limit.
     assert!(most > LIMIT / 2, "{what}");
-    assert!(memory.young_index_bytes <= memory.young_index_bytes_max, "{what}");
+    assert!(memory.memtable_index_bytes <= memory.memtable_index_bytes_max, "{what}");
     assert!(memory.cache_bytes <= memory.cache_bytes_max, "{what}");
     assert!(memory.mapped_bytes > 0 && memory.memory_bytes_max == LIMIT, "{what}");
 }

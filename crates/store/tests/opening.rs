@@ -42,7 +42,7 @@ const LARGE: Scene =
 const SCENES: [Scene; 4] = [KILLED, CLOSED, SMALL, LARGE];
 
 impl Scene {
-    /// All keys fit into one generation, of which nothing is frozen.
+    /// All keys fit into one generation, of which nothing is flushed.
     fn options(&self) -> KvdbOptions {
         KvdbOptions {
             pmem: self.pmem.then_some(PmemMode { assume_dax: true }),

@@ -12,7 +12,7 @@ fn no_operation_waits_longer_than_100_ms_under_a_sustained_load() {
     wanted.options.generation_bytes = 16 << 20;
     let outcome = load(wanted).expect("the store works");
     // Otherwise there was nothing to wait for.
-    assert!(outcome.freeze_bytes > 0 && outcome.merge_bytes > 0, "{outcome}");
+    assert!(outcome.flush_bytes > 0 && outcome.compaction_bytes > 0, "{outcome}");
     assert!(outcome.user_bytes > 100 << 20, "{outcome}");
     assert!(outcome.longest_ms() <= 100.0, "{outcome}");
     // Forty are filled, eight between two syncs; nobody has asked for one before the first is full.

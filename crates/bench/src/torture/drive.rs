@@ -67,7 +67,7 @@ pub struct Plan {
     pub caches_survive: Option<bool>,
     /// One recovery in so many is cut off by crashes itself; 0 is none.
     pub nested_one_in: u32,
-    /// Places that ought to be reached.
+    /// Volumes that ought to be reached.
     pub known_places: BTreeSet<String>,
 }
 

@@ -87,7 +87,7 @@ fn change(rng: &mut Rng, thread: u8) -> Change {
     let to = match rng.below(40) {
         0 => {
             key.pop();
-            To::PrefixGone
+            To::RangeDelete
         }
         1..=6 => To::Gone,
         _ => {

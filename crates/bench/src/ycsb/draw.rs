@@ -44,10 +44,10 @@ impl Names {
 /// One to one within the mask: products with odd numbers and shifted exclusive-ors are.
 #[inline]
 fn scatter(mut number: u64, mask: u64) -> u64 {
-    let shift = mask.count_ones().div_ceil(2);
+    let file_move = mask.count_ones().div_ceil(2);
     for multiplier in [0x9e37_79b9_7f4a_7c15_u64, 0xbf58_476d_1ce4_e5b9] {
         number = number.wrapping_mul(multiplier).wrapping_add(0x2545_f491) & mask;
-        number ^= number >> shift;
+        number ^= number >> file_move;
     }
     number
 }

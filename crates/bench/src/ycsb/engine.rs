@@ -6,7 +6,7 @@ use entresol_store::{MediaClass, WrittenBytes};
 
 use crate::error::BenchError;
 
-/// What a store has written to one of its places since it was opened.
+/// What a store has written to one of its volumes since it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlaceWritten {
     /// The place's class of media.
@@ -54,7 +54,7 @@ pub trait Engine: Send + Sync {
         "file"
     }
 
-    /// What it has written to each of its places, by its own count; nothing if it does not count.
+    /// What it has written to each of its volumes, by its own count; nothing if it does not count.
     ///
     /// # Errors
     /// If the store cannot say.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use entresol_base::SystemClock;
 use entresol_media::{Directory, LocalDirectory, ModelName};
 use entresol_store::{
-    CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, MediumStatistics, Place,
-    Statistics, StoreError,
+    CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, MediumStatistics, Statistics,
+    StoreError, Volume,
 };
 
 use super::{Engine, Opening, PlaceWritten, YcsbOptions};
@@ -45,13 +45,13 @@ impl Entresol {
             let class = opening.options.fast_class();
             let bytes_max = capacity.as_ref().and_then(|(_, it)| it.fast_bytes_max);
             let bytes_max = bytes_max.map(|bytes| bytes.0);
-            let mut places = vec![Place { class, directory: home, bytes_max }];
-            places.extend(capacity.map(|(directory, _)| Place {
+            let mut volumes = vec![Volume { class, directory: home, bytes_max }];
+            volumes.extend(capacity.map(|(directory, _)| Volume {
                 class: MediaClass::Capacity,
                 directory,
                 bytes_max: None,
             }));
-            Kvdb::create_on(&places, options, clock)
+            Kvdb::create_on(&volumes, options, clock)
         } else {
             let given: Vec<_> = capacity.map(|(directory, _)| directory).into_iter().collect();
             Kvdb::open_on(home, &given, options, clock)

@@ -57,7 +57,7 @@ impl Phase<'_> {
             bytes_written: written.filter(|bytes| *bytes > 0 || tally.user_bytes == 0),
             memory,
             directory_bytes: self.options.directories().map(bytes_of).sum(),
-            places: places(&to_places, engine.written()?),
+            volumes: volumes(&to_places, engine.written()?),
         };
         Ok(WorkloadResult::new(self.options, self.workload, &tally, counted))
     }
@@ -170,7 +170,7 @@ impl Phase<'_> {
 }
 
 /// What was written to each place since `before`, and what is there now.
-fn places(before: &[PlaceWritten], now: Vec<PlaceWritten>) -> Vec<PlaceResult> {
+fn volumes(before: &[PlaceWritten], now: Vec<PlaceWritten>) -> Vec<PlaceResult> {
     let result = |PlaceWritten { class, directory, written }: PlaceWritten| {
         let before = before.iter().find(|before| before.directory == directory);
         let written = before.map_or(written, |before| written.since(&before.written));

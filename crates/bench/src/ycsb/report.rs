@@ -12,8 +12,8 @@ impl YcsbResult {
     /// Tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
-        let places = self.capacity.is_some().then(|| self.places());
-        let resources = std::iter::once(self.resources()).chain(places);
+        let volumes = self.capacity.is_some().then(|| self.volumes());
+        let resources = std::iter::once(self.resources()).chain(volumes);
         let rates = std::iter::once(self.rates());
         rates.chain(resources).chain([self.times()]).collect()
     }
@@ -115,7 +115,7 @@ impl YcsbResult {
         table
     }
 
-    fn places(&self) -> Table {
+    fn volumes(&self) -> Table {
         let columns = [
             "workload",
             "place",
@@ -134,15 +134,15 @@ impl YcsbResult {
         let mut table = Table::new(title, &columns);
         let bytes = |bytes: u64| ByteSize(bytes >> 20 << 20).to_string();
         for found in &self.workloads {
-            for place in &found.places {
+            for place in &found.volumes {
                 let PlaceResult { class, bytes_written, written, directory_bytes, .. } = place;
                 table.row(vec![
                     found.workload.to_string(),
                     class.to_string(),
                     bytes(*bytes_written),
                     bytes(written.log_bytes),
-                    bytes(written.freeze_bytes),
-                    bytes(written.merge_bytes),
+                    bytes(written.flush_bytes),
+                    bytes(written.compaction_bytes),
                     bytes(written.aged_bytes),
                     bytes(written.misplaced_bytes),
                     bytes(written.returned_bytes),

@@ -112,11 +112,11 @@ pub struct WorkloadResult {
     pub anonymous_bytes_max: u64,
     /// Bytes that the store's files take at the end.
     pub directory_bytes: u64,
-    /// Each of the store's places; none if the store does not tell.
-    pub places: Vec<PlaceResult>,
+    /// Each of the store's volumes; none if the store does not tell.
+    pub volumes: Vec<PlaceResult>,
 }
 
-/// What one workload has done to one of the store's places.
+/// What one workload has done to one of the store's volumes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlaceResult {
     /// Its class of media.
@@ -150,7 +150,7 @@ pub(super) struct Counted {
     pub(super) bytes_written: Option<u64>,
     pub(super) memory: Resident,
     pub(super) directory_bytes: u64,
-    pub(super) places: Vec<PlaceResult>,
+    pub(super) volumes: Vec<PlaceResult>,
 }
 
 impl WorkloadResult {
@@ -194,7 +194,7 @@ impl WorkloadResult {
             resident_bytes_max: counted.memory.all_bytes,
             anonymous_bytes_max: counted.memory.anonymous_bytes,
             directory_bytes: counted.directory_bytes,
-            places: counted.places,
+            volumes: counted.volumes,
         }
     }
 }

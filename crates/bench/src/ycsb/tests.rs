@@ -123,7 +123,7 @@ fn capacity(scratch: &Path, fast_bytes_max: Option<ByteSize>) -> Option<Capacity
 #[test]
 fn what_was_written_to_each_of_two_places_is_told() {
     let scratch = tempfile::tempdir().expect("a directory");
-    let places = YcsbOptions {
+    let volumes = YcsbOptions {
         capacity: capacity(scratch.path(), None),
         policy: Some("staging-max-capacity".parse().expect("a policy")),
         value_bytes: 1000,
@@ -131,16 +131,16 @@ fn what_was_written_to_each_of_two_places_is_told() {
         hot_share: Some(0.25),
         ..options(scratch.path(), &[Workload::Load, Workload::C])
     };
-    let result = run(&places).expect("measured");
+    let result = run(&volumes).expect("measured");
     let [load, reads] = &result.workloads[..] else { panic!("{result:?}") };
-    let [fast, slow] = &load.places[..] else { panic!("{load:?}") };
+    let [fast, slow] = &load.volumes[..] else { panic!("{load:?}") };
     assert_eq!((fast.class, slow.class), (MediaClass::Staging, MediaClass::Capacity));
     assert!(fast.written.log_bytes >= load.user_bytes, "{fast:?}");
     let aged = load.user_bytes..load.user_bytes * 12 / 10;
     assert!(aged.contains(&slow.written.aged_bytes), "{slow:?}");
     assert!(aged.contains(&slow.directory_bytes), "{slow:?}");
     assert_eq!(load.directory_bytes, fast.directory_bytes + slow.directory_bytes);
-    assert_eq!(reads.places[1].bytes_written, 0, "{reads:?}");
+    assert_eq!(reads.volumes[1].bytes_written, 0, "{reads:?}");
     let tables = result.tables().iter().map(ToString::to_string).collect::<Vec<_>>().join("");
     assert_eq!(result.hot_share, Some(0.25));
     let title = ["store (staging) and ", "policy staging-max-capacity, hot share 0.25:"];
@@ -148,7 +148,7 @@ fn what_was_written_to_each_of_two_places_is_told() {
         assert!(tables.contains(part), "{part}: {tables}");
     }
     assert!(result.keys_read_back.is_some());
-    for directory in places.directories() {
+    for directory in volumes.directories() {
         assert!(!files::exists(directory), "it is removed");
     }
 }
@@ -173,8 +173,8 @@ fn a_store_of_two_places_is_kept_and_used_again() {
         ..keep.clone()
     };
     let result = run(&again).expect("measured");
-    let capacity = &result.workloads[0].places[1];
-    assert!(capacity.written.merge_bytes > 0, "the keys have moved: {capacity:?}");
+    let capacity = &result.workloads[0].volumes[1];
+    assert!(capacity.written.compaction_bytes > 0, "the keys have moved: {capacity:?}");
     // Without the second directory being named it is found as well.
     run(&YcsbOptions { capacity: None, policy: None, ..again }).expect("measured");
     let wrong = YcsbOptions { workloads: vec![Workload::A], ..keep };

@@ -145,7 +145,7 @@ fn tables(statistics: &Statistics) -> Vec<Table> {
             grouped(kvs.runs as f64),
             size(kvs.run_bytes),
             grouped(kvs.versions as f64),
-            grouped(kvs.versions_gone as f64),
+            grouped(kvs.versions_deleted as f64),
             size(kvs.value_bytes),
         ]);
     }
@@ -184,8 +184,8 @@ pub(super) fn written(statistics: &Statistics) -> Option<Table> {
         let written = &medium.written;
         let bytes = [
             written.log_bytes,
-            written.freeze_bytes,
-            written.merge_bytes,
+            written.flush_bytes,
+            written.compaction_bytes,
             written.moved_bytes,
             written.aged_bytes,
             written.returned_bytes,
@@ -214,7 +214,7 @@ pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
     let at = directory.display();
     complain_of(&report.findings, report.findings_left_out, |count| {
         format!(
-            "{at} is damaged, places: {count}; what is whole can be read, and `entresol store \
+            "{at} is damaged, volumes: {count}; what is whole can be read, and `entresol store \
              salvage {at} NEW` copies it"
         )
     })?;
@@ -261,7 +261,7 @@ fn show_findings(findings: &[Finding], left_out: u64) -> io::Result<()> {
     }
 }
 
-/// What lies in places that are missing.
+/// What lies in volumes that are missing.
 fn unchecked(it: &Unchecked) -> String {
     let Unchecked { runs, kvs, segments, values, value_bytes, log_behind } = it;
     let of = match kvs.is_empty() {
@@ -347,9 +347,9 @@ pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
 pub(super) fn compact(arguments: &Whole) -> anyhow::Result<()> {
     let Whole { directory, json } = arguments;
     let store = Kvdb::open_at(&directory.path, directory.options()).map_err(told)?;
-    let places: Vec<PathBuf> =
-        store.places().iter().map(|place| place.directory.path().to_owned()).collect();
-    let before = bytes_of(&places)?;
+    let volumes: Vec<PathBuf> =
+        store.volumes().iter().map(|place| place.directory.path().to_owned()).collect();
+    let before = bytes_of(&volumes)?;
     let mut bar = Bar::watched("compact")?;
     let done = store.compact_with(&mut |it| {
         bar.tell(it.bytes_done, it.bytes);
@@ -362,19 +362,19 @@ pub(super) fn compact(arguments: &Whole) -> anyhow::Result<()> {
     if !is_done {
         bar.check("interrupted; what was merged stays so, and the same command goes on")?;
     }
-    let after = bytes_of(&places)?;
+    let after = bytes_of(&volumes)?;
     if *json {
         return print(&json!({ "bytes_before": before, "bytes_after": after }));
     }
     writeln!(out(), "{} before, {} now", size(before), size(after)).context("standard output")?;
-    match written(&statistics).filter(|_| places.len() > 1) {
+    match written(&statistics).filter(|_| volumes.len() > 1) {
         Some(table) => write!(out(), "{table}").context("standard output"),
         None => Ok(()),
     }
 }
 
-fn bytes_of(places: &[PathBuf]) -> anyhow::Result<u64> {
+fn bytes_of(volumes: &[PathBuf]) -> anyhow::Result<u64> {
     let bytes =
         |path: &PathBuf| files::tree_bytes(path).with_context(|| path.display().to_string());
-    places.iter().map(bytes).sum()
+    volumes.iter().map(bytes).sum()
 }

@@ -4,7 +4,7 @@
 //! A run is written once, front to back ([`RunWriter`]), and read until it is removed ([`Run`],
 //! [`Cursor`]). Its entries lie in blocks of about 4 KiB, found through a tree of index blocks
 //! whose root is held in memory; a filter answers for most absent keys; blocks are cached in
-//! [`Pages`](crate::pages::Pages). `docs/format.md` has the format, byte for byte.
+//! [`BlockCache`](crate::cache::block::BlockCache). `docs/format.md` has the format, byte for byte.
 //!
 //! **Whole or not at all.** The last page is written when everything before it is durable, and
 //! nothing opens without it. That the directory knows the file's name is for whoever had the run
@@ -14,30 +14,16 @@
 //! whenever it is read from the disk. What was read and passed is decoded without trust all the
 //! same: no bytes make it panic.
 
-use crate::entry::{KvsId, Mark, RunNumber, SegmentNumber, Sequence};
+use crate::types::{KvsId, Mark, RunNumber, SegmentNumber, Sequence};
 
-mod ahead;
-mod block;
-pub(crate) mod bytes;
-mod cursor;
-mod ends;
-pub(crate) mod filter;
-mod list;
-mod output;
-mod preload;
-mod reader;
-pub(crate) mod scan;
 mod verify;
-mod view;
-mod walker;
-mod writer;
 
-pub(crate) use block::PAGE_BYTES;
-pub(crate) use cursor::{Cursor, Next};
-pub(crate) use reader::Run;
-pub(crate) use writer::RunWriter;
+pub(crate) use format::block::PAGE_BYTES;
+pub(crate) use read::cursor::{Cursor, Next};
+pub(crate) use read::reader::Run;
+pub(crate) use write::writer::RunWriter;
 
-use ends::Footer;
+use format::ends::Footer;
 
 /// The most bytes of a key.
 pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
@@ -53,7 +39,7 @@ pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;
 pub(crate) const FILTER_BITS_MAX: u32 = 32;
 /// How many keys have a filter together. It bounds what a writer holds in memory.
 const GROUP_KEYS: usize = 1 << 18;
-/// What two writers take: a run that is frozen, and one that others are merged into. Each has its
+/// What two writers take: a run that is flushed, and one that others are merged into. Each has its
 /// buffer, the hashes of a group of keys with their filter, and some blocks.
 pub(crate) const WRITERS_BYTES: u64 = 8 << 20;
 /// The most levels of index blocks: with the smallest blocks four are enough for a billion keys.
@@ -103,22 +89,22 @@ pub(crate) fn number_of(file_name: &str) -> Option<RunNumber> {
 
 /// That all keys that begin so are gone, in versions up to a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PrefixGone {
+pub(crate) struct RangeDelete {
     /// What the keys begin with.
     pub prefix: Box<[u8]>,
     /// The write that removed them.
     pub sequence: Sequence,
 }
 
-impl Ord for PrefixGone {
+impl Ord for RangeDelete {
     /// By prefix; of one prefix, the latest first.
-    fn cmp(&self, other: &PrefixGone) -> std::cmp::Ordering {
+    fn cmp(&self, other: &RangeDelete) -> std::cmp::Ordering {
         self.prefix.cmp(&other.prefix).then(other.sequence.cmp(&self.sequence))
     }
 }
 
-impl PartialOrd for PrefixGone {
-    fn partial_cmp(&self, other: &PrefixGone) -> Option<std::cmp::Ordering> {
+impl PartialOrd for RangeDelete {
+    fn partial_cmp(&self, other: &RangeDelete) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
@@ -197,5 +183,8 @@ impl RunSummary {
     }
 }
 
+pub(crate) mod format;
+pub(crate) mod read;
 #[cfg(test)]
 mod tests;
+pub(crate) mod write;

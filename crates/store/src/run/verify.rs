@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::entry::{Entry, Expiry, Sequence, Value};
+use crate::cache::block::{Page, PageId, PageKind};
 use crate::error::StoreError;
-use crate::pages::{Page, PageId, PageKind};
+use crate::types::{Entry, Expiry, Sequence, Value};
 
-use super::ahead::Ahead;
-use super::block::{Body, Child};
-use super::filter::{self, Probe};
-use super::reader::{FilterGroup, Run};
-use super::view::Target;
-use super::walker::Walker;
 use super::{RunSummary, SegmentBytes};
+use crate::run::format::block::{Body, Child};
+use crate::run::format::filter;
+use crate::run::format::filter::Probe;
+use crate::run::format::view::Target;
+use crate::run::read::ahead::Ahead;
+use crate::run::read::reader::{FilterGroup, Run};
+use crate::run::read::walker::Walker;
 
 /// How far a check has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +134,7 @@ impl Check<'_> {
                 break;
             }
         }
-        let bytes_done = self.pages * super::block::PAGE_BYTES as u64;
+        let bytes_done = self.pages * crate::run::format::block::PAGE_BYTES as u64;
         (self.progress)(Progress { bytes_done, bytes: self.run.summary().file_bytes });
         Ok(())
     }
@@ -237,7 +238,7 @@ impl Check<'_> {
 
     fn finish(mut self) -> Result<(), StoreError> {
         let summary = self.run.summary();
-        for gone in self.run.prefixes_gone() {
+        for gone in self.run.range_deletes() {
             self.seen.sequence(gone.sequence);
         }
         let blocks = self.run.blocks();

@@ -15,8 +15,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::drives::{Drives, Layout, Trouble};
 use super::expected::{Expected, State};
 use super::{FIRST_WRITER, KEYS, Met, NAMES, key, options_on};
-use crate::entry::KvsId;
-use crate::view::Frozen;
+use crate::types::KvsId;
+use crate::version::view::ViewRun;
 use crate::{CursorOptions, Kvdb, Kvs, StoreError};
 
 type Pair = (Vec<u8>, Vec<u8>);
@@ -38,7 +38,7 @@ pub(super) struct Shared {
     troubles: Mutex<Troubles>,
     /// All values that a key ever had.
     ever: Mutex<Ever>,
-    /// The `Kvs` that had several runs of one freeze when it was looked last.
+    /// The `Kvs` that had several runs of one flush when it was looked last.
     several: Mutex<BTreeSet<KvsId>>,
     met: Mutex<Met>,
 }
@@ -233,16 +233,16 @@ impl Shared {
     /// not harmed by that.
     fn look_without(&self, drives: &Drives, missing: usize, is_made: bool) -> Result<(), String> {
         match drives.open_without(missing, false, clock().map_err(text)?) {
-            Err(StoreError::PlaceMissing { .. }) => {}
+            Err(StoreError::VolumeMissing { .. }) => {}
             Err(StoreError::NoStore { .. }) if !is_made => return Ok(()),
-            // None of its places lies there any more.
+            // None of its volumes lies there any more.
             Ok(store) => return store.close().map_err(text),
             Err(error) => return Err(format!("without a drive: {error}")),
         }
         self.meet("an opening is refused for a missing drive", 1);
         let store = match drives.open_without(missing, true, clock().map_err(text)?) {
             Ok(store) => store,
-            Err(error @ (StoreError::PlaceMissing { .. } | StoreError::NoStore { .. })) => {
+            Err(error @ (StoreError::VolumeMissing { .. } | StoreError::NoStore { .. })) => {
                 return Err(format!("to be read without a drive: {error}"));
             }
             Err(_) => {
@@ -314,14 +314,14 @@ pub(super) fn clock() -> Result<Arc<World>, StoreError> {
     World::current().map(Arc::new).ok_or_else(none)
 }
 
-/// The `Kvs` that have several runs of one freeze: of these an older one has the greater number,
+/// The `Kvs` that have several runs of one flush: of these an older one has the greater number,
 /// and says prefixes only.
 fn with_several(store: &Kvdb) -> BTreeSet<KvsId> {
-    let view = store.inner().current.get();
-    let is_rest = |pair: &[Frozen]| match pair {
+    let view = store.core().current.get();
+    let is_rest = |pair: &[ViewRun]| match pair {
         [newer, older] => {
             let has_entries = older.run.summary().entries > 0;
-            older.number() > newer.number() && !has_entries && !older.run.prefixes_gone().is_empty()
+            older.number() > newer.number() && !has_entries && !older.run.range_deletes().is_empty()
         }
         _ => false,
     };

@@ -1,4 +1,4 @@
-//! Histories of stores with several places: how these are laid out, and how that is changed on the
+//! Histories of stores with several volumes: how these are laid out, and how that is changed on the
 //! way.
 
 use std::fmt;
@@ -11,7 +11,7 @@ use entresol_media::disk::Disk;
 
 use super::drives::Drives;
 use super::{NAMES, options_on};
-use crate::{Kvdb, KvdbOptions, MediaClass, Place, Policy, StoreError};
+use crate::{Kvdb, KvdbOptions, MediaClass, Policy, StoreError, Volume};
 
 /// A change of where a store's data lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum Arrangement {
     Policy(usize, Policy),
     /// The store gets another place, of a name.
     Add(MediaClass, u8),
-    /// One of the places but the home, by its order, is retired.
+    /// One of the volumes but the home, by its order, is retired.
     Retire(u8),
     /// The home is retired, or, if it was, added again.
     Home,
@@ -62,7 +62,7 @@ pub(super) fn draw(rng: &mut Rng, number: u8) -> Arrangement {
     }
 }
 
-/// How a store with several places is opened.
+/// How a store with several volumes is opened.
 pub(super) fn options(disk: &Disk) -> KvdbOptions {
     KvdbOptions { reserve_bytes: RESERVE_BYTES, ..options_on(disk) }
 }
@@ -75,16 +75,16 @@ pub(super) fn home(disk: &Disk) -> Result<Arc<dyn Directory>, StoreError> {
     Ok(disk.root().subdirectory("home")?)
 }
 
-/// Makes the places of a store.
+/// Makes the volumes of a store.
 ///
 /// # Errors
 /// If they cannot be made.
-pub(super) fn places(drives: &Drives) -> Result<Vec<Place>, StoreError> {
-    let place = |class, name: &str, bytes_max| -> Result<Place, StoreError> {
+pub(super) fn volumes(drives: &Drives) -> Result<Vec<Volume>, StoreError> {
+    let place = |class, name: &str, bytes_max| -> Result<Volume, StoreError> {
         let root = drives.of(class).root();
         let directory = root.subdirectory(name)?;
         root.sync()?;
-        Ok(Place { class, directory, bytes_max })
+        Ok(Volume { class, directory, bytes_max })
     };
     let (staging, capacity) = (MediaClass::Staging, MediaClass::Capacity);
     Ok(match drives.home().is_persistent_memory() {
@@ -110,28 +110,28 @@ pub(super) fn arrange(
 ) -> Result<(), StoreError> {
     let done = match arrangement {
         Arrangement::Policy(kvs, policy) => store.set_policy(NAMES[kvs], policy),
-        Arrangement::Add(class, name) => store.add_place(&drives.make_place(class, name)?),
+        Arrangement::Add(class, name) => store.add_volume(&drives.make_place(class, name)?),
         Arrangement::Home => {
-            let Some(home) = store.places().into_iter().next() else { return Ok(()) };
-            match store.add_place(&home) {
+            let Some(home) = store.volumes().into_iter().next() else { return Ok(()) };
+            match store.add_volume(&home) {
                 Err(StoreError::Exists { .. }) => store
-                    .retire_place(&home.directory, &mut |_| ControlFlow::Continue(()))
+                    .retire_volume(&home.directory, &mut |_| ControlFlow::Continue(()))
                     .map(drop),
                 added => added,
             }
         }
         Arrangement::Retire(number) => {
-            let places = store.places();
-            let others = places.len().saturating_sub(1).max(1);
+            let volumes = store.volumes();
+            let others = volumes.len().saturating_sub(1).max(1);
             let at = 1 + usize::from(number) % others;
             // What is left must hold everything.
             let has_unbounded = |at: usize| {
-                let left = places.iter().enumerate().filter(|(other, _)| *other != at);
+                let left = volumes.iter().enumerate().filter(|(other, _)| *other != at);
                 left.into_iter().any(|(_, place)| place.bytes_max.is_none())
             };
-            match places.get(at).filter(|_| has_unbounded(at)) {
+            match volumes.get(at).filter(|_| has_unbounded(at)) {
                 Some(place) => store
-                    .retire_place(&place.directory, &mut |_| ControlFlow::Continue(()))
+                    .retire_volume(&place.directory, &mut |_| ControlFlow::Continue(()))
                     .map(drop),
                 None => Ok(()),
             }

@@ -143,7 +143,7 @@ fn reopen(scene: &Scene, is_failed: bool, rng: &mut Rng) -> Result<Kvdb, StoreEr
                 shared.note_opened();
                 return Ok(store);
             }
-            Err(StoreError::PlaceMissing { .. } | StoreError::NoStore { .. })
+            Err(StoreError::VolumeMissing { .. } | StoreError::NoStore { .. })
                 if troubles.may_fail =>
             {
                 shared.meet("an opening fails with a drive in trouble", 1);
@@ -326,14 +326,14 @@ pub(super) fn begun(store: &Kvdb, changes: &[Change]) -> Result<Transaction, Sto
         let kvs = store.kvs(NAMES[*kvs])?;
         let value = match to {
             To::Value(value) => Some(value),
-            To::Gone | To::PrefixGone => None,
+            To::Gone | To::RangeDelete => None,
         };
         match to {
             To::Value(value) => transaction.put(&kvs, key, value)?,
             To::Gone => transaction.delete(&kvs, key)?,
-            To::PrefixGone => transaction.delete_prefix(&kvs, key)?,
+            To::RangeDelete => transaction.delete_prefix(&kvs, key)?,
         }
-        let is_left = *to == To::PrefixGone && {
+        let is_left = *to == To::RangeDelete && {
             let options = CursorOptions { prefix: key.clone(), ..CursorOptions::default() };
             transaction.cursor(&kvs, options)?.next()?.is_some()
         };

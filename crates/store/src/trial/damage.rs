@@ -19,10 +19,11 @@ use entresol_media::disk::{
 use super::carry_out::{begun, make};
 use super::expected::{State, apply, difference};
 use super::{Change, NAMES, Op, To, Trial, of_history, options, write};
-use crate::check::guess;
-use crate::entry::KvsId;
-use crate::log::segment;
-use crate::manifest::{self, Manifest};
+use crate::repair::check::guess;
+use crate::types::KvsId;
+use crate::version::manifest;
+use crate::version::manifest::Manifest;
+use crate::wal::segment;
 use crate::{
     CheckReport, CursorOptions, Kvdb, Kvs, SalvageReport, StoreError, check, run, salvage,
 };
@@ -177,7 +178,7 @@ fn carry_out(world: &World, ops: &[Op]) -> Result<Before, StoreError> {
                 }
                 apply(&mut state, changes);
                 for Change { kvs, key, to } in changes {
-                    has_prefixes |= *to == To::PrefixGone;
+                    has_prefixes |= *to == To::RangeDelete;
                     if let To::Value(value) = to {
                         ever.entry((*kvs, key.clone())).or_default().insert(value.clone());
                     }

@@ -14,7 +14,7 @@ use entresol_media::disk::{
 };
 
 use super::{Trial, arrange, of_history, options_on};
-use crate::{Kvdb, KvdbOptions, MediaClass, Place, StoreError};
+use crate::{Kvdb, KvdbOptions, MediaClass, StoreError, Volume};
 
 /// What is wrong with a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl fmt::Display for Trouble {
 pub(super) enum Layout {
     /// One place.
     Plain,
-    /// Several places on one drive.
+    /// Several volumes on one drive.
     Classes,
     /// Each class on a drive of its own.
     Apart,
@@ -165,7 +165,7 @@ impl Drives {
         Ok(Drives { layout, all, sector })
     }
 
-    /// One drive with several places.
+    /// One drive with several volumes.
     #[cfg(test)]
     pub(super) fn one(disk: &Disk) -> Drives {
         let all = vec![disk.clone()];
@@ -269,7 +269,7 @@ impl Drives {
         match self.layout {
             Layout::Plain => Kvdb::create(self.home().root(), self.options(), clock),
             Layout::Classes | Layout::Apart => {
-                Kvdb::create_on(&arrange::places(self)?, self.options(), clock)
+                Kvdb::create_on(&arrange::volumes(self)?, self.options(), clock)
             }
         }
     }
@@ -291,10 +291,10 @@ impl Drives {
     }
 
     /// A directory for one more place.
-    pub(super) fn make_place(&self, class: MediaClass, name: u8) -> Result<Place, StoreError> {
+    pub(super) fn make_place(&self, class: MediaClass, name: u8) -> Result<Volume, StoreError> {
         let root = self.of(class).root();
         let directory = root.subdirectory(&format!("place-{name}"))?;
         root.sync()?;
-        Ok(Place { class, directory, bytes_max: None })
+        Ok(Volume { class, directory, bytes_max: None })
     }
 }

@@ -46,7 +46,7 @@ pub fn apply(state: &mut State, changes: &[Change]) {
             To::Gone => {
                 state.remove(&(*kvs, key.clone()));
             }
-            To::PrefixGone => {
+            To::RangeDelete => {
                 state.retain(|(of, other), _| of != kvs || !other.starts_with(key));
             }
         }

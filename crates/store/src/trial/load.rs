@@ -130,10 +130,10 @@ pub struct LoadOutcome {
     pub time_s: f64,
     /// Bytes of keys and values that were put.
     pub user_bytes: u64,
-    /// Merges and freezes that there were, in bytes.
-    pub freeze_bytes: u64,
+    /// Compactions and flushes that there were, in bytes.
+    pub flush_bytes: u64,
     /// As before.
-    pub merge_bytes: u64,
+    pub compaction_bytes: u64,
     /// By kind.
     pub kinds: Vec<Waits>,
     /// The longest waits, the longest first.
@@ -153,11 +153,11 @@ impl LoadOutcome {
 impl fmt::Display for LoadOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |bytes: u64| bytes >> 20;
-        let (user, freeze, merge) =
-            (mib(self.user_bytes), mib(self.freeze_bytes), mib(self.merge_bytes));
+        let (user, flush, merge) =
+            (mib(self.user_bytes), mib(self.flush_bytes), mib(self.compaction_bytes));
         writeln!(
             f,
-            "{:.2} s of virtual time on {}: {user} MiB put, {freeze} frozen, {merge} merged",
+            "{:.2} s of virtual time on {}: {user} MiB put, {flush} flushed, {merge} compacted",
             self.time_s, self.model
         )?;
         writeln!(
@@ -351,8 +351,8 @@ impl Seen {
             model: shared.load.model.to_string(),
             time_s: shared.world.now().0 as f64 / 1e12,
             user_bytes: written.user_bytes,
-            freeze_bytes: written.freeze_bytes,
-            merge_bytes: written.merge_bytes + written.moved_bytes,
+            flush_bytes: written.flush_bytes,
+            compaction_bytes: written.compaction_bytes + written.moved_bytes,
             kinds: kinds.collect(),
             longest: self.longest,
             stalls: statistics.stalls,

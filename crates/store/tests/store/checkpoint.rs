@@ -45,7 +45,7 @@ fn a_checkpoint_has_what_was_written_before_it_and_opens_by_itself() {
     assert!(report.is_whole() && report.remarks.is_empty(), "{report:?}");
     let copied = copy.open();
     let one = copied.kvs("one").expect("there");
-    // What was written while it was being frozen may be there.
+    // What was written while it was being flushed may be there.
     let found = all(&one, false);
     let is_it = |(found, was): (&crate::common::Pair, &crate::common::Pair)| {
         found == was || found.0 == was.0 && found.1 == b"later"

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use entresol_base::SystemClock;
 use entresol_media::{Directory, LocalDirectory};
-use entresol_store::{Kvdb, KvdbOptions, KvsOptions, MediaClass, Place, StoreError, check_at};
+use entresol_store::{Kvdb, KvdbOptions, KvsOptions, MediaClass, StoreError, Volume, check_at};
 
 fn options() -> KvdbOptions {
     KvdbOptions { segment_bytes: 64 << 10, generation_bytes: 256 << 10, ..KvdbOptions::default() }
@@ -30,8 +30,8 @@ impl Scratch {
         self.0.path().join(name)
     }
 
-    fn place(&self, class: MediaClass, name: &str) -> Place {
-        Place { class, directory: directory(&self.at(name)), bytes_max: None }
+    fn place(&self, class: MediaClass, name: &str) -> Volume {
+        Volume { class, directory: directory(&self.at(name)), bytes_max: None }
     }
 
     fn open(&self, name: &str) -> Result<Kvdb, StoreError> {
@@ -57,7 +57,7 @@ impl Scratch {
 
 const KEYS: u32 = 600;
 
-/// Writes all keys anew, and freezes and merges them.
+/// Writes all keys anew, and flushes and compactions them.
 fn fill(store: Kvdb, round: u8, value_bytes: usize) {
     let kvs = store.kvs("data").expect("there");
     for number in 0..KEYS {
@@ -77,10 +77,10 @@ fn expect(store: Kvdb, round: u8, value_bytes: usize) {
 
 /// A store with its data in a second place.
 fn with_two_places(scratch: &Scratch) {
-    let places =
+    let volumes =
         [scratch.place(MediaClass::Staging, "home"), scratch.place(MediaClass::Capacity, "slow")];
     let clock = Arc::new(SystemClock::new());
-    let store = Kvdb::create_on(&places, options(), clock).expect("is made");
+    let store = Kvdb::create_on(&volumes, options(), clock).expect("is made");
     let policy = "capacity-only".parse().expect("a policy");
     store.create_kvs("data", KvsOptions { policy, ..KvsOptions::default() }).expect("is made");
     fill(store, 1, 1000);
@@ -104,12 +104,12 @@ fn a_copy_of_the_home_leaves_the_places_of_the_original_alone() {
     };
     for refused in [scratch.open("backup"), given("slow")] {
         let error = refused.map(drop).expect_err("it is the original's");
-        assert!(matches!(error, StoreError::PlaceOfAnother { .. }), "{error}");
+        assert!(matches!(error, StoreError::VolumeOfAnother { .. }), "{error}");
         let [home, slow] = ["home", "slow"].map(|name| scratch.at(name).display().to_string());
         assert!(error.to_string().contains(&home) && error.to_string().contains(&slow), "{error}");
     }
     assert_eq!(scratch.files("slow"), before);
-    // With places of its own it is a store of its own.
+    // With volumes of its own it is a store of its own.
     expect(given("slow backup").expect("opens"), 1, 1000);
     expect(scratch.open("backup").expect("remembers it"), 1, 1000);
     expect(scratch.open("home").expect("opens"), 2, 1000);
@@ -127,7 +127,7 @@ fn a_home_that_has_moved_has_its_places_and_a_copy_of_it_has_not() {
     }
     scratch.copy("moved", "backup");
     let error = scratch.open("backup").map(drop).expect_err("the place is that of the other now");
-    assert!(matches!(error, StoreError::PlaceOfAnother { .. }), "{error}");
+    assert!(matches!(error, StoreError::VolumeOfAnother { .. }), "{error}");
     // What was the original is gone, and the copy stands in for it.
     fs::remove_dir_all(scratch.at("moved")).expect("is removed");
     expect(scratch.open("backup").expect("opens"), 1, 1000);
@@ -139,14 +139,14 @@ fn a_checkpoint_cannot_take_a_place_of_the_original() {
     let store = Kvdb::create_at(&scratch.at("home"), options()).expect("is made");
     let done = store.checkpoint_at(&scratch.at("copy"), &mut |_| ControlFlow::Continue(()));
     assert!(done.expect("is made").is_some());
-    store.add_place(&scratch.place(MediaClass::Capacity, "slow")).expect("is added");
+    store.add_volume(&scratch.place(MediaClass::Capacity, "slow")).expect("is added");
     store.close().expect("closes");
     let copy = scratch.open("copy").expect("opens");
-    let added = copy.add_place(&scratch.place(MediaClass::Capacity, "slow"));
-    assert!(matches!(added, Err(StoreError::PlaceOfAnother { .. })), "{added:?}");
+    let added = copy.add_volume(&scratch.place(MediaClass::Capacity, "slow"));
+    assert!(matches!(added, Err(StoreError::VolumeOfAnother { .. })), "{added:?}");
     drop(copy);
     let store = scratch.open("home").expect("opens");
-    assert_eq!(store.places().len(), 2);
+    assert_eq!(store.volumes().len(), 2);
 }
 
 /// Values lie apart, or beside their keys: without the segments of the former nothing is opened,

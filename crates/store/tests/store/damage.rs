@@ -21,7 +21,7 @@ use serde_json::Value;
 type State = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
 const NAMES: [&str; 2] = ["one", "two"];
-/// What the value of `big` consists of, which lies in a frozen segment.
+/// What the value of `big` consists of, which lies in a flushed segment.
 const BIG: u8 = 77;
 /// What that of `young` does, which lies in the log.
 const YOUNG: u8 = 99;
@@ -199,10 +199,10 @@ fn every_bit_that_turns_over_is_told_or_harmless() {
 /// Turns over a bit of the only place where some bytes stand.
 fn damage(disk: &Disk, bytes: &[u8]) -> (String, u64) {
     let mut found = disk.contents().into_iter().flat_map(|(name, content)| {
-        let places = content.windows(bytes.len()).enumerate();
-        let places: Vec<usize> =
-            places.filter(|(_, there)| *there == bytes).map(|(at, _)| at).collect();
-        places.into_iter().map(move |at| (name.clone(), at as u64))
+        let volumes = content.windows(bytes.len()).enumerate();
+        let volumes: Vec<usize> =
+            volumes.filter(|(_, there)| *there == bytes).map(|(at, _)| at).collect();
+        volumes.into_iter().map(move |at| (name.clone(), at as u64))
     });
     let (name, at) = found.next().expect("stands somewhere");
     assert!(found.next().is_none(), "stands twice");
@@ -628,7 +628,7 @@ fn reads_of_the_log_that_fail_are_told() {
             }
             let disk = fails_from(nth);
             if let Ok(report) = check(&disk.root(), &mut |_| {}) {
-                // Whether what is known of heat can be read matters to nobody.
+                // Whether what is known of read_frequency can be read matters to nobody.
                 let struck = disk.struck();
                 if struck.iter().all(|it| it.path.ends_with("HEAT")) {
                     break;

@@ -19,13 +19,13 @@ const KEYS: u64 = 16;
 enum To {
     Value,
     Gone,
-    PrefixGone,
+    RangeDelete,
 }
 
 fn to(number: u64) -> To {
     match number % 13 {
         5 => To::Gone,
-        11 => To::PrefixGone,
+        11 => To::RangeDelete,
         _ => To::Value,
     }
 }
@@ -54,7 +54,7 @@ fn write(kvs: &Kvs, group: u64, numbers: &Group, is_over: &AtomicBool) {
             return;
         }
         numbers.begun.store(number, SeqCst);
-        if to(number) == To::PrefixGone {
+        if to(number) == To::RangeDelete {
             kvs.delete_prefix(format!("{group}/").as_bytes()).expect("room");
         } else {
             for key in 0..KEYS {

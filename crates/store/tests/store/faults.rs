@@ -12,7 +12,8 @@ use entresol_media::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat, fail_every_call,
 };
 use entresol_store::{
-    Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Place, Policy, StoreError,
+    Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Policy, StoreError,
+    Volume,
 };
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -226,7 +227,7 @@ fn on_a_full_disk_keys_can_be_removed_and_that_makes_room() {
     });
 }
 
-/// Each opening takes a segment, and processes that live shortly freeze nothing: whatever they do,
+/// Each opening takes a segment, and processes that live shortly flush nothing: whatever they do,
 /// they do not use up what is kept for those that make room.
 #[test]
 fn openings_on_a_full_disk_leave_the_reserve_to_those_that_make_room() {
@@ -313,13 +314,13 @@ impl Drives {
 
     fn create(&self, world: &World, staging_bytes: u64, policy: &str) -> Kvdb {
         let place =
-            |class, disk: &Disk, bytes_max| Place { class, directory: disk.root(), bytes_max };
-        let places = [
+            |class, disk: &Disk, bytes_max| Volume { class, directory: disk.root(), bytes_max };
+        let volumes = [
             place(MediaClass::Staging, &self.staging, Some(staging_bytes)),
             place(MediaClass::Capacity, &self.capacity, None),
         ];
         let options = KvdbOptions { reserve_bytes: 64 << 10, ..options() };
-        let store = Kvdb::create_on(&places, options, Arc::new(world.clone())).expect("a store");
+        let store = Kvdb::create_on(&volumes, options, Arc::new(world.clone())).expect("a store");
         let policy = policy.parse().expect("a policy");
         let options = KvsOptions { inline_bytes: 100, policy, ..KvsOptions::default() };
         store.create_kvs("data", options).expect("a Kvs");

@@ -4,17 +4,20 @@ use std::time::Duration;
 
 use entresol_base::{Clock, SystemClock};
 use entresol_media::PmemMode;
-use entresol_store::{ImageStatistics, Kvdb, KvdbOptions, KvsOptions};
+use entresol_store::{Kvdb, KvdbOptions, KvsOptions, MemtableImageStatistics};
 
 /// As the store does.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 
-fn images(store: &Kvdb) -> ImageStatistics {
+fn images(store: &Kvdb) -> MemtableImageStatistics {
     store.statistics().expect("open").images.expect("on persistent memory")
 }
 
 /// Waits until what is asked is so.
-fn until(store: &Kvdb, is_so: impl Fn(&ImageStatistics) -> bool) -> ImageStatistics {
+fn until(
+    store: &Kvdb,
+    is_so: impl Fn(&MemtableImageStatistics) -> bool,
+) -> MemtableImageStatistics {
     let clock = SystemClock::new();
     let begun = clock.now();
     loop {

@@ -1,4 +1,4 @@
-//! What a `Kvs` does, whatever lies beneath: young, frozen, opened again.
+//! What a `Kvs` does, whatever lies beneath: young, flushed, opened again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -246,9 +246,9 @@ fn a_snapshot_stays_as_it_was_while_all_is_frozen_and_merged() {
     }
     let keys: Vec<_> = (0..500).map(key).collect();
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    let values = kvs.get_many_at(&snapshot, &keys).expect("readable");
+    let values = kvs.multi_get_at(&snapshot, &keys).expect("readable");
     assert!(values.iter().all(|value| value.as_deref() == Some(&[1; 300])));
-    let now = kvs.get_many(&keys).expect("readable");
+    let now = kvs.multi_get(&keys).expect("readable");
     let expected = |number| (number != 1).then_some(if number % 2 == 0 { 5 } else { 1 });
     let expected = (0..500).map(|number| expected(number).map(|round| vec![round; 300]));
     assert_eq!(now, expected.collect::<Vec<_>>());
@@ -267,8 +267,8 @@ fn a_snapshot_stays_as_it_was_while_all_is_frozen_and_merged() {
 
 #[test]
 fn what_belongs_to_another_store_is_refused() {
-    let places = [Place::new(), Place::new()];
-    let stores = places.each_ref().map(Place::create);
+    let volumes = [Place::new(), Place::new()];
+    let stores = volumes.each_ref().map(Place::create);
     let kvs = stores.each_ref().map(|store| store.create_kvs("data", KvsOptions::default()));
     let [one, two] = kvs.map(|kvs| kvs.expect("new"));
     one.put(b"key", b"of the first").expect("room");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions, PageCounts};
+use entresol_store::{BlockCacheCounts, Kvdb, KvdbOptions, Kvs, KvsOptions};
 
 const KEYS: u64 = 100_000;
 const VALUE_BYTES: usize = 80;
@@ -38,7 +38,7 @@ fn read(kvs: &Kvs, numbers: impl Iterator<Item = u64>) {
     }
 }
 
-fn cache(store: &Kvdb) -> PageCounts {
+fn cache(store: &Kvdb) -> BlockCacheCounts {
     store.statistics().expect("open").cache
 }
 

@@ -19,7 +19,7 @@ fn options() -> KvdbOptions {
     KvdbOptions { segment_bytes: 64 << 10, generation_bytes: 1 << 20, ..KvdbOptions::default() }
 }
 
-/// A store with values in runs, in frozen segments and in the log.
+/// A store with values in runs, in flushed segments and in the log.
 fn fill(path: &Path) {
     let store = Kvdb::create_at(path, options()).expect("a store");
     let kvs = store.create_kvs("data", KvsOptions::default()).expect("is made");

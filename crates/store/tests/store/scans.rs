@@ -54,7 +54,7 @@ fn open(world: &World, disk: &Disk, options: KvdbOptions) -> (Kvdb, Kvs) {
     (store, kvs)
 }
 
-/// A store of that many keys, whose values were frozen where they were put, opened again: they are
+/// A store of that many keys, whose values were flushed where they were put, opened again: they are
 /// read in blocks from the drive, each key's neighbours anywhere if the order is no order.
 fn made(world: &World, disk: &Disk, is_in_order: bool) -> (Kvdb, Kvs) {
     made_of(world, disk, options(), (KEYS, is_in_order))
@@ -360,7 +360,7 @@ fn expected(model: &Model, from: Option<&[u8]>, options: &CursorOptions) -> Vec<
     all
 }
 
-/// Values beside keys and apart, frozen and young, of a transaction as well; walks of any kind.
+/// Values beside keys and apart, flushed and young, of a transaction as well; walks of any kind.
 #[test]
 fn walks_show_what_a_map_has() {
     [options(), with_cache()].into_iter().for_each(show_what_a_map_has);
@@ -444,7 +444,7 @@ fn values_of_many_keys_are_read_together() {
             });
             let (together, read) = cost(&world, &store, count, || {
                 let named: Vec<&[u8]> = named.iter().map(Vec::as_slice).collect();
-                let values = kvs.get_many(&named).expect("readable");
+                let values = kvs.multi_get(&named).expect("readable");
                 assert_eq!(values.len(), named.len());
                 for (step, found) in (0..count).zip(values) {
                     let number = key_of(step);
@@ -469,16 +469,16 @@ fn a_value_among_many_that_cannot_be_read_is_told() {
         let (_store, kvs) = open(&world, &disk, options());
         let names: Vec<_> = (30..50).map(key).collect();
         let mut names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-        let error = kvs.get_many(&names).expect_err("one is damaged");
+        let error = kvs.multi_get(&names).expect_err("one is damaged");
         assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
         names.remove(10);
-        assert!(kvs.get_many(&names).expect("readable").iter().all(Option::is_some));
+        assert!(kvs.multi_get(&names).expect("readable").iter().all(Option::is_some));
         let (calls, effect) = (Calls::of(&[Call::Read]), Effect::Fail(Failure::Io));
         let faults = vec![Fault { calls, nth: 7, repeat: Repeat::Once, effect }];
         disk.inject(FaultPlan { faults, ..FaultPlan::default() });
-        let error = kvs.get_many(&names).expect_err("one cannot be read");
+        let error = kvs.multi_get(&names).expect_err("one cannot be read");
         assert!(matches!(error, StoreError::Io { .. }), "{error}");
-        assert!(kvs.get_many(&names).expect("readable").iter().all(Option::is_some));
+        assert!(kvs.multi_get(&names).expect("readable").iter().all(Option::is_some));
     });
 }
 

@@ -23,12 +23,12 @@ fn bytes_are_counted_by_their_causes() {
     }
     let written = store.statistics().expect("open").media[0].written;
     assert_eq!((written.user_bytes, written.log_bytes), (user, user + 2000 * 24));
-    assert!(store.statistics().expect("open").memory.young_index_bytes > 0);
+    assert!(store.statistics().expect("open").memory.memtable_index_bytes > 0);
     store.compact().expect("room");
     let after = store.statistics().expect("open");
     let medium = &after.media[0];
     assert_eq!(medium.written.log_bytes, written.log_bytes);
-    assert!(medium.written.freeze_bytes >= 2 * 4096, "{medium:?}");
+    assert!(medium.written.flush_bytes >= 2 * 4096, "{medium:?}");
     assert!(medium.written.manifest_bytes > 100, "{medium:?}");
     // The generations of this test are tiny, so that there is much to merge.
     assert!((1.1..2.0).contains(&medium.written.per_user_byte()), "{medium:?}");
@@ -38,7 +38,7 @@ fn bytes_are_counted_by_their_causes() {
     let [of_data, of_small] = &after.kvs[..] else { panic!("{:?}", after.kvs) };
     assert_eq!((of_data.name.as_str(), of_data.versions), ("data", 1000));
     assert_eq!((of_small.versions, of_small.inline_bytes), (1000, 10_000));
-    assert_eq!((of_small.value_bytes, of_small.versions_gone), (0, 0));
+    assert_eq!((of_small.value_bytes, of_small.versions_deleted), (0, 0));
     assert_eq!(after.debt.generations_waiting + after.debt.runs_beyond_one, 0);
     store.close().expect("durable");
     // Values of segments that are opened again are read by requests.
@@ -63,8 +63,8 @@ fn dead_values_are_told_and_given_back() {
     let space = statistics.media[0].space;
     assert!(space.value_bytes < 500 * 1032 * 3 / 2, "{space:?}");
     let written = statistics.media[0].written;
-    assert!(written.sum() > written.log_bytes && written.merge_bytes > 0, "{written:?}");
-    assert!(statistics.media[0].read.merge_bytes > 0);
+    assert!(written.sum() > written.log_bytes && written.compaction_bytes > 0, "{written:?}");
+    assert!(statistics.media[0].read.compaction_bytes > 0);
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn a_transaction_sees_its_own_writes_over_what_was_when_it_began() {
         [("f", Some("old")), ("d", Some("new")), ("b", None), ("e", None), ("a", Some("new"))];
     let keys = seen.map(|(key, _)| key.as_bytes());
     let values = seen.map(|(_, value)| value.map(|value| value.as_bytes().to_vec()));
-    assert_eq!(transaction.get_many(&one, &keys).expect("readable"), values);
+    assert_eq!(transaction.multi_get(&one, &keys).expect("readable"), values);
     for (key, value) in keys.iter().zip(values) {
         assert_eq!(transaction.get(&one, key).expect("readable"), value);
     }
@@ -142,7 +142,7 @@ fn a_transaction_removes_all_keys_with_a_prefix() {
     transaction.put(&kvs, b"b2", b"back").expect("small");
     let expected =
         [pair("a1", "old"), pair("b2", "back"), pair("c1", "old"), pair("c2", "not concerned")];
-    let values = transaction.get_many(&kvs, &[b"b0", b"b1", b"b2", b"b3", b"b4"]);
+    let values = transaction.multi_get(&kvs, &[b"b0", b"b1", b"b2", b"b3", b"b4"]);
     let back = Some(b"back".to_vec());
     assert_eq!(values.expect("readable"), [None, None, back, None, None]);
     assert_eq!(shown(&transaction, &kvs, CursorOptions::default()), expected);
@@ -282,7 +282,7 @@ fn a_change_is_noticed_when_all_that_tells_of_it_was_frozen_and_merged() {
     kvs.put(b"l", b"last").expect("room");
     compact();
     let statistics = store.statistics().expect("open");
-    assert_eq!((statistics.kvs[0].versions, statistics.kvs[0].versions_gone), (1, 0));
+    assert_eq!((statistics.kvs[0].versions, statistics.kvs[0].versions_deleted), (1, 0));
     assert_eq!(all(&kvs, false), [pair("l", "last")]);
 }
 
@@ -443,7 +443,7 @@ const SEEDS: u64 = 30;
 /// Of each `Kvs`.
 const KEYS: u8 = 4;
 
-/// Threads with transactions on a few keys, while all is frozen and merged, in a simulated world.
+/// Threads with transactions on a few keys, while all is flushed and merged, in a simulated world.
 fn history_of(seed: u64) -> (Vec<Done>, u64) {
     let options = WorldOptions { preemption: Preemption::OneIn(20), ..WorldOptions::seeded(seed) };
     let world = World::new(options);

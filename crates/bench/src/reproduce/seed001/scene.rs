@@ -9,7 +9,7 @@ use entresol_media::cost::Access;
 use entresol_media::disk::{Disk, DiskOptions, PageCache};
 use entresol_media::model::ModelName;
 use entresol_media::model::block::{BlockParameters, StripedModel, Stripes};
-use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Place, Policy, StoreError};
+use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Policy, StoreError, Volume};
 
 use crate::reproduce::Settings;
 use crate::reproduce::clients::{CPU_SAID, Processors, Seen, Subject, Work, carry_out};
@@ -29,7 +29,7 @@ const VALUE_BYTES: usize = 1000;
 /// A generation has this part of the DRAM, in whole MiB, and at least one.
 const GENERATION_PART: u64 = 8;
 const MIB: u64 = 1 << 20;
-/// Generations that wait to be frozen: with the one that is written to they are less than the
+/// Generations that wait to be flushed: with the one that is written to they are less than the
 /// system's half of the DRAM.
 const GENERATIONS_WAITING: u32 = 2;
 /// Drives of the class capacity.
@@ -143,7 +143,7 @@ struct Machine {
     population: Arc<Population>,
     options: KvdbOptions,
     seed: u64,
-    places: Vec<Place>,
+    volumes: Vec<Volume>,
     staging: Disk,
     capacity: Disk,
 }
@@ -161,14 +161,14 @@ impl Machine {
         let capacity = disk(ModelName::Qlc5210, DRIVES)?;
         let place = |class, disk: &Disk, name, bytes_max| {
             let directory = disk.root().subdirectory(name).map_err(text)?;
-            Ok::<Place, String>(Place { class, directory, bytes_max })
+            Ok::<Volume, String>(Volume { class, directory, bytes_max })
         };
-        let mut places = Vec::new();
+        let mut volumes = Vec::new();
         if let Some(most) = set_up.staging {
-            places.push(place(MediaClass::Staging, &staging, "staging", Some(most))?);
+            volumes.push(place(MediaClass::Staging, &staging, "staging", Some(most))?);
         }
-        places.push(place(MediaClass::Capacity, &capacity, "capacity", None)?);
-        let store = Kvdb::create_on(&places, size.options(), Arc::new(world.clone()));
+        volumes.push(place(MediaClass::Capacity, &capacity, "capacity", None)?);
+        let store = Kvdb::create_on(&volumes, size.options(), Arc::new(world.clone()));
         let store = store.map_err(text)?;
         make_kvs(&store, set_up).map_err(text)?;
         store.close().map_err(text)?;
@@ -178,7 +178,7 @@ impl Machine {
             population: Arc::new(Population::of(0)),
             options: size.options(),
             seed,
-            places,
+            volumes,
             staging,
             capacity,
         })
@@ -186,7 +186,8 @@ impl Machine {
 
     /// Opens the store, for the next workload.
     fn open(&self) -> Result<(Kvdb, Arc<Subject>), String> {
-        let directories: Vec<_> = self.places.iter().map(|place| place.directory.clone()).collect();
+        let directories: Vec<_> =
+            self.volumes.iter().map(|place| place.directory.clone()).collect();
         let (home, others) = directories.split_first().ok_or("there is no place")?;
         let clock = Arc::new(self.world.clone());
         let store = Kvdb::open_on(home.clone(), others, self.options, clock);
@@ -326,7 +327,7 @@ impl Runs {
                 size(options.segment_bytes),
             ),
             "Each workload opens the store anew, ends with a sync, and is followed by all the \
-             ageing \
+             tiering \
              and merging that it has left, which is no part of its time. YCSB's order: load, A, \
              B, C, \
              F, D."

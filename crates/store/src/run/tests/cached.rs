@@ -3,19 +3,19 @@
 use entresol_base::thread;
 
 use super::*;
-use crate::pages::{PageId, PageKind};
+use crate::cache::block::{PageId, PageKind};
 
 /// Reads by gets and by cursors, and compares.
 fn read_some(run: &Arc<Run>, model: &Model, seed: u64, rounds: u64) {
     let mut rng = Rng::named(seed, "reader");
-    let places: Vec<&Place> = model.keys().collect();
+    let volumes: Vec<&Place> = model.keys().collect();
     for _ in 0..rounds {
-        let at = rng.below(places.len() as u64) as usize;
-        let (key, sequence) = places[at];
+        let at = rng.below(volumes.len() as u64) as usize;
+        let (key, sequence) = volumes[at];
         assert_eq!(get(run, key, sequence.0).expect("reads"), expected(model, key, sequence.0));
         let mut cursor = run.cursor();
         assert!(cursor.seek_first_at_or_after(key, Sequence(sequence.0)).expect("reads"));
-        for place in &places[at..(at + 50).min(places.len())] {
+        for place in &volumes[at..(at + 50).min(volumes.len())] {
             assert_eq!(cursor.entry().map(|entry| found(&entry).0).as_ref(), Some(*place));
             let _ = cursor.next().expect("reads");
         }
@@ -27,7 +27,7 @@ fn threads_that_share_a_small_cache_read_what_was_written() {
     let disk = disk();
     let model = Arc::new(sample(20_000, 21));
     let _ = write(&disk.root(), &model, RunOptions::default()).expect("writes");
-    let pages = Pages::new(512 << 10);
+    let pages = BlockCache::new(512 << 10);
     let run = Run::open(&disk.root(), NUMBER, &pages).expect("whole");
     let threads: Vec<_> = (0..3)
         .map(|seed| {
@@ -51,7 +51,7 @@ fn in_a_world_reading_repeats_in_virtual_time() {
         let model = Some("nvme-9300".parse().expect("is a model"));
         let disk = Disk::new(&world, DiskOptions { model, ..DiskOptions::default() });
         let disk = disk.expect("a model of a disk");
-        let pages = Pages::new(0);
+        let pages = BlockCache::new(0);
         let (of_world, root) = (Arc::clone(&pages), disk.root());
         let outcome = world.run(move || {
             let model = Arc::new(sample(3000, 22));
@@ -78,7 +78,7 @@ fn in_a_world_reading_repeats_in_virtual_time() {
 fn what_is_written_is_found_in_the_cache_if_that_has_room() {
     let disk = disk();
     let model = Arc::new(sample(20_000, 23));
-    let write = |pages: &Arc<Pages>, finish: bool| {
+    let write = |pages: &Arc<BlockCache>, finish: bool| {
         let mut writer =
             RunWriter::create(&disk.root(), NUMBER, KVS, RunOptions::default()).expect("makes");
         writer.cache_in(pages);
@@ -87,7 +87,7 @@ fn what_is_written_is_found_in_the_cache_if_that_has_room() {
         }
         finish.then(|| writer.finish(pages).expect("writes"))
     };
-    let large = Pages::new(64 << 20);
+    let large = BlockCache::new(64 << 20);
     assert!(write(&large, false).is_none());
     assert_eq!(large.counts().bytes, 0, "a run that was given up leaves nothing");
     let run = write(&large, true).expect("was finished");
@@ -101,7 +101,7 @@ fn what_is_written_is_found_in_the_cache_if_that_has_room() {
     drop(run);
     disk.root().remove(&file_name(NUMBER)).expect("there");
     // A small one has what is read often, and gives up none of it.
-    let small = Pages::new(512 << 10);
+    let small = BlockCache::new(512 << 10);
     let other = PageId { run: RunNumber(99), page: 1 };
     let kept = small.insert(other, PageKind::Data, &[7; 4096]);
     let run = write(&small, true).expect("was finished");

@@ -11,14 +11,14 @@ fn small() -> (Disk, Model) {
     for (place, value) in &model {
         writer.push(&entry(place, value)).expect("writes");
     }
-    writer.push_prefix_gone(b"gone", Sequence(950)).expect("few");
+    writer.push_range_delete(b"gone", Sequence(950)).expect("few");
     writer.finish(&pages()).expect("writes");
     (disk, model)
 }
 
 /// Reads some of everything: each answer is right or an error, and something is found to be wrong.
 fn check_damaged(disk: &Disk, model: &Model, salt: usize) -> Result<(), String> {
-    let Ok(run) = Run::open(&disk.root(), NUMBER, &Pages::new(0)) else { return Ok(()) };
+    let Ok(run) = Run::open(&disk.root(), NUMBER, &BlockCache::new(0)) else { return Ok(()) };
     for (place, _) in model.iter().skip(salt % 16).step_by(16) {
         if let Ok(found) = get(&run, &place.0, place.1.0)
             && found != expected(model, &place.0, place.1.0)
@@ -34,7 +34,7 @@ fn check_damaged(disk: &Disk, model: &Model, salt: usize) -> Result<(), String> 
     {
         return Err("a scan found other entries".to_owned());
     }
-    if run.prefixes_gone().len() != 1 || *run.prefixes_gone()[0].prefix != *b"gone" {
+    if run.range_deletes().len() != 1 || *run.range_deletes()[0].prefix != *b"gone" {
         return Err("other prefixes are gone".to_owned());
     }
     match run.verify(&mut |_| {}) {
@@ -180,8 +180,8 @@ fn bytes_that_pass_their_checksum_never_panic() {
             let with = [0, 1, 0x7f, 0x80, 0xff, rng.below(256) as u8][rng.below(6) as usize];
             bytes[at] = with;
         }
-        let address = super::super::block::Address { run: NUMBER, page: page as u64 };
-        super::super::block::seal(address, &mut bytes[page * 4096..(page + 1) * 4096]);
+        let address = crate::run::format::block::Address { run: NUMBER, page: page as u64 };
+        crate::run::format::block::seal(address, &mut bytes[page * 4096..(page + 1) * 4096]);
         put(&root, &name, &bytes);
         if let Ok(run) = Run::open(&root, NUMBER, &pages()) {
             let _ = all_of(&run);

@@ -137,7 +137,7 @@ proptest! {
             sequence_base: Sequence(0),
         };
         let written = write(&root, &model, options).expect("writes");
-        let run = Run::open(&root, NUMBER, &Pages::new(cache)).expect("whole");
+        let run = Run::open(&root, NUMBER, &BlockCache::new(cache)).expect("whole");
         prop_assert_eq!(run.summary(), &written);
         prop_assert_eq!(&all_of(&run).expect("reads"), &model);
         for (key, sequence) in model.keys() {

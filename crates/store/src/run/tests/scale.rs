@@ -24,7 +24,7 @@ fn large_runs_hold_what_was_written_and_absent_keys_cost_no_reads() {
     let disk = disk();
     let root = disk.root();
     let summary = large(&root);
-    let pages = Pages::new(32 << 20);
+    let pages = BlockCache::new(32 << 20);
     let run = Run::open(&root, NUMBER, &pages).expect("whole");
     assert!(summary.file_bytes < KEYS * 62, "of 48 bytes each: {}", summary.file_bytes);
     run.verify(&mut |_| {}).expect("is what it says");
@@ -40,7 +40,8 @@ fn large_runs_hold_what_was_written_and_absent_keys_cost_no_reads() {
         assert!(run.get(&key, Sequence::MAX).expect("reads").is_none());
     }
     let after = pages.counts();
-    let looked_at = |counts: crate::pages::PageCounts| counts.data.hits + counts.data.misses;
+    let looked_at =
+        |counts: crate::cache::block::BlockCacheCounts| counts.data.hits + counts.data.misses;
     let wrong = (looked_at(after) - looked_at(before)) as f64 / absent as f64;
     assert!(wrong < 0.012, "{wrong} of absent keys were looked for in a block");
 }
@@ -50,7 +51,7 @@ fn long_ways_forth_and_back_meet_every_entry() {
     let disk = disk();
     let root = disk.root();
     let _ = large(&root);
-    let pages = Pages::new(1 << 20);
+    let pages = BlockCache::new(1 << 20);
     let run = Run::open(&root, NUMBER, &pages).expect("whole");
     let mut cursor = run.cursor();
     let mut more = cursor.seek_first().expect("reads");

@@ -114,8 +114,8 @@ pub(super) fn segments_in(trial: Trial) -> Told {
     crashes(Trial { images_max: 12, ..trial }, &ops)
 }
 
-/// What was written is frozen, values beside their keys and apart from them.
-pub(super) fn frozen() -> Told {
+/// What was written is flushed, values beside their keys and apart from them.
+pub(super) fn flushed() -> Told {
     crashes(
         trial(),
         &[
@@ -138,11 +138,11 @@ pub(super) fn frozen() -> Told {
     )
 }
 
-/// More prefixes are removed than one run says: freezing writes several runs, and merging takes
+/// More prefixes are removed than one run says: flushing writes several runs, and merging takes
 /// all.
-pub(super) fn frozen_in_several() -> Told {
+pub(super) fn flushed_in_several() -> Told {
     let removed = |numbers: Range<u8>| {
-        let change = |number| Change { to: To::PrefixGone, ..change(0, number, 0, 0) };
+        let change = |number| Change { to: To::RangeDelete, ..change(0, number, 0, 0) };
         Op::Write(numbers.map(change).collect())
     };
     let all = Op::Write((0..20).map(|number| change(0, number, 1, 60)).collect());
@@ -170,7 +170,7 @@ pub(super) fn frozen_in_several() -> Told {
 pub(super) fn merged() -> Told {
     let write = |round: u8| (0..4).map(move |number| put(0, number, round, 60));
     let mut ops: Vec<Op> = write(1).chain([put(0, 11, 1, 10), Op::Compact]).collect();
-    ops.extend([gone(0, 1, To::Gone), gone(0, 11, To::PrefixGone), Op::Sync, Op::Compact]);
+    ops.extend([gone(0, 1, To::Gone), gone(0, 11, To::RangeDelete), Op::Sync, Op::Compact]);
     ops.extend(write(2).chain([Op::Sync, Op::Compact, put(0, 5, 3, 5), Op::Sync]));
     crashes(trial(), &ops)
 }
@@ -255,7 +255,7 @@ fn put(kvs: usize, number: u8, filled_with: u8, bytes: usize) -> Op {
 /// A key goes, or all that begin as it does.
 fn gone(kvs: usize, number: u8, to: To) -> Op {
     let mut change = Change { to, ..change(kvs, number, 0, 0) };
-    if change.to == To::PrefixGone {
+    if change.to == To::RangeDelete {
         change.key.pop();
     }
     Op::Write(vec![change])

@@ -6,8 +6,9 @@ use entresol_media::disk::{Call, Disk, DiskOptions, FaultPlan, Repeat};
 
 use super::crashed::is_kept;
 use super::{Pairs, Told, all, create, failing, in_world, key, open, require, text};
-use crate::log::record::HEADER_BYTES;
-use crate::log::segment::{self, Segment};
+use crate::wal::record::HEADER_BYTES;
+use crate::wal::segment;
+use crate::wal::segment::Segment;
 use crate::{Kvdb, Kvs, KvsOptions, StoreError};
 
 /// So many random cuts are tried at each.
@@ -35,9 +36,9 @@ pub(super) fn last_word_on_names() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk)?;
         kvs.put(b"key", b"value").map_err(text)?;
-        let place = store.inner().places.all().remove(0);
+        let place = store.core().volumes.all().remove(0);
         disk.inject(failing(&[Call::DirectorySync], 1, Repeat::Once));
-        let log = store.inner().log().map_err(text)?;
+        let log = store.core().log().map_err(text)?;
         require(log.make_spares().is_err(), "a segment is made whose name is not durable")?;
         require(place.sync_names().is_err(), "names are durable after a sync that failed")?;
         let after = kvs.put(b"key", b"after");
@@ -84,7 +85,7 @@ fn left_by_a_sync(world: &World, disk: &Disk, nth: u64) -> Result<bool, String> 
     Ok(was_struck)
 }
 
-/// More is written than a segment has room for, with nothing synced and synced, and frozen; what
+/// More is written than a segment has room for, with nothing synced and synced, and flushed; what
 /// was acknowledged is in `done`.
 fn script(store: &Kvdb, kvs: &Kvs, done: &mut Pairs) -> Result<(), StoreError> {
     let mut put = |round: u8, number: u32, bytes: usize| {
@@ -130,7 +131,7 @@ pub(super) fn durable_before() -> Told {
         for number in 0..20 {
             kvs.put(&key(number), &[1; 2500]).map_err(text)?;
         }
-        let identity = store.inner().manifest.lock().store;
+        let identity = store.core().manifest.lock().store;
         let say_so = |left: Disk| -> Result<Vec<bool>, String> {
             let home = left.root();
             let names = home.list().map_err(text)?.into_iter().map(|entry| entry.name);

@@ -10,7 +10,7 @@ use entresol_media::{MapOptions, PmemMode};
 
 use super::super::{Trial, options, options_on};
 use super::crashed::{is_kept, moved_in, reopened_in, segments_in, several_in, trial};
-use super::{Pairs, Told, all, create, freeze, key, on_disk, open, require, text};
+use super::{Pairs, Told, all, create, flush, key, on_disk, open, require, text};
 use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions};
 
 fn on_pmem() -> Trial {
@@ -93,7 +93,7 @@ pub(super) fn image_of_the_dead() -> Told {
     on_disk(Preemption::Never, pmem_disk(), |world, disk| {
         let (left, expected) = with_an_image(world, disk)?;
         let clock = Arc::new(world.clone());
-        // Nothing is frozen while it is only read.
+        // Nothing is flushed while it is only read.
         let store = Kvdb::open_read_only(left.root(), options_on(&left), clock).map_err(text)?;
         let read = store.statistics().map_err(text)?.log_records_read;
         require(read == BEHIND, format!("{read} records were read"))?;
@@ -107,7 +107,7 @@ pub(super) fn image_of_the_dead() -> Told {
         store.close().map_err(text)?;
         let (store, kvs) = open(world, &left)?;
         is_kept(world, &left, &expected)?;
-        freeze(&store)?;
+        flush(&store)?;
         require(all(&kvs)? == expected, "what is frozen is something else")?;
         is_kept(world, &left, &expected)?;
         store.close().map_err(text)?;
@@ -159,7 +159,7 @@ pub(super) fn image_of_the_closed() -> Told {
 }
 
 /// A bit has turned over in a record that the opening did not read: whoever reads it is told, and
-/// it is not frozen.
+/// it is not flushed.
 pub(super) fn damage_behind_an_image() -> Told {
     on_disk(Preemption::Never, pmem_disk(), |world, disk| {
         let (left, _) = with_an_image(world, disk)?;
@@ -169,7 +169,7 @@ pub(super) fn damage_behind_an_image() -> Told {
         let byte = 4096 + (24 + 7) + (24 + 7) + 3;
         left.flip(&segment, byte, 3).map_err(text)?;
         let (store, kvs) = open(world, &left)?;
-        let told = store.inner().freeze_all(&mut || true);
+        let told = store.core().flush_all(&mut || true);
         require(told.is_err(), "a damaged record is frozen")?;
         require(kvs.put(b"key", b"value").is_err(), "and what is written then acknowledged")?;
         require(kvs.get(&key(29)).is_ok(), "what is whole can be read no more")

@@ -9,10 +9,10 @@ use entresol_base::thread::{self, JoinHandle};
 use entresol_base::world::Preemption;
 
 use super::crashed::left_by_a_death;
-use super::{Told, all, create, freeze, in_world, key, open, require, text};
-use crate::entry::Expiry;
-use crate::log::Log;
-use crate::log::record::Draft;
+use super::{Told, all, create, flush, in_world, key, open, require, text};
+use crate::types::Expiry;
+use crate::wal::Log;
+use crate::wal::record::Draft;
 use crate::{Batch, CursorOptions, Kvdb, Kvs, Sequence, StoreError, TransactionOptions};
 
 fn ended(thread: JoinHandle<Told>) -> Told {
@@ -54,21 +54,21 @@ pub(super) fn prefixes_and_puts() -> Told {
 }
 
 /// Somebody has written to his place in a generation, and is about to enter that into its index,
-/// when it is closed and frozen: he may not be missed.
-pub(super) fn put_while_frozen() -> Told {
+/// when it is closed and flushed: he may not be missed.
+pub(super) fn put_while_flushed() -> Told {
     const YIELDS: u32 = 1000;
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk)?;
-        let log = store.inner().log_behind().map_err(text)?;
+        let log = store.core().log_behind().map_err(text)?;
         let put = Draft::put(kvs.id(), b"key", b"value", Expiry::NEVER);
         let mut closed = Ok(());
         let put = log.append(&[put], || {
             closed = log.close_generation().map(drop);
-            // So often whoever freezes may go on.
+            // So often whoever flushes may go on.
             (0..YIELDS).for_each(|_| thread::yield_now());
         });
         put.map(drop).and(closed).map_err(text)?;
-        freeze(&store)?;
+        flush(&store)?;
         let found = kvs.get(b"key").map_err(text)?;
         require(found.is_some(), "what was put while its generation was frozen is missed")
     })
@@ -153,7 +153,7 @@ fn put_and_set(kvs: &Kvs, links: &Mutex<Links>) -> Result<Sequence, StoreError> 
 
 /// Threads put keys of one prefix, each key once, while others move all of them in transactions:
 /// they list them, remove the prefix and put what they have listed under another one. No key may be
-/// lost, whatever is frozen meanwhile.
+/// lost, whatever is flushed meanwhile.
 pub(super) fn prefix_removers() -> Told {
     const EACH: u32 = 60;
     const YIELDS_MAX: u64 = 100;
@@ -175,8 +175,8 @@ pub(super) fn prefix_removers() -> Told {
                     let name = [b"new-".to_vec(), key(1000 * thread + number)].concat();
                     kvs.put(&name, b"value").map_err(text)?;
                     if number % 8 == 7 {
-                        store.inner().log_behind().and_then(Log::close_generation).map_err(text)?;
-                        store.inner().work.tell();
+                        store.core().log_behind().and_then(Log::close_generation).map_err(text)?;
+                        store.core().work.tell();
                     }
                 }
                 Ok(())
@@ -231,7 +231,7 @@ fn move_all(store: &Kvdb, kvs: &Kvs) -> Result<(), StoreError> {
 }
 
 /// A thread writes two keys at once, always the same value; others must never see two values,
-/// also while what was written is frozen and merged.
+/// also while what was written is flushed and merged.
 pub(super) fn batches_seen_whole() -> Told {
     in_world(Preemption::OneIn(6), |world, disk| {
         let (store, kvs) = create(world, disk)?;

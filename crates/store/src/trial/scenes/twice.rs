@@ -1,4 +1,4 @@
-//! Scenes with two places, in which a crash leaves files of one name in both.
+//! Scenes with two volumes, in which a crash leaves files of one name in both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -13,15 +13,16 @@ use entresol_media::{BlockOptions, Directory};
 use super::super::arrange::{self, FASTEST_BYTES};
 use super::super::drives::Drives;
 use super::{Pairs, Told, all, failing, in_world, key, left_by, on_disk, require, text};
-use crate::entry::{RunNumber, SegmentNumber};
-use crate::log::segment::{self, Segment};
-use crate::manifest::Manifest;
-use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Place, StoreError, run};
+use crate::types::{RunNumber, SegmentNumber};
+use crate::version::manifest::Manifest;
+use crate::wal::segment;
+use crate::wal::segment::Segment;
+use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, StoreError, Volume, run};
 
 fn create(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), StoreError> {
     let clock = Arc::new(world.clone());
     let store =
-        Kvdb::create_on(&arrange::places(&Drives::one(disk))?, arrange::options(disk), clock)?;
+        Kvdb::create_on(&arrange::volumes(&Drives::one(disk))?, arrange::options(disk), clock)?;
     let kvs = store.create_kvs("data", KvsOptions::default())?;
     Ok((store, kvs))
 }
@@ -81,7 +82,7 @@ pub(super) fn found_twice() -> Told {
     })
 }
 
-/// Makes a store of which two files lie in both places, by names of which one is durable; answers
+/// Makes a store of which two files lie in both volumes, by names of which one is durable; answers
 /// what it has.
 fn left_twice(world: &World, disk: &Disk) -> Result<Pairs, String> {
     let (store, kvs) = create(world, disk).map_err(text)?;
@@ -93,8 +94,8 @@ fn left_twice(world: &World, disk: &Disk) -> Result<Pairs, String> {
     store.close().map_err(text)?;
     let home = arrange::home(disk).map_err(text)?;
     let capacity = disk.root().subdirectory("capacity").map_err(text)?;
-    let frozen = home.list().map_err(text)?.into_iter().filter(|it| it.name.contains("segment"));
-    for entry in frozen.take(2) {
+    let flushed = home.list().map_err(text)?.into_iter().filter(|it| it.name.contains("segment"));
+    for entry in flushed.take(2) {
         copy((&*home, &entry.name), (&*capacity, &entry.name))?;
     }
     Ok(expected)
@@ -138,14 +139,14 @@ pub(super) fn removed_unsurely() -> Told {
     })
 }
 
-/// Makes a store of three places whose log has empty segments behind its end, in the first two by
+/// Makes a store of three volumes whose log has empty segments behind its end, in the first two by
 /// turns.
 fn left_behind(world: &World, disk: &Disk) -> Told {
     let (store, kvs) = create(world, disk).map_err(text)?;
     let directory = disk.root().subdirectory("third").map_err(text)?;
     disk.root().sync().map_err(text)?;
-    let third = Place { class: MediaClass::Capacity, directory, bytes_max: None };
-    store.add_place(&third).map_err(text)?;
+    let third = Volume { class: MediaClass::Capacity, directory, bytes_max: None };
+    store.add_volume(&third).map_err(text)?;
     kvs.put(&key(1), b"of the first process").map_err(text)?;
     store.close().map_err(text)?;
     add_empty_segments(disk, &["capacity", "home", "capacity"])
@@ -191,7 +192,7 @@ pub(super) fn removed_in_part() -> Told {
     Ok(())
 }
 
-/// A crash has left a segment behind the end of the log in two places: both are removed.
+/// A crash has left a segment behind the end of the log in two volumes: both are removed.
 pub(super) fn removed_from_two() -> Told {
     in_world(Preemption::Never, |world, disk| {
         left_behind(world, disk)?;

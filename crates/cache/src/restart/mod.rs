@@ -1,0 +1,368 @@
+//! State that survives a restart: a map file that is changed through a shared mapping, and so
+//! outlives the process however it dies, and a snapshot that a clean stop writes.
+//!
+//! For every segment on the medium the map has an entry that says if its saved form is valid, and a
+//! bit for each of its records that is void. A record's bit is set before the delete, overwrite,
+//! touch or eviction behind it is answered; a segment's entry is cleared before the segment is
+//! rewritten and set once it is sealed and written. So after `kill -9` all sealed segments are
+//! restored, without any item that had been dropped.
+//!
+//! The map is not synced: after a crash of the machine (another boot, and no clean stop) nothing is
+//! restored, since the last changes of the map may be lost.
+//!
+//! | bytes of the map | contents |
+//! |---|---|
+//! | 4096 | header, see `at` |
+//! | 8 a segment | the sequence number under which its saved form is valid, or 0 |
+//! | 8 a segment | number of its bits that are set: if they do not add up, it is not restored |
+//! | `segment_bytes` / 128 a segment | a bit for every 16 bytes: the record there is void |
+
+pub(crate) mod closing;
+pub(crate) mod restore;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use entresol_base::Seconds;
+use entresol_base::checksum::crc32c;
+use entresol_media::region::RegionOptions;
+use entresol_media::{Direct, files, machine};
+
+use crate::config::Config;
+use crate::config::plan::Plan;
+use crate::error::OpenError;
+use crate::label::{FORMAT, Label};
+use crate::segment::SEQUENCE_MAX;
+use crate::values::Values;
+
+const MAGIC: [u8; 8] = *b"ENTMAP01";
+const HEADER_BYTES: u64 = 4096;
+/// Length of the shortest record whose value lies elsewhere, so that each record has a bit of its
+/// own.
+const BIT_BYTES: u64 = 16;
+
+/// Offsets of the header's fields.
+mod at {
+    pub(super) const FORMAT: u64 = 8;
+    pub(super) const STATE: u64 = 12;
+    pub(super) const LIFE: u64 = 16;
+    pub(super) const SEGMENT_BYTES: u64 = 24;
+    pub(super) const MEDIUM: u64 = 32;
+    pub(super) const LAST_SEEN: u64 = 36;
+    pub(super) const FLUSHED_BELOW: u64 = 40;
+    pub(super) const FLUSH_AT: u64 = 48;
+    pub(super) const SNAPSHOT_CHECKSUM: u64 = 52;
+    pub(super) const BOOT: u64 = 56;
+    /// Complement of `FLUSHED_BELOW`, which reveals damage to either. A process that dies between
+    /// the two stores has not answered the flush, and leaves a cache that starts empty.
+    pub(super) const FLUSHED_CHECK: u64 = 64;
+    pub(super) const MAP_BYTES: u64 = 72;
+    pub(super) const SEGMENTS: u64 = 80;
+}
+
+/// State of the map: there is nothing to restore.
+const EMPTY: u32 = 0;
+/// State of the map: a process is using the cache, or was killed while it did.
+const RUNNING: u32 = 1;
+/// State of the map: the last process ended cleanly and left a snapshot.
+const CLEAN: u32 = 2;
+
+/// Remains of the last process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing that can be used.
+    Nothing,
+    /// Sealed segments on the medium.
+    Sealed,
+    /// A snapshot.
+    Snapshot,
+}
+
+/// The map, and its contents at the start.
+pub(crate) struct Restart {
+    map: Direct,
+    pub(crate) snapshot_path: PathBuf,
+    segment_bytes: u64,
+    segments: u32,
+    /// Remains of the last process.
+    pub(crate) left: Left,
+    /// True if the map still knows which records of the segments on the medium are void. It does
+    /// not if the quota was changed, since its layout changes with it: then items that a snapshot
+    /// restores are not restored again after a kill.
+    pub(crate) keeps_saved: bool,
+    /// True if the wall clock ran backwards: then no item that expires is restored, since its
+    /// remaining time is unknown.
+    pub(crate) clock_ran_back: bool,
+    restored_items: AtomicU64,
+}
+
+impl Restart {
+    pub(crate) fn open(
+        dir: &Path,
+        config: &Config,
+        plan: &Plan,
+        values: &Values,
+        now: Seconds,
+    ) -> Result<Self, OpenError> {
+        let failed = |path: &Path, cause| OpenError::RestartDir {
+            tenant: config.name.clone(),
+            path: path.to_owned(),
+            cause,
+        };
+        files::create_directories(dir).map_err(|cause| failed(dir, cause))?;
+        let name = file_name(&config.name);
+        let segments =
+            if values.is_elsewhere() { (plan.medium_bytes / plan.segment_bytes) as u32 } else { 0 };
+        let bits = plan.segment_bytes / BIT_BYTES / 8;
+        let options = RegionOptions {
+            create: Some(HEADER_BYTES + u64::from(segments) * (16 + bits)),
+            grow: true,
+            magic: Some(MAGIC),
+            pmem: None,
+            ..RegionOptions::default()
+        };
+        let path = dir.join(format!("{name}.map"));
+        let found_bytes = files::len(&path).unwrap_or(0);
+        let map = Direct::open(&path, &options)?;
+        let mut restart = Restart {
+            map,
+            snapshot_path: dir.join(format!("{name}.snapshot")),
+            segment_bytes: plan.segment_bytes,
+            segments,
+            left: Left::Nothing,
+            keeps_saved: true,
+            clock_ran_back: false,
+            restored_items: AtomicU64::new(0),
+        };
+        let medium = crc32c(config.medium.to_string().as_bytes());
+        restart.left = restart.find_left(medium, values, found_bytes);
+        restart.keeps_saved = restart.load(at::SEGMENTS) == restart.segments;
+        if restart.left == Left::Snapshot && !restart.keeps_saved {
+            restart.map.zero(HEADER_BYTES, restart.map.len() - HEADER_BYTES);
+        }
+        restart.clock_ran_back = restart.load(at::LAST_SEEN) > now.0;
+        if restart.left == Left::Nothing {
+            restart.start_anew(medium, values).map_err(|cause| failed(dir, cause))?;
+        }
+        Ok(restart)
+    }
+
+    fn load(&self, at: u64) -> u32 {
+        self.map.load_u32(at, Ordering::SeqCst)
+    }
+
+    fn store(&self, at: u64, value: u32) {
+        self.map.store_u32(at, value, Ordering::SeqCst);
+    }
+
+    fn find_left(&self, medium: u32, values: &Values, found_bytes: u64) -> Left {
+        let (flushed, _) = self.flushes();
+        let check = self.map.load_u64(at::FLUSHED_CHECK, Ordering::SeqCst);
+        let life = self.map.load_u64(at::LIFE, Ordering::SeqCst);
+        let ours = self.load(at::FORMAT) == FORMAT
+            && self.map.load_u64(at::SEGMENT_BYTES, Ordering::SeqCst) == self.segment_bytes
+            && self.load(at::MEDIUM) == medium
+            && self.map.load_u64(at::MAP_BYTES, Ordering::SeqCst) == found_bytes
+            && check == !flushed
+            && flushed < SEQUENCE_MAX
+            && values.label().is_none_or(|label| label == Label { format: FORMAT, life });
+        match self.load(at::STATE) {
+            CLEAN if ours && files::exists(&self.snapshot_path) => Left::Snapshot,
+            RUNNING
+                if ours
+                    && values.is_elsewhere()
+                    && self.load(at::SEGMENTS) == self.segments
+                    && self.load(at::BOOT) == boot() =>
+            {
+                Left::Sealed
+            }
+            _ => Left::Nothing,
+        }
+    }
+
+    /// Voids all that was saved.
+    fn start_anew(&self, medium: u32, values: &Values) -> std::io::Result<()> {
+        self.store(at::STATE, EMPTY);
+        let life = fastrand::u64(1..);
+        values.write_label(&Label { format: FORMAT, life })?;
+        self.map.zero(HEADER_BYTES, self.map.len() - HEADER_BYTES);
+        self.map.store_u64(at::LIFE, life, Ordering::SeqCst);
+        self.map.store_u64(at::SEGMENT_BYTES, self.segment_bytes, Ordering::SeqCst);
+        self.map.store_u64(at::FLUSHED_BELOW, 0, Ordering::SeqCst);
+        self.map.store_u64(at::FLUSHED_CHECK, !0, Ordering::SeqCst);
+        self.map.store_u64(at::MAP_BYTES, self.map.len(), Ordering::SeqCst);
+        self.store(at::FLUSH_AT, 0);
+        self.store(at::MEDIUM, medium);
+        self.store(at::FORMAT, FORMAT);
+        Ok(())
+    }
+
+    /// Records that the cache is in use: from now on the snapshot is void.
+    pub(crate) fn begin(&self, now: Seconds) -> std::io::Result<()> {
+        self.store(at::LAST_SEEN, now.0);
+        self.store(at::BOOT, boot());
+        self.store(at::SEGMENTS, self.segments);
+        self.map.store_u64(at::MAP_BYTES, self.map.len(), Ordering::SeqCst);
+        self.store(at::STATE, RUNNING);
+        self.map.persist(0, HEADER_BYTES as usize);
+        files::remove(&self.snapshot_path)
+    }
+
+    /// Records that the snapshot whose index has this checksum is complete.
+    pub(crate) fn end(&self, snapshot_checksum: u32, now: Seconds) {
+        self.store(at::LAST_SEEN, now.0);
+        self.store(at::SNAPSHOT_CHECKSUM, snapshot_checksum);
+        self.store(at::STATE, CLEAN);
+        self.map.persist(0, HEADER_BYTES as usize);
+    }
+
+    /// Returns the checksum of the valid snapshot.
+    pub(crate) fn snapshot_checksum(&self) -> u32 {
+        self.load(at::SNAPSHOT_CHECKSUM)
+    }
+
+    fn entry_at(&self, id: u32) -> u64 {
+        HEADER_BYTES + u64::from(id) * 8
+    }
+
+    /// Returns the bytes of a segment's bits.
+    fn bits_bytes(&self) -> u64 {
+        self.segment_bytes / BIT_BYTES / 8
+    }
+
+    fn bits_at(&self, id: u32) -> u64 {
+        HEADER_BYTES + u64::from(self.segments) * 16 + u64::from(id) * self.bits_bytes()
+    }
+
+    fn count_at(&self, id: u32) -> u64 {
+        HEADER_BYTES + u64::from(self.segments) * 8 + u64::from(id) * 8
+    }
+
+    /// Returns true if the number of set bits equals the count of bits ever set. A process that
+    /// died between setting a bit and counting it leaves them unequal, and so does most damage.
+    pub(crate) fn adds_up(&self, id: u32) -> bool {
+        let (from, bytes) = (self.bits_at(id), self.bits_bytes());
+        let set: u64 = (from..from + bytes)
+            .step_by(8)
+            .map(|at| u64::from(self.map.load_u64(at, Ordering::SeqCst).count_ones()))
+            .sum();
+        set == self.map.load_u64(self.count_at(id), Ordering::SeqCst)
+    }
+
+    /// Returns the number of segments in the map.
+    pub(crate) fn segments(&self) -> u32 {
+        self.segments
+    }
+
+    /// Returns the sequence number under which a segment's saved form is valid, if it is.
+    pub(crate) fn saved_sequence(&self, id: u32) -> Option<u64> {
+        let sequence = self.map.load_u64(self.entry_at(id), Ordering::SeqCst);
+        (sequence != 0).then_some(sequence)
+    }
+
+    /// Voids a segment's saved form, and clears the bits of its records.
+    pub(crate) fn forget_segment(&self, id: u32) {
+        if id < self.segments {
+            self.map.store_u64(self.entry_at(id), 0, Ordering::SeqCst);
+            self.map.zero(self.bits_at(id), self.bits_bytes());
+            self.map.store_u64(self.count_at(id), 0, Ordering::SeqCst);
+        }
+    }
+
+    /// Makes a segment's saved form valid.
+    pub(crate) fn keep_segment(&self, id: u32, sequence: u64) {
+        assert!(sequence != 0, "segment {id} is to be kept as one that is not");
+        if id < self.segments {
+            self.map.store_u64(self.entry_at(id), sequence, Ordering::SeqCst);
+        }
+    }
+
+    fn bit(&self, id: u32, record_at: u64) -> (u64, u64) {
+        let bit = record_at / BIT_BYTES;
+        (self.bits_at(id) + bit / 64 * 8, 1 << (bit % 64))
+    }
+
+    /// Voids the record that starts at this byte of a segment's records.
+    pub(crate) fn forget_record(&self, id: u32, record_at: u64) {
+        if id < self.segments {
+            let (word, bit) = self.bit(id, record_at);
+            let before = self.map.fetch_or_u64(word, bit, Ordering::SeqCst);
+            if before & bit == 0 {
+                self.map.fetch_add_u64(self.count_at(id), 1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Returns true if the record that starts at this byte of a segment's records is void.
+    pub(crate) fn is_forgotten(&self, id: u32, record_at: u64) -> bool {
+        let (word, bit) = self.bit(id, record_at);
+        self.map.load_u64(word, Ordering::SeqCst) & bit != 0
+    }
+
+    /// Records a flush: segments with a lower sequence number are void.
+    pub(crate) fn record_flush(&self, below: u64) {
+        self.map.store_u64(at::FLUSHED_BELOW, below, Ordering::SeqCst);
+        self.map.store_u64(at::FLUSHED_CHECK, !below, Ordering::SeqCst);
+        self.store(at::FLUSH_AT, 0);
+    }
+
+    /// Records a flush that is ordered for later.
+    pub(crate) fn record_flush_at(&self, at_s: u32) {
+        self.store(at::FLUSH_AT, at_s);
+    }
+
+    /// Returns the flush that was carried out, and the one ordered for later.
+    pub(crate) fn flushes(&self) -> (u64, u32) {
+        (self.map.load_u64(at::FLUSHED_BELOW, Ordering::SeqCst), self.load(at::FLUSH_AT))
+    }
+
+    /// Records the time, so that a clock that runs backwards is detected.
+    pub(crate) fn note_time(&self, now: Seconds) {
+        if self.load(at::LAST_SEEN) < now.0 {
+            self.store(at::LAST_SEEN, now.0);
+        }
+    }
+
+    /// Returns the number of items restored at the start.
+    pub(crate) fn restored_items(&self) -> u64 {
+        self.restored_items.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_restored_items(&self, items: u64) {
+        self.restored_items.store(items, Ordering::Relaxed);
+    }
+}
+
+/// Returns a number for this boot of the machine; 0, which equals no boot's, if the system does not
+/// tell.
+fn boot() -> u32 {
+    match machine::boot_id() {
+        Some(id) => crc32c(id.as_bytes()) | 1,
+        None => fastrand::u32(..) & !1,
+    }
+}
+
+/// Turns a tenant's name into a file name: letters, digits, `-` and `_` stay, all else is hex.
+fn file_name(tenant: &str) -> String {
+    let mut name = String::new();
+    for byte in tenant.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' {
+            name.push(char::from(byte));
+        } else {
+            name.push_str(&format!("%{byte:02x}"));
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenants_have_files_of_their_own_inside_the_directory() {
+        assert_eq!(file_name("web-1_a"), "web-1_a");
+        assert_eq!(file_name("../x"), "%2e%2e%2fx");
+        assert_ne!(file_name("a.b"), file_name("a%2eb"));
+    }
+}

@@ -1,0 +1,292 @@
+//! Values on a block file: segments are filled in write buffers in DRAM, written by one thread, and
+//! read back one value at a time. As in fatcache and memcached's extstore, recent values are served
+//! from the buffers.
+//!
+//! A segment is written and read in pieces, one after the other: another tenant's read of the same
+//! drive waits behind a piece, not behind a segment.
+//!
+//! A segment's values are in a buffer from its opening until it is written. A reader copies from
+//! the buffer and then checks that it still belongs to the segment; a buffer is given back before
+//! it is filled for another segment, so that a stale copy fails the check.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use entresol_media::account::WholeBytes;
+use entresol_media::block::{self, BlockFile, BlockOptions, IoBuffer};
+use entresol_media::{Access, Direct};
+use parking_lot::{Condvar, Mutex};
+
+use crate::cache::Shared;
+use crate::error::{OpenError, ResizeError};
+use crate::label::{LABEL_BYTES, Label};
+use crate::restart::closing::Closing;
+use crate::segment::Segment;
+use crate::statistics::count_shared;
+
+/// Time that the writer sleeps at most without being woken.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// Maximum bytes of one request for a part of a segment: enough for a drive's full bandwidth, and
+/// half a millisecond of a SATA link.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// The block file, its write buffers and their writer.
+pub(crate) struct FileValues {
+    pub(crate) file: Arc<dyn BlockFile>,
+    segment_bytes: u64,
+    buffers: Direct,
+    free: Mutex<Vec<u32>>,
+    queue: Mutex<VecDeque<u32>>,
+    wake: Condvar,
+    writing: AtomicUsize,
+    stopping: AtomicBool,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl FileValues {
+    pub(crate) fn open(
+        path: &Path,
+        options: &BlockOptions,
+        buffers: u32,
+        segment_bytes: u64,
+    ) -> Result<Self, OpenError> {
+        Ok(FileValues {
+            file: block::open_block_file(path, options)?,
+            segment_bytes,
+            buffers: Direct::anonymous(u64::from(buffers) * segment_bytes, false)?,
+            free: Mutex::new((0..buffers).collect()),
+            queue: Mutex::new(VecDeque::new()),
+            wake: Condvar::new(),
+            writing: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+            writer: Mutex::new(None),
+        })
+    }
+
+    pub(crate) fn access(&self) -> &'static str {
+        match (self.file.backend(), self.file.is_direct()) {
+            (block::Backend::IoUring, true) => "io-uring, direct",
+            (block::Backend::IoUring, false) => "io-uring, page cache",
+            (block::Backend::ThreadPool, true) => "threads, direct",
+            (block::Backend::ThreadPool, false) => "threads, page cache",
+            (block::Backend::Simulated, _) => "simulated",
+        }
+    }
+
+    /// Lengthens the file to hold this many bytes of segments.
+    pub(crate) fn provide(&self, bytes: u64) -> Result<(), ResizeError> {
+        if self.file.len() < LABEL_BYTES + bytes {
+            self.file.set_len(LABEL_BYTES + bytes)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read_alignment(&self) -> u64 {
+        self.file.alignment().offset
+    }
+
+    pub(crate) fn label(&self) -> Option<Label> {
+        let mut block = IoBuffer::new(LABEL_BYTES as usize);
+        self.file.read_at(0, &mut block).ok()?;
+        block.first_chunk().map(Label::decode)
+    }
+
+    pub(crate) fn write_label(&self, label: &Label) -> std::io::Result<()> {
+        let mut block = IoBuffer::new(LABEL_BYTES as usize);
+        block[..Label::BYTES].copy_from_slice(&label.encode());
+        self.file.write_at(0, &block)?;
+        self.file.sync()
+    }
+
+    /// Reads a whole segment.
+    pub(crate) fn read_segment(&self, at: u64) -> std::io::Result<Vec<u8>> {
+        let mut segment = vec![0; self.segment_bytes as usize];
+        let mut buffer = IoBuffer::new(self.piece().0);
+        let mut at = at;
+        for piece in segment.chunks_mut(PIECE_BYTES) {
+            buffer.set_len(piece.len());
+            if self.file.read_at(at, &mut buffer)? < piece.len() {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            piece.copy_from_slice(&buffer);
+            at += piece.len() as u64;
+        }
+        Ok(segment)
+    }
+
+    /// Returns the bytes of one request for a part of a segment.
+    pub(crate) fn piece(&self) -> WholeBytes {
+        WholeBytes(PIECE_BYTES.min(self.segment_bytes as usize))
+    }
+
+    /// Takes a free buffer for a segment that is being opened.
+    pub(crate) fn take_buffer(&self) -> Option<u32> {
+        self.free.lock().pop()
+    }
+
+    /// Frees a segment's buffer, if it has one.
+    pub(crate) fn give_back_buffer(&self, segment: &Segment) {
+        let buffer = segment.buffer.swap(0, Ordering::AcqRel);
+        if buffer != 0 {
+            let mut free = self.free.lock();
+            let all = self.buffers.len() / self.segment_bytes;
+            debug_assert!(!free.contains(&(buffer - 1)), "buffer {} was freed twice", buffer - 1);
+            assert!((free.len() as u64) < all, "a buffer was freed, but all {all} are free");
+            free.push(buffer - 1);
+        }
+    }
+
+    fn buffer_at(&self, buffer: u32, offset: u64) -> u64 {
+        u64::from(buffer - 1) * self.segment_bytes + offset
+    }
+
+    /// Writes bytes into an open segment's buffer.
+    pub(crate) fn write_buffered(&self, segment: &Segment, offset: u64, bytes: &[u8]) {
+        let buffer = segment.buffer.load(Ordering::Acquire);
+        debug_assert!(buffer != 0, "an open segment has a buffer");
+        debug_assert!(
+            offset + bytes.len() as u64 <= self.segment_bytes,
+            "{} bytes at {offset} reach into another segment's buffer",
+            bytes.len()
+        );
+        self.buffers.write(self.buffer_at(buffer, offset), bytes);
+    }
+
+    /// Appends bytes of a segment to `out`, if they are still in a buffer.
+    pub(crate) fn append_buffered(
+        &self,
+        segment: &Segment,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let buffer = segment.buffer.load(Ordering::Acquire);
+        if buffer == 0 || offset + len as u64 > self.segment_bytes {
+            return false;
+        }
+        let start = out.len();
+        self.buffers.append_to(self.buffer_at(buffer, offset), len, out);
+        fence(Ordering::Acquire);
+        let kept = segment.buffer.load(Ordering::Relaxed) == buffer;
+        if !kept {
+            out.truncate(start);
+        }
+        kept
+    }
+
+    /// Returns true while segments are being written to the file.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.writing.load(Ordering::SeqCst) > 0
+    }
+
+    /// Hands a full segment to the writer.
+    pub(crate) fn write_soon(&self, id: u32) {
+        self.writing.fetch_add(1, Ordering::SeqCst);
+        self.queue.lock().push_back(id);
+        self.wake.notify_one();
+    }
+
+    /// Starts the writer.
+    pub(crate) fn start(&self, shared: &Arc<Shared>) -> Result<(), OpenError> {
+        let weak = Arc::downgrade(shared);
+        let writer = std::thread::Builder::new()
+            .name(format!("{}-writer", shared.name))
+            .spawn(move || write_segments(&weak))
+            .map_err(|cause| OpenError::Thread { tenant: shared.name.clone(), cause })?;
+        *self.writer.lock() = Some(writer);
+        Ok(())
+    }
+
+    /// Stops the writer once it has written everything handed to it.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.wake.notify_all();
+        let writer = self.writer.lock().take();
+        if let Some(writer) = writer
+            && writer.thread().id() != std::thread::current().id()
+        {
+            // A writer that panicked returns nothing of use.
+            let _ = writer.join();
+        }
+    }
+
+    /// Waits for the next segment to write; `None` when the writer is to end.
+    fn next(&self) -> Option<Option<u32>> {
+        let mut queue = self.queue.lock();
+        if queue.is_empty() && !self.stopping.load(Ordering::SeqCst) {
+            self.wake.wait_for(&mut queue, IDLE);
+        }
+        match queue.pop_front() {
+            None if self.stopping.load(Ordering::SeqCst) => None,
+            id => Some(id),
+        }
+    }
+}
+
+/// Runs the writer until the cache ends.
+fn write_segments(shared: &Weak<Shared>) {
+    let mut piece: Option<IoBuffer> = None;
+    loop {
+        let Some(shared) = shared.upgrade() else { return };
+        let crate::values::Values::File(file) = &shared.values else { return };
+        let id = match file.next() {
+            Some(Some(id)) => id,
+            Some(None) => continue,
+            None => return,
+        };
+        let piece = piece.get_or_insert_with(|| IoBuffer::new(file.piece().0));
+        write_segment(&shared, file, id, piece);
+        let before = file.writing.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "segment {id} was written, but none was counted as on its way");
+    }
+}
+
+fn write_segment(shared: &Shared, file: &FileValues, id: u32, piece: &mut IoBuffer) {
+    let segment = shared.segments.get(id);
+    let buffer = segment.buffer.load(Ordering::Acquire);
+    assert!(buffer != 0, "segment {id} is to be written, but has no write buffer");
+    let closing = Closing::of(shared, id);
+    let value_used = closing.value_used as usize;
+    let whole = shared.segment_bytes as usize;
+    let base = shared.medium_base_of(id);
+    if shared.restart.is_some() {
+        closing.assert_fits(shared.segment_bytes);
+    }
+    let written = (0..whole).step_by(PIECE_BYTES).try_for_each(|start| {
+        piece.set_len(PIECE_BYTES.min(whole - start));
+        let values = value_used.saturating_sub(start).min(piece.len());
+        file.buffers.read(file.buffer_at(buffer, start as u64), &mut piece[..values]);
+        piece[values..].fill(0);
+        if shared.restart.is_some() {
+            put(piece, start, closing.records_at() as usize, &closing.records);
+            let block_at = closing.block_at(shared.segment_bytes) as usize;
+            put(piece, start, block_at, &closing.block());
+        }
+        file.file.write_at(base + start as u64, piece)
+    });
+    // The values were charged when they entered the buffer; this charges the rest.
+    let mut account = shared.account.handle();
+    account.charge_part(Access::Write, whole - value_used, file.piece());
+    if written.is_ok() {
+        file.give_back_buffer(segment);
+        shared.make_evictable(id);
+    } else {
+        count_shared(&shared.counters.write_errors, 1);
+        shared.abandon(id);
+    }
+}
+
+/// Copies the bytes at `at` of a segment into the piece that begins at `start`, as far as they
+/// overlap.
+fn put(piece: &mut [u8], start: usize, at: usize, bytes: &[u8]) {
+    let from = at.max(start);
+    let to = (at + bytes.len()).min(start + piece.len());
+    if from < to {
+        piece[from - start..to - start].copy_from_slice(&bytes[from - at..to - at]);
+    }
+}

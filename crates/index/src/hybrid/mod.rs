@@ -1,0 +1,8 @@
+//! Indexes that keep a part in DRAM: HybridIndex, HybridIndex+, and a cache over any index (000).
+
+pub(crate) mod cached;
+pub(crate) mod hash_table;
+pub(crate) mod hybrid_index;
+pub(crate) mod hybrid_index_plus;
+pub(crate) mod queue;
+pub(crate) mod switch;

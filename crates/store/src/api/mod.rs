@@ -1,0 +1,12 @@
+//! The handles that programs hold: stores, maps, batches, cursors, snapshots, transactions.
+
+pub(crate) mod batch;
+pub(crate) mod completions;
+pub(crate) mod cursor;
+pub(crate) mod kvdb;
+pub(crate) mod kvs;
+pub(crate) mod multi_get;
+pub(crate) mod snapshot;
+pub(crate) mod transaction;
+pub(crate) mod volume_admin;
+mod write;

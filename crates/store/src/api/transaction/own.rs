@@ -1,0 +1,213 @@
+//! What a transaction has written of a `Kvs`, and what that makes of its keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::memtable::range_deletes::Prefixes;
+use crate::types::{Expiry, KvsId, Sequence};
+use crate::version::core::Core;
+use crate::wal::record::{Draft, HEADER_BYTES, Kind};
+
+/// What a transaction has written to keys of a `Kvs`.
+pub(crate) type Own = BTreeMap<Vec<u8>, OwnWrite>;
+
+/// A write that does not count yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OwnWrite {
+    /// None: the key is gone.
+    pub(crate) value: Option<Vec<u8>>,
+    pub(crate) expiry: Expiry,
+}
+
+/// All that a transaction has written of a `Kvs`.
+///
+/// A prefix takes what was written to its keys before along: what is left of them was written
+/// later. So all prefixes may come first when the transaction is committed, in any order.
+#[derive(Debug, Default)]
+pub(super) struct OwnKvs {
+    writes: Arc<Own>,
+    /// Prefixes of which all keys are gone; none of them begins with another.
+    prefixes: BTreeSet<Vec<u8>>,
+}
+
+/// What a transaction itself says of a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said<'a> {
+    /// This was written last.
+    Write(&'a OwnWrite),
+    /// It is gone, with others.
+    Gone,
+}
+
+impl OwnWrite {
+    /// About what it takes in memory.
+    fn bytes(&self, key: &[u8]) -> u64 {
+        (key.len() + self.value.as_ref().map_or(0, Vec::len) + HEADER_BYTES + 4) as u64
+    }
+
+    pub(super) fn is_over(&self, core: &Core) -> bool {
+        self.expiry.is_over(core.now())
+    }
+
+    fn draft<'a>(&'a self, kvs: KvsId, key: &'a [u8]) -> Draft<'a> {
+        match &self.value {
+            Some(value) => Draft::put(kvs, key, value, self.expiry),
+            None => Draft::gone(kvs, Kind::Gone, key),
+        }
+    }
+}
+
+fn from_on(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (Bound::Included(key), Bound::Unbounded)
+}
+
+fn bytes_of_prefix(prefix: &[u8]) -> u64 {
+    (prefix.len() + HEADER_BYTES + 4) as u64
+}
+
+impl OwnKvs {
+    /// What a write takes more in memory than the one of the same key before; less is negative.
+    pub(super) fn growth(&self, key: &[u8], write: &OwnWrite) -> i64 {
+        let before = self.writes.get(key).map_or(0, |before| before.bytes(key));
+        write.bytes(key) as i64 - before as i64
+    }
+
+    /// Adds a write to a key.
+    pub(super) fn write(&mut self, key: &[u8], write: OwnWrite) {
+        Arc::make_mut(&mut self.writes).insert(key.to_vec(), write);
+    }
+
+    /// What a prefix takes more in memory than what it takes along; less is negative.
+    pub(super) fn growth_by_prefix(&self, prefix: &[u8]) -> i64 {
+        let own = if self.covers(prefix) { 0 } else { bytes_of_prefix(prefix) as i64 };
+        let writes = self.writes_with(prefix).map(|(key, write)| write.bytes(key));
+        let prefixes = self.prefixes_with(prefix).filter(|it| *it != prefix);
+        let prefixes = prefixes.map(|it| bytes_of_prefix(it));
+        own - writes.chain(prefixes).sum::<u64>() as i64
+    }
+
+    /// Removes all keys with a prefix.
+    pub(super) fn delete_prefix(&mut self, prefix: &[u8]) {
+        let writes: Vec<Vec<u8>> = self.writes_with(prefix).map(|(key, _)| key.clone()).collect();
+        if !writes.is_empty() {
+            let own = Arc::make_mut(&mut self.writes);
+            for key in &writes {
+                own.remove(key);
+            }
+        }
+        if self.covers(prefix) {
+            return;
+        }
+        let longer: Vec<Vec<u8>> = self.prefixes_with(prefix).cloned().collect();
+        for longer in &longer {
+            self.prefixes.remove(longer);
+        }
+        self.prefixes.insert(prefix.to_vec());
+    }
+
+    fn writes_with<'a>(
+        &'a self,
+        prefix: &'a [u8],
+    ) -> impl Iterator<Item = (&'a Vec<u8>, &'a OwnWrite)> {
+        let from = self.writes.range::<[u8], _>(from_on(prefix));
+        from.take_while(move |(key, _)| key.starts_with(prefix))
+    }
+
+    fn prefixes_with<'a>(&'a self, prefix: &'a [u8]) -> impl Iterator<Item = &'a Vec<u8>> {
+        let from = self.prefixes.range::<[u8], _>(from_on(prefix));
+        from.take_while(move |it| it.starts_with(prefix))
+    }
+
+    /// Whether a key, or all with this prefix, went with a prefix.
+    fn covers(&self, key: &[u8]) -> bool {
+        // Between a prefix of the key and the key there are only such as begin with that prefix.
+        let up_to = (Bound::Unbounded, Bound::Included(key));
+        let before = self.prefixes.range::<[u8], _>(up_to).next_back();
+        before.is_some_and(|prefix| key.starts_with(prefix))
+    }
+
+    /// What it says of a key; none if nothing.
+    pub(super) fn said_of(&self, key: &[u8]) -> Option<Said<'_>> {
+        match self.writes.get(key) {
+            Some(write) => Some(Said::Write(write)),
+            None => self.covers(key).then_some(Said::Gone),
+        }
+    }
+
+    /// What was written to keys.
+    pub(super) fn writes(&self) -> Arc<Own> {
+        self.writes.clone()
+    }
+
+    /// The prefixes as those of a write that is later than all that counts.
+    pub(super) fn range_deletes(&self) -> Option<Arc<Prefixes>> {
+        let all = self.prefixes.iter().map(|prefix| (prefix.clone(), Sequence::MAX));
+        (!self.prefixes.is_empty()).then(|| Arc::new(Prefixes::of(all)))
+    }
+
+    /// What is to be written for it, in an order in which it means what it says.
+    pub(super) fn drafts(&self, kvs: KvsId) -> impl Iterator<Item = Draft<'_>> {
+        let prefixes = self.prefixes.iter();
+        let prefixes = prefixes.map(move |prefix| Draft::gone(kvs, Kind::RangeDelete, prefix));
+        let writes = self.writes.iter().map(move |(key, write)| write.draft(kvs, key));
+        prefixes.chain(writes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use entresol_base::rng::Rng;
+
+    use super::*;
+
+    fn write(value: Option<u8>) -> OwnWrite {
+        let value = value.map(|value| vec![value; usize::from(value)]);
+        OwnWrite { value, expiry: Expiry::NEVER }
+    }
+
+    fn name(rng: &mut Rng) -> Vec<u8> {
+        (0..1 + rng.below(4)).map(|_| [7, 8, 255][rng.below(3) as usize]).collect()
+    }
+
+    /// Writes and prefixes in any order against a list of all of them, of which the last counts;
+    /// what they take in memory against what is left.
+    #[test]
+    fn the_last_word_on_a_key_counts() {
+        let mut rng = Rng::new(3);
+        for _ in 0..300 {
+            let (mut own, mut bytes) = (OwnKvs::default(), 0_i64);
+            let mut all: Vec<(Vec<u8>, Option<OwnWrite>)> = Vec::new();
+            for number in 0..rng.below(30) as u8 {
+                let name = name(&mut rng);
+                if rng.one_in(4) {
+                    bytes += own.growth_by_prefix(&name);
+                    own.delete_prefix(&name);
+                    all.push((name, None));
+                } else {
+                    let write = write((!rng.one_in(3)).then_some(number));
+                    bytes += own.growth(&name, &write);
+                    own.write(&name, write.clone());
+                    all.push((name, Some(write)));
+                }
+            }
+            for _ in 0..50 {
+                let key = name(&mut rng);
+                let last = all.iter().rev().find(|(name, write)| match write {
+                    Some(_) => *name == key,
+                    None => key.starts_with(name),
+                });
+                let expected = last.map(|(_, write)| match write {
+                    Some(write) => Said::Write(write),
+                    None => Said::Gone,
+                });
+                assert_eq!(own.said_of(&key), expected, "{key:?} of {all:?}");
+                let covering = own.range_deletes();
+                let covering = covering.and_then(|it| it.covering(&key, Sequence::MAX));
+                assert_eq!(own.covers(&key), covering.is_some(), "{key:?} of {all:?}");
+            }
+            let left = own.drafts(KvsId(1)).map(|draft| draft.bytes() + 4).sum::<u64>();
+            assert_eq!(bytes, left as i64, "{all:?}");
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! The youngest data: generations of segments, and what finds their records.
+//!
+//! A generation has a [`table`] from keys to their newest records, and for who walks over keys a
+//! tree for each `Kvs` ([`ordered`]). It only grows; when its data are flushed it goes as a whole.
+//! On persistent memory there is an [`image`] of the table, for who opens the store after a crash.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+use std::sync::{Arc, OnceLock};
+
+use entresol_base::sync::RwLock;
+use entresol_index::{Direction, Flow};
+
+use crate::StoreError;
+use crate::cache::budget;
+use crate::cache::budget::{GenerationLimits, Room, Taken};
+use crate::cache::row::NameHasher;
+use crate::memtable::range_deletes::Prefixes;
+use crate::run::PREFIXES_GONE_BYTES_MAX;
+use crate::run::format::bytes::u32_at;
+use crate::types::{Expiry, KvsId, RecordPlace, Sequence};
+use crate::wal::record::{Draft, HEADER_BYTES, Header, Kind};
+use crate::wal::segment::{FIRST_RECORD, Segment};
+use ordered::Ordered;
+use table::Table;
+
+pub(crate) mod image;
+pub(crate) mod key;
+mod ordered;
+mod pmem;
+pub(crate) mod range_deletes;
+mod sorted;
+mod table;
+
+/// The most segments of a generation.
+pub(crate) const SEGMENTS_MAX: usize = 1 << 12;
+
+/// What an index has address space for, for each byte of the generation's segments: a record has at
+/// least 24 bytes, a slot and its share of the leaf, the guide and the records of lows less.
+const INDEX_RESERVE: u64 = 4;
+const INDEX_RESERVE_MIN: u64 = 64 << 20;
+/// A table's is more: a group of writes of any size must find room.
+const TABLE_RESERVE_MIN: u64 = 1 << 30;
+/// For so many bytes of records a table is made that has those behind an image's watermark.
+const BYTES_BEHIND_AN_IMAGE: u64 = 32 << 20;
+/// A generation with so many bytes in prefixes that are gone is closed: one run says them, unless a
+/// large group comes on top.
+const PREFIXES_BYTES_MAX: u64 = PREFIXES_GONE_BYTES_MAX as u64 / 2;
+/// Words of a bit for each number that a `Kvs` can have.
+const KVS_WORDS: usize = (1 << 16) / 64;
+
+/// The segments of a generation, by their volumes in it.
+#[derive(Debug)]
+pub(crate) struct Segments(Box<[OnceLock<Arc<Segment>>]>);
+
+/// A place between two records, where one begins or is going to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Position {
+    segment: usize,
+    offset: u64,
+    /// The number of the record that begins there.
+    next: Sequence,
+}
+
+/// A generation.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    segments: Arc<Segments>,
+    hasher: NameHasher,
+    /// Made when the first key comes.
+    table: OnceLock<Table>,
+    /// What is written for who opens the store after a crash.
+    image: OnceLock<image::Making>,
+    /// What a crash has left of it, which is asked where the table knows nothing.
+    left: OnceLock<image::Left>,
+    ordered: Ordered,
+    prefixes: RwLock<BTreeMap<KvsId, Arc<Prefixes>>>,
+    has_prefixes: AtomicBool,
+    /// How many they are, of all `Kvs`, and their bytes.
+    prefixes_count: AtomicU64,
+    prefixes_bytes: AtomicU64,
+    /// A bit for each `Kvs` that has records.
+    kvs: Box<[AtomicU64]>,
+    first: Sequence,
+    bytes: u64,
+    /// What of the room for indexes it takes.
+    taken: OnceLock<Taken>,
+}
+
+/// A version that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) sequence: Sequence,
+    pub(crate) expiry: Expiry,
+    /// Where the record lies; none if the key is gone.
+    pub(crate) value: Option<RecordPlace>,
+}
+
+impl Position {
+    fn first(next: Sequence) -> Position {
+        Position { segment: 0, offset: FIRST_RECORD, next }
+    }
+}
+
+impl Segments {
+    fn new() -> Segments {
+        Segments((0..SEGMENTS_MAX).map(|_| OnceLock::new()).collect())
+    }
+
+    /// The segments there are.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.0.iter().map_while(OnceLock::get)
+    }
+
+    /// The segment that a word of an index leads to, and where in it.
+    #[inline]
+    fn at(&self, word: u64) -> Result<(&Segment, u64), StoreError> {
+        let segment = self.0.get((word >> 32) as usize).and_then(OnceLock::get);
+        match segment {
+            Some(segment) => Ok((segment, word & u64::from(u32::MAX))),
+            None => Err(StoreError::NoSegment { number: word >> 32 }),
+        }
+    }
+
+    #[inline]
+    fn header(&self, word: u64) -> Result<(&Segment, u64, Header), StoreError> {
+        let (segment, offset) = self.at(word)?;
+        Ok((segment, offset, segment.header(offset)?))
+    }
+
+    #[inline]
+    fn is_of(&self, place: u64, kvs: KvsId, key: &[u8]) -> Result<bool, StoreError> {
+        let (segment, offset, header) = self.header(place)?;
+        Ok(header.kvs == kvs && segment.has_key(offset, &header, key)?)
+    }
+
+    /// The word of the record at a place, its segment and its header, if its number is not above
+    /// `last`, which counts; the place moves behind it.
+    fn next(
+        &self,
+        at: &mut Position,
+        last: Sequence,
+    ) -> Result<Option<(u64, &Segment, Header)>, StoreError> {
+        while at.next <= last {
+            let Some(segment) = self.0.get(at.segment).and_then(OnceLock::get) else { break };
+            let header = segment.header(at.offset)?;
+            if header.kind == Kind::Seal {
+                (at.segment, at.offset) = (at.segment + 1, FIRST_RECORD);
+                continue;
+            }
+            if header.sequence != at.next {
+                return Err(segment.damaged(at.offset, "the log's numbers do not go on here"));
+            }
+            let word = (at.segment as u64) << 32 | at.offset;
+            at.offset += header.bytes();
+            at.next = Sequence(at.next.0 + 1);
+            return Ok(Some((word, segment, header)));
+        }
+        Ok(None)
+    }
+}
+
+impl Generation {
+    /// A generation without segments, of which it may get so many bytes; its first write is going
+    /// to be `first`.
+    pub(crate) fn new(bytes: u64, first: Sequence) -> Generation {
+        let segments = Arc::new(Segments::new());
+        let reserve_bytes = (bytes * INDEX_RESERVE).max(INDEX_RESERVE_MIN);
+        Generation {
+            hasher: NameHasher::new(),
+            table: OnceLock::new(),
+            image: OnceLock::new(),
+            left: OnceLock::new(),
+            ordered: Ordered::new(segments.clone(), first, reserve_bytes),
+            segments,
+            prefixes: RwLock::default(),
+            has_prefixes: AtomicBool::new(false),
+            prefixes_count: AtomicU64::new(0),
+            prefixes_bytes: AtomicU64::new(0),
+            kvs: (0..KVS_WORDS).map(|_| AtomicU64::new(0)).collect(),
+            first,
+            bytes,
+            taken: OnceLock::new(),
+        }
+    }
+
+    /// The one that follows this one.
+    pub(crate) fn next(&self, bytes: u64, first: Sequence) -> Generation {
+        let next = Generation::new(bytes, first);
+        next.ordered.follow(&self.ordered);
+        next
+    }
+
+    /// Its segments.
+    pub(crate) fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    /// One of its segments.
+    ///
+    /// # Errors
+    /// If there is none.
+    #[inline]
+    pub(crate) fn segment(&self, place: u32) -> Result<&Segment, StoreError> {
+        Ok(self.segments.at(u64::from(place) << 32)?.0)
+    }
+
+    /// Adds a segment as the last one, and says which it is; none if there are too many. One thread
+    /// at a time does so.
+    pub(crate) fn add_segment(&self, segment: Arc<Segment>) -> Option<u32> {
+        let place = self.segments.0.iter().position(|slot| slot.get().is_none())?;
+        let before = place.checked_sub(1).and_then(|before| self.segments.0[before].get());
+        assert!(
+            before.is_none_or(|before| before.number() < segment.number()),
+            "a memtable gets segment {} behind {}",
+            segment.number().0,
+            before.map_or(0, |before| before.number().0),
+        );
+        self.segments.0[place].set(segment).ok().map(|()| place as u32)
+    }
+
+    /// The `Kvs` that have data here.
+    pub(crate) fn kvs(&self) -> Vec<KvsId> {
+        let words = self.kvs.iter().map(|word| word.load(Acquire)).enumerate();
+        let bits = words.flat_map(|(number, word)| {
+            let bits = (0..64).filter(move |bit| word >> bit & 1 == 1);
+            bits.map(move |bit| KvsId(number as u32 * 64 + bit))
+        });
+        bits.collect()
+    }
+
+    /// The bytes of the indexes.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.table.get().map_or(0, Table::bytes) + self.ordered.bytes()
+    }
+
+    /// Says how much of the room its indexes take by now.
+    pub(crate) fn take_room(&self, room: &Arc<Room>) {
+        self.taken.get_or_init(|| Taken::of_memtables(room)).set(self.index_bytes());
+    }
+
+    /// What it takes to sort its records, of which `last` is the last.
+    pub(crate) fn sorting_bytes(&self, last: Sequence) -> u64 {
+        budget::sorting_bytes(self.first, last)
+    }
+
+    /// Whether it is to be closed, with `last` as its last write.
+    pub(crate) fn has_reached(&self, limits: &GenerationLimits, last: Sequence) -> bool {
+        limits.are_reached(self.index_bytes(), self.first, last)
+            || self.prefixes_count.load(Relaxed) >= limits.prefixes
+            || self.prefixes_bytes.load(Relaxed) >= PREFIXES_BYTES_MAX
+    }
+
+    fn table(&self) -> Result<&Table, StoreError> {
+        if let Some(table) = self.table.get() {
+            return Ok(table);
+        }
+        let reserve = (self.bytes * INDEX_RESERVE).max(TABLE_RESERVE_MIN);
+        let bytes = match self.left.get() {
+            // Most records are in the image, and a line that is touched costs a page.
+            Some(_) => self.bytes.min(BYTES_BEHIND_AN_IMAGE),
+            None => self.bytes,
+        };
+        let table = Table::new(bytes, reserve)?;
+        // Who comes second takes that of the first.
+        Ok(self.table.get_or_init(|| table))
+    }
+
+    /// The hash of a draft's key, for who enters it soon: what that takes is fetched meanwhile.
+    #[inline]
+    pub(crate) fn prepare(&self, draft: &Draft<'_>) -> u64 {
+        let hash = self.hasher.hash(draft.kvs, draft.key);
+        if let Some(table) = self.table.get() {
+            table.prefetch(hash);
+        }
+        hash
+    }
+
+    /// Asks the processor to fetch the record that a word of [`Generation::in_order`] leads to.
+    #[inline]
+    pub(crate) fn prefetch(&self, word: u64) {
+        if let Ok((segment, offset)) = self.segments.at(word) {
+            segment.prefetch(offset);
+        }
+    }
+
+    /// Enters a record that lies at `offset` of the generation's segment `segment`, by the hash of
+    /// its key. The caller holds the lock of its key, or is the only one there is.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub(crate) fn enter(
+        &self,
+        (draft, hash): (&Draft<'_>, u64),
+        sequence: Sequence,
+        segment: u32,
+        offset: u64,
+    ) -> Result<(), StoreError> {
+        debug_assert!(
+            sequence >= self.first,
+            "write {} goes to the memtable that begins with {}",
+            sequence.0,
+            self.first.0,
+        );
+        self.note(draft.kvs);
+        if draft.kind == Kind::RangeDelete {
+            self.add_prefix(draft.kvs, draft.key, sequence);
+            return Ok(());
+        }
+        let place = u64::from(segment) << 32 | offset;
+        let is_its = |place| self.segments.is_of(place, draft.kvs, draft.key);
+        self.table()?.enter(hash, place, is_its)
+    }
+
+    fn note(&self, kvs: KvsId) {
+        let (number, bit) = (kvs.0 as usize / 64, 1 << (kvs.0 % 64));
+        if let Some(word) = self.kvs.get(number)
+            && word.load(Relaxed) & bit == 0
+        {
+            word.fetch_or(bit, Release);
+        }
+    }
+
+    /// What a writer does when what he has entered counts.
+    ///
+    /// # Errors
+    /// If a record is damaged, or there is no memory.
+    #[inline]
+    pub(crate) fn written(&self, last: Sequence) -> Result<(), StoreError> {
+        self.ordered.written(last)
+    }
+
+    fn add_prefix(&self, kvs: KvsId, prefix: &[u8], sequence: Sequence) {
+        let prefixes = self.prefixes.write().entry(kvs).or_default().clone();
+        self.has_prefixes.store(true, Release);
+        prefixes.add(prefix.to_vec(), sequence);
+        self.prefixes_count.fetch_add(1, Relaxed);
+        self.prefixes_bytes.fetch_add(prefix.len() as u64, Relaxed);
+    }
+
+    /// The prefixes that are gone in a `Kvs`.
+    pub(crate) fn prefixes(&self, kvs: KvsId) -> Option<Arc<Prefixes>> {
+        if !self.has_prefixes.load(Acquire) {
+            return None;
+        }
+        self.prefixes.read().get(&kvs).cloned()
+    }
+
+    /// The newest version of a key that is not above a sequence number.
+    ///
+    /// # Errors
+    /// If a record is damaged.
+    pub(crate) fn find(
+        &self,
+        kvs: KvsId,
+        key: &[u8],
+        at: Sequence,
+    ) -> Result<Option<Found>, StoreError> {
+        let Some(word) = self.newest(kvs, key)? else { return Ok(None) };
+        let newest = self.found(word)?.0;
+        if newest.sequence <= at {
+            return Ok(Some(newest));
+        }
+        Ok(self.find_older(kvs, key, at)?.map(|(found, _)| found))
+    }
+
+    /// The place of the newest record of a key.
+    #[inline]
+    fn newest(&self, kvs: KvsId, key: &[u8]) -> Result<Option<u64>, StoreError> {
+        if let Some(table) = self.table.get() {
+            let hash = self.hasher.hash(kvs, key);
+            let found = table.find(hash, |place| self.segments.is_of(place, kvs, key))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        match self.left.get() {
+            Some(left) => left.find((kvs, key), &self.segments),
+            None => Ok(None),
+        }
+    }
+
+    /// The same where there is a newer version, and the word of its record.
+    #[cold]
+    pub(crate) fn find_older(
+        &self,
+        kvs: KvsId,
+        key: &[u8],
+        at: Sequence,
+    ) -> Result<Option<(Found, u64)>, StoreError> {
+        let (from, mut first) = (Bound::Included((key, at)), None);
+        self.words(kvs, at, from, Direction::Forward, &mut |word| {
+            first = Some(word);
+            Flow::Stop
+        })?;
+        let Some(word) = first else { return Ok(None) };
+        let mut found_key = Vec::new();
+        let found = self.record(word, &mut found_key)?;
+        Ok((found_key == key).then_some((found, word)))
+    }
+
+    /// The record that a word of [`Generation::in_order`] leads to; its key is put in `key`.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub(crate) fn record(&self, word: u64, key: &mut Vec<u8>) -> Result<Found, StoreError> {
+        let (found, segment, header) = self.found(word)?;
+        key.clear();
+        let at = u64::from(word as u32) + HEADER_BYTES as u64;
+        segment.read(at, header.key_bytes as usize, key)?;
+        Ok(found)
+    }
+
+    /// The version that a word of the index leads to, and the segment and header of its record.
+    fn found(&self, word: u64) -> Result<(Found, &Segment, Header), StoreError> {
+        let (segment, offset, header) = self.segments.header(word)?;
+        let mut expiry = Expiry::NEVER;
+        if header.kind == Kind::PutUntil {
+            let mut bytes = Vec::with_capacity(4);
+            let at = offset + HEADER_BYTES as u64 + u64::from(header.key_bytes);
+            segment.read(at, 4, &mut bytes)?;
+            expiry = Expiry(u32_at(&bytes, 0).unwrap_or_default());
+        }
+        let bytes = header.bytes() as u32;
+        let place = RecordPlace { segment: segment.number(), offset, bytes };
+        let value = (header.kind != Kind::Gone).then_some(place);
+        Ok((Found { sequence: header.sequence, expiry, value }, segment, header))
+    }
+
+    /// Shows the words of versions from (key, sequence number) on, or downwards from before it,
+    /// until `visit` stops it: all that counted at a time, and maybe later ones.
+    ///
+    /// # Errors
+    /// If a record is damaged.
+    pub(crate) fn words(
+        &self,
+        kvs: KvsId,
+        at: Sequence,
+        from: Bound<(&[u8], Sequence)>,
+        direction: Direction,
+        visit: &mut dyn FnMut(u64) -> Flow,
+    ) -> Result<(), StoreError> {
+        let mut encoded = Vec::new();
+        let from = from.map(|(key, sequence)| {
+            key::append(key, sequence, &mut encoded);
+            encoded.as_slice()
+        });
+        self.ordered.walk(kvs, at, from, direction, visit)
+    }
+}

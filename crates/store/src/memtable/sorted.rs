@@ -1,0 +1,82 @@
+//! All records of a `Kvs` in a generation in the order of their keys, for who flushes them.
+//!
+//! What is sorted are words: eight bytes of the key behind those that all keys begin with, and the
+//! place of the record, at which only those look that are equal.
+
+use std::cmp::Ordering;
+
+use super::{Generation, Position, Segments};
+use crate::StoreError;
+use crate::run::format::bytes::{common_prefix, head_of};
+use crate::types::{KvsId, Sequence};
+use crate::wal::record::{HEADER_BYTES, Kind};
+
+/// A record that is to be sorted.
+#[derive(Debug, Clone, Copy)]
+struct Sorting {
+    head: u64,
+    word: u64,
+}
+
+impl Generation {
+    /// The words of the records up to a number, those of one key with the newest first.
+    ///
+    /// # Errors
+    /// If a record is damaged.
+    pub(crate) fn in_order(&self, kvs: KvsId, last: Sequence) -> Result<Vec<u64>, StoreError> {
+        // One piece from the beginning: what is not used of it takes no memory.
+        let records = (last.0 + 1).saturating_sub(self.first.0) as usize;
+        let (mut all, mut place) = (Vec::with_capacity(records), Position::first(self.first));
+        let (mut first, mut key, mut common) = (None, Vec::new(), 0);
+        while let Some((word, segment, header)) = self.segments.next(&mut place, last)? {
+            if header.kvs != kvs || header.kind == Kind::RangeDelete {
+                continue;
+            }
+            key.clear();
+            let at = u64::from(word as u32) + HEADER_BYTES as u64;
+            segment.read(at, header.key_bytes as usize, &mut key)?;
+            match &first {
+                None => {
+                    common = key.len();
+                    first = Some(key.clone());
+                }
+                Some(first) => common = common.min(common_prefix(first, &key)),
+            }
+            all.push(Sorting { head: 0, word });
+        }
+        for sorting in &mut all {
+            read_key(&self.segments, sorting.word, &mut key)?;
+            sorting.head = head_of(key.get(common..).unwrap_or_default());
+        }
+        let (mut failed, mut other) = (None, Vec::new());
+        all.sort_unstable_by(|one, two| {
+            one.head.cmp(&two.head).then_with(|| {
+                let order = compare(&self.segments, one.word, two.word, (&mut key, &mut other));
+                order.unwrap_or_else(|error| {
+                    failed = Some(error);
+                    Ordering::Equal
+                })
+            })
+        });
+        failed.map_or(Ok(()), Err)?;
+        Ok(all.into_iter().map(|sorting| sorting.word).collect())
+    }
+}
+
+/// The key of a record; answers its number.
+fn read_key(segments: &Segments, word: u64, key: &mut Vec<u8>) -> Result<Sequence, StoreError> {
+    let (segment, offset, header) = segments.header(word)?;
+    key.clear();
+    segment.read(offset + HEADER_BYTES as u64, header.key_bytes as usize, key)?;
+    Ok(header.sequence)
+}
+
+fn compare(
+    segments: &Segments,
+    one: u64,
+    two: u64,
+    (key, other): (&mut Vec<u8>, &mut Vec<u8>),
+) -> Result<Ordering, StoreError> {
+    let (older, newer) = (read_key(segments, one, key)?, read_key(segments, two, other)?);
+    Ok(key.cmp(&other).then(newer.cmp(&older)))
+}

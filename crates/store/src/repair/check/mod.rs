@@ -1,0 +1,635 @@
+//! Looking at all that a store has, to say what is damaged and what is lost by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use entresol_media::{Directory, FileError, LocalDirectory};
+use serde::Serialize;
+
+use crate::StoreError;
+use crate::cache::block::BlockCache;
+use crate::run::read::scan::{Piece, scan};
+use crate::run::{self, Run};
+use crate::types::{Entry, KvsId, RecordPlace, SegmentNumber, Value};
+use crate::upkeep::read_frequency;
+use crate::version::manifest;
+use crate::version::manifest::{Manifest, RunState};
+use crate::version::statistics::MissingVolume;
+use crate::volumes::{Access, Volumes};
+use crate::wal::record::Record;
+use crate::wal::scan as log_scan;
+use crate::wal::segment;
+use crate::wal::segment::Segment;
+use values::{Lead, Leads, Proofs};
+
+pub(crate) mod guess;
+mod values;
+
+/// So many findings are told one by one.
+const FINDINGS_MAX: usize = 1000;
+/// The cache that a check or a salvage reads through.
+pub(crate) const CACHE_BYTES: u64 = 4 << 20;
+/// So much of a key is shown.
+const KEY_SHOWN_BYTES: usize = 40;
+
+/// Something that is damaged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The file in the store's directory.
+    pub file: String,
+    /// Where in it.
+    pub offset: u64,
+    /// What is wrong there.
+    pub what: String,
+    /// What is lost by it.
+    pub lost: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding { file, offset, what, lost } = self;
+        write!(f, "{file} at {offset}: {what}; {lost}")
+    }
+}
+
+/// What could not be looked at, since volumes are missing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Unchecked {
+    /// Sorted runs.
+    pub runs: u64,
+    /// The `Kvs` that they are of.
+    pub kvs: Vec<String>,
+    /// Segments of values.
+    pub segments: u64,
+    /// Values in them that the other runs lead to.
+    pub values: u64,
+    /// The bytes of these values, with their keys.
+    pub value_bytes: u64,
+    /// The last write of the log that is there, if there are, or may be, later ones in volumes that
+    /// are missing.
+    pub log_behind: Option<u64>,
+}
+
+/// What a store was found to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct CheckReport {
+    /// What is damaged, up to a thousand volumes.
+    pub findings: Vec<Finding>,
+    /// How many more there are.
+    pub findings_left_out: u64,
+    /// Volumes that are not there. What lies in them is neither damaged nor known to be whole.
+    pub missing: Vec<MissingVolume>,
+    /// What lies in them, as far as the others tell.
+    pub unchecked: Unchecked,
+    /// What is odd and no damage.
+    pub remarks: Vec<String>,
+    /// Files that were looked at.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Versions of keys in sorted runs.
+    pub versions: u64,
+    /// Values in segments that these lead to, each of which was read.
+    pub values: u64,
+    /// Writes in the log that are not flushed.
+    pub log_records: u64,
+}
+
+impl CheckReport {
+    /// Whether all was looked at, and nothing is damaged.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.findings.is_empty() && self.missing.is_empty()
+    }
+
+    pub(crate) fn find(&mut self, file: &str, offset: u64, what: String, lost: String) {
+        if self.findings.len() == FINDINGS_MAX {
+            self.findings_left_out += 1;
+            return;
+        }
+        self.findings.push(Finding { file: file.to_owned(), offset, what, lost });
+    }
+}
+
+/// How far a check has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CheckProgress {
+    /// Files that were looked at.
+    pub files_done: u64,
+    /// Files that there are.
+    pub files: u64,
+    /// Bytes of files that were looked at.
+    pub bytes_done: u64,
+}
+
+/// Looks at all that a store in a directory of this machine has. See [`check`].
+///
+/// ```
+/// # fn main() -> Result<(), entresol_store::StoreError> {
+/// # let scratch = tempfile::tempdir().expect("a directory");
+/// # let path = scratch.path().join("store");
+/// use entresol_store::{Kvdb, KvdbOptions, KvsOptions, check_at};
+///
+/// let store = Kvdb::create_at(&path, KvdbOptions::default())?;
+/// store.create_kvs("users", KvsOptions::default())?.put(b"ada", b"1815")?;
+/// store.close()?;
+/// let report = check_at(&path, &mut |_| {})?;
+/// assert!(report.is_whole() && report.log_records == 1);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`check`].
+pub fn check_at(
+    path: &Path,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<CheckReport, StoreError> {
+    let directory: Arc<dyn Directory> = Arc::new(LocalDirectory::open_existing(path)?);
+    check(&directory, progress)
+}
+
+/// Looks at all that a store has, which must not be open: the manifest, every page of every run and
+/// what leads to it, every value that one leads to, and the log. Nothing is changed, and it goes on
+/// after whatever it finds.
+///
+/// What lies behind the end of the log of a store that was not closed cannot be told from what a
+/// crash left there, and is not looked at, unless a segment there was synced: then the end is
+/// damage.
+///
+/// # Errors
+/// If there is no store, somebody has it open, or its format is not known. What is damaged is in
+/// the report.
+pub fn check(
+    directory: &Arc<dyn Directory>,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<CheckReport, StoreError> {
+    check_with(directory, values::LEADS_MAX, progress)
+}
+
+/// The same, with room for so many volumes of values.
+fn check_with(
+    directory: &Arc<dyn Directory>,
+    leads_max: usize,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<CheckReport, StoreError> {
+    let _lock = directory.lock()?;
+    let mut report = CheckReport::default();
+    let manifest = load_or_guess(directory, &mut report)?;
+    let volumes = open_volumes(directory, &manifest)?;
+    report.missing = volumes.missing().iter().map(MissingVolume::of).collect();
+    let names = volumes.names().len() as u64 + 1;
+    let mut checker = Checker {
+        volumes: &volumes,
+        pages: BlockCache::new(CACHE_BYTES),
+        segments: BTreeMap::new(),
+        missing: BTreeMap::new(),
+        away: BTreeSet::new(),
+        unverified: Vec::new(),
+        proofs: Proofs::new(),
+        leads_max,
+        report,
+        progress,
+        // The manifest was.
+        so_far: CheckProgress { files_done: 1, files: names, ..CheckProgress::default() },
+    };
+    checker.done(0);
+    checker.open_segments(&manifest)?;
+    let mut leads = Leads::behind(None, leads_max);
+    for kvs in &manifest.kvs {
+        for run in &kvs.runs {
+            checker.run(&kvs.name, (KvsId(kvs.id), *run), &mut leads)?;
+        }
+    }
+    checker.tell_missing();
+    checker.values(&manifest, leads);
+    checker.log(&manifest)?;
+    checker.strangers(&manifest)?;
+    if let Some(what) = read_frequency::kept::what_is_wrong(&**directory) {
+        let (file, lost) = (read_frequency::kept::FILE, "what is read often is learned anew");
+        checker.report.remarks.push(format!("{file} cannot be used: {what}; {lost}"));
+    }
+    Ok(checker.report)
+}
+
+/// The manifest, or what the files say that it might have said.
+///
+/// # Errors
+/// If there is no store, or its format is not known.
+pub(crate) fn load_or_guess(
+    directory: &Arc<dyn Directory>,
+    report: &mut CheckReport,
+) -> Result<Manifest, StoreError> {
+    let (offset, what) = match Manifest::load(&**directory) {
+        Ok(Some(manifest)) => return Ok(manifest),
+        Ok(None) => (0, "there is none".to_owned()),
+        Err(error @ (StoreError::Version { .. } | StoreError::File(FileError::Locked { .. }))) => {
+            return Err(error);
+        }
+        Err(error) if error.is_refused() => return Err(error),
+        Err(error) => (error.offset(), error.reason()),
+    };
+    let Some(guessed) = guess::manifest(directory)? else {
+        return Err(StoreError::NoStore { directory: directory.path().to_owned() });
+    };
+    let lost = "the store cannot be opened, and the names and options of its Kvs are lost; what \
+                the files themselves say is gone by from here on";
+    report.find(manifest::FILE, offset, what, lost.to_owned());
+    Ok(guessed)
+}
+
+/// The volumes of a store, to be read; those that are missing do not matter.
+///
+/// # Errors
+/// If one of the others cannot be read.
+pub(crate) fn open_volumes(
+    home: &Arc<dyn Directory>,
+    manifest: &Manifest,
+) -> Result<Volumes, StoreError> {
+    let access = Access { pmem: None, reserve_bytes: 0, is_partial: true };
+    Volumes::open(home, &[], manifest, access)
+}
+
+/// Is shown entries, with the names of their runs.
+type Visit<'v> = dyn FnMut(&mut Checker<'_>, &str, KvsId, &Entry<'_>) + 'v;
+
+struct Checker<'a> {
+    volumes: &'a Volumes,
+    pages: Arc<BlockCache>,
+    /// Flushed segments that could be opened.
+    segments: BTreeMap<SegmentNumber, Segment>,
+    /// Those that could not, with how many values are lost and the first key.
+    missing: BTreeMap<SegmentNumber, (u64, String)>,
+    /// Those that are in a place that is missing.
+    away: BTreeSet<SegmentNumber>,
+    /// Those that were opened, with their bytes, the last one first, until their values were read.
+    unverified: Vec<(SegmentNumber, u64)>,
+    proofs: Proofs,
+    leads_max: usize,
+    report: CheckReport,
+    progress: &'a mut dyn FnMut(CheckProgress),
+    so_far: CheckProgress,
+}
+
+impl Checker<'_> {
+    /// Notes that a file of so many bytes was looked at.
+    fn done(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.report.files += 1;
+            self.report.bytes += bytes;
+            self.so_far.files_done += 1;
+            self.so_far.bytes_done += bytes;
+        }
+        (self.progress)(self.so_far);
+    }
+
+    /// Whether a file may be in a place that is missing.
+    fn is_away(&self, name: &str) -> bool {
+        !self.volumes.missing().is_empty() && self.volumes.find(name).is_none()
+    }
+
+    fn open_segments(&mut self, manifest: &Manifest) -> Result<(), StoreError> {
+        for number in manifest.segments() {
+            let name = segment::file_name(number);
+            if self.is_away(&name) {
+                self.report.unchecked.segments += 1;
+                self.away.insert(number);
+                continue;
+            }
+            match Segment::open_blocks(&*self.volumes.directory_of(&name), manifest.store, number) {
+                Ok(segment) => {
+                    if let Some(error) = segment.header_error() {
+                        let lost = "nothing: each record in it proves itself";
+                        self.report.find(&name, error.offset(), error.reason(), lost.to_owned());
+                    }
+                    self.unverified.push((number, segment.len()));
+                    self.segments.insert(number, segment);
+                }
+                Err(error) if error.is_refused() => return Err(error),
+                Err(error) => {
+                    let lost = "the values in it are lost; how many is said below";
+                    self.report.find(&name, error.offset(), error.reason(), lost.to_owned());
+                    self.done(1);
+                }
+            }
+        }
+        self.unverified.sort_unstable_by(|one, other| other.cmp(one));
+        Ok(())
+    }
+
+    /// Looks at a run: each page and, if all of them are whole, the tree over it. Notes where the
+    /// values are that it leads to.
+    fn run(
+        &mut self,
+        kvs: &str,
+        (id, state): (KvsId, RunState),
+        leads: &mut Leads,
+    ) -> Result<(), StoreError> {
+        let name = run::file_name(state.number());
+        if self.is_away(&name) {
+            let unchecked = &mut self.report.unchecked;
+            unchecked.runs += 1;
+            if unchecked.kvs.last().is_none_or(|last| last != kvs) {
+                unchecked.kvs.push(kvs.to_owned());
+            }
+            return Ok(());
+        }
+        let pages = self.pages.clone();
+        let (mut damaged, mut before) = (Vec::new(), None::<Vec<u8>>);
+        let directory = self.volumes.directory_of(&name);
+        let scanned = scan(&directory, state, &pages, &mut |piece| {
+            match piece {
+                Piece::Entry(entry) => {
+                    self.entry(id, &entry, leads);
+                    let last = before.get_or_insert_default();
+                    last.clear();
+                    last.extend_from_slice(entry.key);
+                }
+                Piece::RangeDelete(_) => {}
+                Piece::Damaged { offset, bytes, what } => {
+                    let behind = before.as_deref().map(shown);
+                    damaged.push((offset, bytes, what, behind));
+                }
+            }
+            Ok(())
+        });
+        let scanned = match scanned {
+            Ok(scanned) => scanned,
+            Err(error) if error.is_refused() => return Err(error),
+            Err(error) => {
+                let lost = format!("all that the run has of Kvs '{kvs}' is lost");
+                self.report.find(&name, error.offset(), error.reason(), lost);
+                return Ok(());
+            }
+        };
+        self.report.versions += scanned.shown;
+        let entries = match scanned.said {
+            Some(said) => format!("{} of the run's {said} entries", scanned.shown),
+            None => format!("{} entries of the run", scanned.shown),
+        };
+        let is_whole = damaged.is_empty();
+        for (offset, bytes, what, behind) in damaged {
+            let behind =
+                behind.map_or_else(|| "its first key".to_owned(), |key| format!("key {key}"));
+            let lost = format!(
+                "{bytes} bytes of Kvs '{kvs}' at or behind {behind} cannot be read; {entries} can"
+            );
+            self.report.find(&name, offset, what, lost);
+        }
+        if is_whole {
+            let opened = Run::open(&directory, state.number(), &pages);
+            let verified = opened.and_then(|run| run.verify(&mut |_| {}));
+            if let Err(error) = verified {
+                let lost = format!(
+                    "reads of Kvs '{kvs}' fail that come by there; {entries} can be salvaged"
+                );
+                self.report.find(&name, error.offset(), error.reason(), lost);
+            }
+        }
+        self.done(scanned.bytes);
+        Ok(())
+    }
+
+    /// Notes where the value is that an entry leads to.
+    fn entry(&mut self, kvs: KvsId, entry: &Entry<'_>, leads: &mut Leads) {
+        let Value::Apart(place) = entry.value else { return };
+        if self.segments.contains_key(&place.segment) {
+            self.report.values += 1;
+            leads.add(self.lead(kvs, entry, place));
+        } else if self.away.contains(&place.segment) {
+            self.report.unchecked.values += 1;
+            self.report.unchecked.value_bytes += u64::from(place.bytes);
+        } else {
+            let first = || (0, shown(entry.key));
+            self.missing.entry(place.segment).or_insert_with(first).0 += 1;
+        }
+    }
+
+    fn lead(&self, kvs: KvsId, entry: &Entry<'_>, place: RecordPlace) -> Lead {
+        self.proofs.lead(place, (kvs, entry.key, entry.sequence))
+    }
+
+    /// Reads the values that runs lead to, in the order of their files, beginning with those that
+    /// were noted.
+    fn values(&mut self, manifest: &Manifest, mut leads: Leads) {
+        let mut wrong = BTreeSet::new();
+        loop {
+            let (volumes, last) = leads.finish();
+            self.verify(&volumes, &mut wrong);
+            let Some(last) = last else { break };
+            leads = Leads::behind(Some(last), self.leads_max);
+            self.each_entry(manifest, &mut |checker, _, kvs, entry| {
+                if let Value::Apart(place) = entry.value
+                    && checker.segments.contains_key(&place.segment)
+                {
+                    leads.add(checker.lead(kvs, entry, place));
+                }
+            });
+        }
+        while let Some((_, bytes)) = self.unverified.pop() {
+            self.done(bytes);
+        }
+        if wrong.is_empty() {
+            return;
+        }
+        self.each_entry(manifest, &mut |checker, run, kvs, entry| {
+            if let Value::Apart(place) = entry.value
+                && wrong.contains(&checker.lead(kvs, entry, place))
+            {
+                checker.tell_wrong(run, kvs, entry, place);
+            }
+        });
+    }
+
+    /// Reads values, which come in the order of their files; puts those that are wrong into a set,
+    /// as long as they are told one by one.
+    fn verify(&mut self, volumes: &[Lead], wrong: &mut BTreeSet<Lead>) {
+        for of_segment in volumes.chunk_by(|one, other| one.segment() == other.segment()) {
+            let Some(number) = of_segment.first().map(Lead::segment) else { continue };
+            while let Some((_, bytes)) = self.unverified.pop_if(|(before, _)| *before < number) {
+                self.done(bytes);
+            }
+            let Some(segment) = self.segments.get(&number) else { continue };
+            let (told, left_out) = (self.report.findings.len(), &mut self.report.findings_left_out);
+            values::verify(segment, of_segment, &self.proofs, &mut |lead| {
+                if told + wrong.len() < FINDINGS_MAX {
+                    wrong.insert(*lead);
+                } else {
+                    *left_out += 1;
+                }
+            });
+        }
+    }
+
+    /// Shows the entries of all runs that can be read once more.
+    fn each_entry(&mut self, manifest: &Manifest, visit: &mut Visit<'_>) {
+        for kvs in &manifest.kvs {
+            for state in &kvs.runs {
+                let (name, pages) = (run::file_name(state.number()), self.pages.clone());
+                let directory = self.volumes.directory_of(&name);
+                // What is wrong with the run itself was told when it was looked at.
+                _ = scan(&directory, *state, &pages, &mut |piece| {
+                    if let Piece::Entry(entry) = piece {
+                        visit(self, &name, KvsId(kvs.id), &entry);
+                    }
+                    Ok(())
+                });
+            }
+        }
+    }
+
+    /// Tells what is wrong with the value that an entry leads to.
+    fn tell_wrong(&mut self, run: &str, kvs: KvsId, entry: &Entry<'_>, place: RecordPlace) {
+        let Some(segment) = self.segments.get(&place.segment) else { return };
+        let mut bytes = Vec::new();
+        let (offset, what) = match segment.record(place, &mut bytes) {
+            Ok(record) if leads_there(&record, kvs, entry) => {
+                (place.offset, "it was read wrongly once, and rightly the next time".to_owned())
+            }
+            Ok(_) => (place.offset, format!("{run} leads here for another key")),
+            Err(error) => (error.offset(), error.reason()),
+        };
+        let lost = format!("the value of key {} is lost", shown(entry.key));
+        self.report.find(&segment::file_name(place.segment), offset, what, lost);
+    }
+
+    fn tell_missing(&mut self) {
+        for (number, (values, first)) in std::mem::take(&mut self.missing) {
+            let name = segment::file_name(number);
+            let what = "values lie in it, and it cannot be opened or is no part of the store";
+            let lost = format!("{values} values are lost, that of key {first} among them");
+            self.report.find(&name, 0, what.to_owned(), lost);
+        }
+    }
+
+    fn log(&mut self, manifest: &Manifest) -> Result<(), StoreError> {
+        let names: BTreeMap<u32, &str> =
+            manifest.kvs.iter().map(|kvs| (kvs.id, kvs.name.as_str())).collect();
+        let mut dropped = 0u64;
+        let found = log_scan::scan(self.volumes, manifest, &mut |record| {
+            dropped += u64::from(!names.contains_key(&record.header.kvs.0));
+            Ok(())
+        })?;
+        self.report.log_records = found.records;
+        let is_away = !self.report.missing.is_empty();
+        if is_away && (found.is_short || !found.is_over) {
+            self.report.unchecked.log_behind = Some(found.last.0);
+        }
+        if is_away && found.is_short {
+            // What of it is elsewhere is not damaged.
+        } else if let Some((file, offset, what)) = found.damage {
+            let lost = format!(
+                "the store cannot be opened; {} writes before that can be read, and {} behind it",
+                found.records, found.behind
+            );
+            self.report.find(&file, offset, what, lost);
+        }
+        for (file, offset, what) in found.strangers {
+            let lost =
+                "nothing, but the store cannot be opened to be written to as long as it is there";
+            self.report.find(&file, offset, what, lost.to_owned());
+        }
+        if dropped > 0 {
+            let what = format!("the log has {dropped} writes of Kvs that were dropped");
+            self.report.remarks.push(what);
+        }
+        self.report.files += found.files;
+        self.report.bytes += found.bytes;
+        self.so_far.files_done += found.files;
+        self.so_far.bytes_done += found.bytes;
+        (self.progress)(self.so_far);
+        Ok(())
+    }
+
+    fn strangers(&mut self, manifest: &Manifest) -> Result<(), StoreError> {
+        for name in self.volumes.names() {
+            if !manifest.has_file(&name) {
+                let what = format!(
+                    "{name} is no part of the store: left from a crash, and removed when it is \
+                     opened next, or somebody else's"
+                );
+                self.report.remarks.push(what);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a record is the one that an entry means.
+pub(crate) fn leads_there(record: &Record<'_>, kvs: KvsId, entry: &Entry<'_>) -> bool {
+    let header = &record.header;
+    record.key == entry.key && header.kvs == kvs && header.sequence == entry.sequence
+}
+
+/// A key as a person can read it.
+pub(crate) fn shown(key: &[u8]) -> String {
+    let short = &key[..key.len().min(KEY_SHOWN_BYTES)];
+    let dots = if short.len() < key.len() { "..." } else { "" };
+    format!("\"{}\"{dots}", short.escape_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use entresol_base::world::{World, WorldOptions};
+    use entresol_media::disk::{Disk, DiskOptions};
+
+    use super::*;
+    use crate::{Kvdb, KvdbOptions, KvsOptions};
+
+    /// With room for a few values only each of them is looked at all the same: so many as there
+    /// are, and whichever is damaged is named with its key.
+    #[test]
+    fn values_are_looked_at_a_few_at_a_time() {
+        let world = World::new(WorldOptions::seeded(1));
+        let within = world.clone();
+        let ran = world.run(move || {
+            let disk = Disk::new(&within, DiskOptions::default()).expect("a disk");
+            let clock = Arc::new(within.clone());
+            let options = KvdbOptions {
+                segment_bytes: KvdbOptions::SEGMENT_BYTES_MIN,
+                generation_bytes: 2 * KvdbOptions::SEGMENT_BYTES_MIN,
+                memory_bytes: 2 << 20,
+                ..KvdbOptions::default()
+            };
+            let store = Kvdb::create(disk.root(), options, clock).expect("made");
+            let options = KvsOptions { inline_bytes: 10, ..KvsOptions::default() };
+            let kvs = ["one", "two"].map(|name| store.create_kvs(name, options).expect("new"));
+            for number in 0..40_u8 {
+                let value = vec![number + 100; 300];
+                kvs[usize::from(number % 2)].put(&[b'k', number], &value).expect("room");
+                if number % 16 == 15 {
+                    store.core().flush_all(&mut || true).expect("room");
+                }
+            }
+            store.compact().expect("room");
+            store.close().expect("closes");
+            let checked = |leads_max| {
+                let mut last = CheckProgress::default();
+                let report = check_with(&disk.root(), leads_max, &mut |it| last = it);
+                assert_eq!(last.files_done, last.files);
+                report.expect("a store")
+            };
+            let all = checked(values::LEADS_MAX);
+            assert!(all.is_whole() && all.values == 40, "{all:?}");
+            for leads_max in [1, 3, 20, 40] {
+                assert_eq!(checked(leads_max), all);
+            }
+            for (name, bytes) in disk.contents() {
+                for number in 0..40_u8 {
+                    let value = vec![number + 100; 300];
+                    let found = bytes.windows(300).position(|part| part == value);
+                    let Some(at) = found.filter(|_| name.ends_with(".segment")) else { continue };
+                    disk.flip(&name, at as u64 + 150, 2).expect("there");
+                    let report = checked(3);
+                    disk.flip(&name, at as u64 + 150, 2).expect("there");
+                    let [finding] = &report.findings[..] else { panic!("{report:?}") };
+                    let key = shown(&[b'k', number]);
+                    assert!(finding.file == name && finding.lost.contains(&key), "{finding}");
+                }
+            }
+        });
+        ran.expect("the world comes to its end");
+    }
+}

@@ -1,0 +1,300 @@
+//! Copying what can be read of a damaged store into a new one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_base::Clock;
+use entresol_media::{BlockOptions, Directory, LocalDirectory};
+use serde::Serialize;
+
+use crate::StoreError;
+use crate::api::kvdb::Kvdb;
+use crate::api::kvs::Kvs;
+use crate::cache::block::BlockCache;
+use crate::options::{KvdbOptions, KvsOptions};
+use crate::repair::check::{
+    CACHE_BYTES, CheckReport, Finding, guess, leads_there, load_or_guess, open_volumes, shown,
+};
+use crate::run;
+use crate::run::read::scan::{Piece, scan};
+use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Value};
+use crate::version::manifest::{KvsState, Manifest, RunState};
+use crate::volumes::{Missing, Volumes, check_apart};
+use crate::wal::record::{Draft, Kind, Record};
+use crate::wal::scan as log_scan;
+use crate::wal::segment;
+use crate::wal::segment::Segment;
+
+/// What was copied, and what could not be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SalvageReport {
+    /// Each `Kvs` of the new store.
+    pub kvs: Vec<SalvagedKvs>,
+    /// What could not be read, up to a thousand volumes.
+    pub findings: Vec<Finding>,
+    /// How many more there are.
+    pub findings_left_out: u64,
+    /// Writes of the log that were copied.
+    pub log_records: u64,
+}
+
+/// What was copied of a `Kvs`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SalvagedKvs {
+    /// Its name; that of a `Kvs` whose name is lost is `kvs-` and its number.
+    pub name: String,
+    /// Versions of keys that were copied. A key may have had several, of which the newest counts.
+    pub versions: u64,
+    /// Keys whose newest value could not be read. The new store does not have them, rather than
+    /// an older value.
+    pub values_lost: u64,
+    /// Whether some pages could not be read: keys that lay there are missing, or have an older
+    /// value.
+    pub has_gaps: bool,
+}
+
+/// Copies what can be read of a store in a directory of this machine into a new one. See
+/// [`salvage`].
+///
+/// ```
+/// # fn main() -> Result<(), entresol_store::StoreError> {
+/// # let scratch = tempfile::tempdir().expect("a directory");
+/// # let (from, to) = (scratch.path().join("store"), scratch.path().join("new"));
+/// use entresol_store::{Kvdb, KvdbOptions, KvsOptions, salvage_at};
+///
+/// let store = Kvdb::create_at(&from, KvdbOptions::default())?;
+/// store.create_kvs("users", KvsOptions::default())?.put(b"ada", b"1815")?;
+/// store.close()?;
+/// let report = salvage_at(&from, &to, KvdbOptions::default())?;
+/// assert!(report.findings.is_empty() && report.kvs[0].name == "users");
+/// let store = Kvdb::open_at(&to, KvdbOptions::default())?;
+/// assert_eq!(store.kvs("users")?.get(b"ada")?, Some(b"1815".to_vec()));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// As [`salvage`].
+pub fn salvage_at(
+    from: &Path,
+    to: &Path,
+    options: KvdbOptions,
+) -> Result<SalvageReport, StoreError> {
+    check_apart(to, from)?;
+    let from: Arc<dyn Directory> = Arc::new(LocalDirectory::open_existing(from)?);
+    let to: Arc<dyn Directory> = Arc::new(LocalDirectory::open(to)?);
+    salvage(&from, to, options, Arc::new(entresol_base::SystemClock::new()))
+}
+
+/// Copies what can be read of a store, which must not be open, into a new one in an empty
+/// directory. The damaged store is not changed.
+///
+/// For each key it is the newest version that can be read, except where the newest one is known
+/// and its value cannot be read: such a key is left out and counted. Where pages are lost, keys
+/// that lay there are missing or have an older value, and keys that were removed there may be back:
+/// [`SalvagedKvs::has_gaps`] says so. Writes of a log that is damaged are copied one by one, so
+/// that batches behind the damage may be there in part.
+///
+/// # Errors
+/// If there is no store, somebody has it open, its format is not known, or the new one cannot be
+/// written.
+pub fn salvage(
+    from: &Arc<dyn Directory>,
+    to: Arc<dyn Directory>,
+    options: KvdbOptions,
+    clock: Arc<dyn Clock>,
+) -> Result<SalvageReport, StoreError> {
+    let _lock = from.lock()?;
+    let mut report = CheckReport::default();
+    let manifest = load_or_guess(from, &mut report)?;
+    let volumes = open_volumes(from, &manifest)?;
+    for Missing { state, what } in volumes.missing() {
+        let what = format!("the {} place is missing: {what}", state.class);
+        report.find(&state.path, 0, what, "the files in it; each is said below".to_owned());
+    }
+    let target = Kvdb::create(to, options, clock)?;
+    let mut salvage = Salvage {
+        from: &volumes,
+        target,
+        pages: BlockCache::new(CACHE_BYTES),
+        segments: BTreeMap::new(),
+        missing: BTreeSet::new(),
+        report,
+        kvs: BTreeMap::new(),
+    };
+    salvage.open_segments(&manifest)?;
+    for state in &manifest.kvs {
+        salvage.make_kvs(state)?;
+        // The oldest first, so that newer versions win.
+        for &run in state.runs.iter().rev() {
+            salvage.run(KvsId(state.id), run)?;
+        }
+    }
+    let log_records = salvage.log(&manifest)?;
+    salvage.target.close()?;
+    let CheckReport { findings, findings_left_out, .. } = salvage.report;
+    let kvs = salvage.kvs.into_values().map(|(_, salvaged)| salvaged).collect();
+    Ok(SalvageReport { kvs, findings, findings_left_out, log_records })
+}
+
+struct Salvage<'a> {
+    from: &'a Volumes,
+    target: Kvdb,
+    pages: Arc<BlockCache>,
+    segments: BTreeMap<SegmentNumber, Segment>,
+    missing: BTreeSet<SegmentNumber>,
+    report: CheckReport,
+    kvs: BTreeMap<KvsId, (Kvs, SalvagedKvs)>,
+}
+
+impl Salvage<'_> {
+    fn open_segments(&mut self, manifest: &Manifest) -> Result<(), StoreError> {
+        for number in manifest.segments() {
+            let directory = self.from.directory_of(&segment::file_name(number));
+            match Segment::open_blocks(&*directory, manifest.store, number) {
+                Ok(segment) => drop(self.segments.insert(number, segment)),
+                Err(error) if error.is_refused() => return Err(error),
+                // What leads to it is said to be lost.
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn make_kvs(&mut self, state: &KvsState) -> Result<(), StoreError> {
+        let seconds = u64::from(state.time_to_live_s);
+        let time_to_live = (seconds > 0).then(|| Duration::from_secs(seconds));
+        let inline_bytes = state.inline_bytes.min(KvsOptions::INLINE_BYTES_MAX);
+        // The new store may have other volumes than the old one.
+        let policy = Some(state.policy).filter(|it| self.target.core().check_policy(it).is_ok());
+        let options = KvsOptions { inline_bytes, time_to_live, policy: policy.unwrap_or_default() };
+        let kvs = self.target.create_kvs(&state.name, options)?;
+        let salvaged = SalvagedKvs { name: state.name.clone(), ..SalvagedKvs::default() };
+        self.kvs.insert(KvsId(state.id), (kvs, salvaged));
+        Ok(())
+    }
+
+    fn run(&mut self, id: KvsId, state: RunState) -> Result<(), StoreError> {
+        let name = run::file_name(state.number());
+        let from = &self.from.directory_of(&name);
+        let pages = self.pages.clone();
+        // Removed prefixes first: what the run still has under them was written later.
+        let removed = scan(from, state, &pages, &mut |piece| match piece {
+            Piece::RangeDelete(prefix) => self.remove(id, Kind::RangeDelete, prefix),
+            _ => Ok(()),
+        });
+        let copied = removed.and_then(|_| {
+            scan(from, state, &pages, &mut |piece| match piece {
+                Piece::Entry(entry) => self.entry(id, &entry),
+                Piece::RangeDelete(_) => Ok(()),
+                Piece::Damaged { offset, bytes, what } => {
+                    let lost = format!("{bytes} bytes could not be read");
+                    self.report.find(&name, offset, what, lost);
+                    self.has_gaps(id);
+                    Ok(())
+                }
+            })
+        });
+        match copied {
+            Ok(_) => Ok(()),
+            Err(error) => self.unreadable(id, &name, error),
+        }
+    }
+
+    /// A run that cannot be opened, or is another one, is a finding; a target that cannot be
+    /// written is the end.
+    fn unreadable(&mut self, id: KvsId, name: &str, error: StoreError) -> Result<(), StoreError> {
+        let directory = self.from.directory_of(name);
+        let options = BlockOptions { read_only: true, ..BlockOptions::default() };
+        let is_there = || directory.open_block_file(name, &options).is_ok();
+        if error.is_refused() || (!error.is_damage() && is_there()) {
+            return Err(error);
+        }
+        let lost = "all that it had is lost".to_owned();
+        self.report.find(name, error.offset(), error.reason(), lost);
+        self.has_gaps(id);
+        Ok(())
+    }
+
+    fn has_gaps(&mut self, id: KvsId) {
+        if let Some((_, salvaged)) = self.kvs.get_mut(&id) {
+            salvaged.has_gaps = true;
+        }
+    }
+
+    fn entry(&mut self, id: KvsId, entry: &Entry<'_>) -> Result<(), StoreError> {
+        let Entry { key, expiry, value, .. } = *entry;
+        let place = match value {
+            Value::Inline(value) => return self.put(id, key, value, expiry),
+            Value::Gone => return self.remove(id, Kind::Gone, key),
+            Value::Apart(place) => place,
+        };
+        let mut bytes = Vec::new();
+        let segment = self.segments.get(&place.segment);
+        let record = segment.map(|segment| segment.record(place, &mut bytes));
+        let what = match record {
+            Some(Ok(record)) if leads_there(&record, id, entry) => {
+                let value = record.value.to_vec();
+                return self.put(id, key, &value, expiry);
+            }
+            Some(Ok(_)) => "it has the record of another key".to_owned(),
+            Some(Err(error)) => error.reason(),
+            None => "it cannot be opened, or is no part of the store".to_owned(),
+        };
+        let is_new = segment.is_some() || self.missing.insert(place.segment);
+        if is_new {
+            let lost = format!("the value of key {} is lost", shown(key));
+            self.report.find(&segment::file_name(place.segment), place.offset, what, lost);
+        }
+        if let Some((_, salvaged)) = self.kvs.get_mut(&id) {
+            salvaged.values_lost += 1;
+        }
+        self.remove(id, Kind::Gone, key)
+    }
+
+    fn put(
+        &mut self,
+        id: KvsId,
+        key: &[u8],
+        value: &[u8],
+        until: Expiry,
+    ) -> Result<(), StoreError> {
+        let Some((kvs, salvaged)) = self.kvs.get_mut(&id) else { return Ok(()) };
+        salvaged.versions += 1;
+        let draft = Draft::put(kvs.id(), key, value, until);
+        kvs.core().append(&[draft], kvs.lock(key)).map(drop)
+    }
+
+    fn remove(&mut self, id: KvsId, kind: Kind, key: &[u8]) -> Result<(), StoreError> {
+        let Some((kvs, _)) = self.kvs.get(&id) else { return Ok(()) };
+        let held = match kind {
+            Kind::RangeDelete => kvs.core().entries.lock_every(),
+            _ => kvs.lock(key),
+        };
+        kvs.core().append(&[Draft::gone(kvs.id(), kind, key)], held).map(drop)
+    }
+
+    /// Copies the writes of the log; answers how many.
+    fn log(&mut self, manifest: &Manifest) -> Result<u64, StoreError> {
+        let is_guessed =
+            self.report.findings.iter().any(|it| it.file == crate::version::manifest::FILE);
+        let found = log_scan::scan(self.from, manifest, &mut |record: &Record<'_>| {
+            let id = record.header.kvs;
+            if is_guessed && !self.kvs.contains_key(&id) {
+                self.make_kvs(&guess::state(id, Vec::new()))?;
+            }
+            match record.header.kind {
+                Kind::Put | Kind::PutUntil => self.put(id, record.key, record.value, record.expiry),
+                Kind::Gone | Kind::RangeDelete => self.remove(id, record.header.kind, record.key),
+                Kind::Seal => Ok(()),
+            }
+        })?;
+        if let Some((file, offset, what)) = found.damage {
+            let lost = format!("{} writes behind it were found again", found.behind);
+            self.report.find(&file, offset, what, lost);
+        }
+        Ok(found.records + found.behind)
+    }
+}

@@ -1,0 +1,8 @@
+//! Bytes of a run: blocks, filters, the list of pages and its ends.
+
+pub(crate) mod block;
+pub(crate) mod bytes;
+pub(crate) mod ends;
+pub(crate) mod filter;
+pub(crate) mod list;
+pub(crate) mod view;

@@ -1,0 +1,4 @@
+//! Writers of runs.
+
+pub(crate) mod output;
+pub(crate) mod writer;

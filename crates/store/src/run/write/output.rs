@@ -1,0 +1,187 @@
+//! The file of a run while it is written: front to back, in large pieces, each byte once.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use entresol_media::{BlockFile, BlockOptions, Directory, IoBuffer};
+
+use crate::cache::block::{BlockCache, PageId, PageKind};
+use crate::error::StoreError;
+use crate::types::{Mark, RunNumber};
+
+use crate::run::format::block::{Address, PAGE_BYTES};
+use crate::run::format::ends::{MAGIC, mark_behind};
+
+/// The file grows by its own length, but by so much at most.
+const GROWTH_BYTES_MAX: u64 = 64 << 20;
+
+/// A file that is being written. It is removed if it is dropped before it is complete.
+#[derive(Debug)]
+pub(in crate::run) struct Output {
+    directory: Arc<dyn Directory>,
+    name: String,
+    number: RunNumber,
+    file: Option<Arc<dyn BlockFile>>,
+    path: PathBuf,
+    buffer: IoBuffer,
+    /// How many bytes of the buffer are to be written.
+    filled: usize,
+    /// Where they go.
+    offset: u64,
+    /// That of the pages that were appended.
+    mark: Mark,
+    /// Where blocks are put that are likely to be read.
+    cache: Option<Arc<BlockCache>>,
+    complete: bool,
+}
+
+impl Output {
+    pub(in crate::run) fn create(
+        directory: &Arc<dyn Directory>,
+        name: String,
+        number: RunNumber,
+        write_bytes: usize,
+    ) -> Result<Output, StoreError> {
+        if directory.find(&name)?.is_some() {
+            let what = format!("{} exists already", directory.path().join(&name).display());
+            return Err(StoreError::Internal { what });
+        }
+        let options = BlockOptions {
+            create: Some(write_bytes as u64),
+            magic: Some(MAGIC),
+            ..BlockOptions::default()
+        };
+        let file = directory.open_block_file(&name, &options)?;
+        let buffer = file.buffer(write_bytes);
+        let (directory, path) = (Arc::clone(directory), file.path().to_owned());
+        Ok(Output {
+            directory,
+            name,
+            number,
+            file: Some(file),
+            path,
+            buffer,
+            filled: 0,
+            offset: 0,
+            mark: Mark::NONE,
+            cache: None,
+            complete: false,
+        })
+    }
+
+    /// Puts blocks into a cache as well, as far as it has room for them.
+    pub(in crate::run) fn cache_in(&mut self, pages: &Arc<BlockCache>) {
+        self.cache = Some(Arc::clone(pages));
+    }
+
+    /// Puts a block into the cache that is about to be appended.
+    pub(in crate::run) fn cache(
+        &self,
+        Address { run, page }: Address,
+        kind: PageKind,
+        block: &[u8],
+    ) {
+        if let Some(pages) = &self.cache {
+            pages.offer(PageId { run, page }, kind, block);
+        }
+    }
+
+    pub(in crate::run) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the next block is going to lie.
+    pub(in crate::run) fn address(&self) -> Address {
+        let page = (self.offset + self.filled as u64) / PAGE_BYTES as u64;
+        Address { run: self.number, page }
+    }
+
+    /// That of all pages so far.
+    pub(in crate::run) fn mark(&self) -> Mark {
+        self.mark
+    }
+
+    /// Appends whole pages.
+    pub(in crate::run) fn append(&mut self, mut pages: &[u8]) -> Result<(), StoreError> {
+        self.mark = mark_behind(self.mark, pages);
+        while !pages.is_empty() {
+            let room = self.buffer.len() - self.filled;
+            let (now, later) = pages.split_at(pages.len().min(room));
+            self.buffer[self.filled..self.filled + now.len()].copy_from_slice(now);
+            self.filled += now.len();
+            pages = later;
+            if self.filled == self.buffer.len() {
+                self.write()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was appended, then the last page, which says that all of it is there:
+    /// whoever finds the last page finds the rest. Answers the file, to be read.
+    pub(in crate::run) fn finish(mut self, last: &[u8]) -> Result<Arc<dyn BlockFile>, StoreError> {
+        self.write()?;
+        let end = self.offset + last.len() as u64;
+        let file = self.file()?;
+        file.set_len(end)?;
+        file.sync().map_err(|cause| self.failed("sync", cause))?;
+        self.append(last)?;
+        self.write()?;
+        let file = Arc::clone(self.file()?);
+        file.sync().map_err(|cause| self.failed("sync", cause))?;
+        self.complete = true;
+        Ok(file)
+    }
+
+    fn write(&mut self) -> Result<(), StoreError> {
+        if self.filled == 0 {
+            return Ok(());
+        }
+        self.grow(self.offset + self.filled as u64)?;
+        let whole = self.buffer.len();
+        self.buffer.set_len(self.filled);
+        let file = self.file()?;
+        let written = file.write_at(self.offset, &self.buffer);
+        written.map_err(|cause| self.failed("write", cause))?;
+        self.buffer.set_len(whole);
+        self.offset += self.filled as u64;
+        self.filled = 0;
+        Ok(())
+    }
+
+    /// Makes room up to `end`, and for more that is to come; where there is none, for this.
+    fn grow(&self, end: u64) -> Result<(), StoreError> {
+        let file = self.file()?;
+        let length = file.len();
+        if end <= length {
+            return Ok(());
+        }
+        let generous = end.max(length + length.min(GROWTH_BYTES_MAX));
+        if file.set_len(generous).is_err() {
+            file.set_len(end)?;
+        }
+        Ok(())
+    }
+
+    fn file(&self) -> Result<&Arc<dyn BlockFile>, StoreError> {
+        let gone = || StoreError::Internal { what: "a run is written after its end".to_owned() };
+        self.file.as_ref().ok_or_else(gone)
+    }
+
+    fn failed(&self, doing: &'static str, cause: std::io::Error) -> StoreError {
+        StoreError::Io { doing, path: self.path.clone(), offset: self.offset, cause }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.file = None;
+        if !self.complete {
+            if let Some(pages) = &self.cache {
+                pages.forget(self.number);
+            }
+            // Nobody knows of the file; where it cannot be removed, the next opening does it.
+            let _ = self.directory.remove(&self.name);
+        }
+    }
+}

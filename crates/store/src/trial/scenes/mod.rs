@@ -1,0 +1,398 @@
+//! Scenes: short histories that reach what those of seeds reach rarely. Each says what is wrong.
+//! The cheap ones come first.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+use entresol_base::thread;
+use entresol_base::world::{Preemption, World, WorldOptions};
+use entresol_base::{Clock, Nanos, Seconds};
+use entresol_media::crash::Crash;
+use entresol_media::disk::{
+    Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
+};
+
+use super::{options, options_on};
+use crate::{
+    Batch, CursorOptions, Kvdb, Kvs, KvsOptions, Sequence, StoreError, TransactionOptions, check,
+};
+
+mod crashed;
+mod failed;
+#[cfg(feature = "mutants")]
+mod mutants;
+mod pmem;
+mod read_frequency;
+mod together;
+mod twice;
+
+/// A scene that takes more steps than this waits for ever.
+const STEPS_MAX: u64 = 5_000_000;
+
+type Scene = fn() -> Told;
+
+/// All of them, by name.
+pub(crate) const ALL: [(&str, Scene); 46] = [
+    ("what is read is what was written last", reads_follow_writes),
+    ("what is put while all is frozen is not missed", together::put_while_flushed),
+    ("a failed sync is the last word", failed::last_word),
+    ("a failed sync of names is the last word", failed::last_word_on_names),
+    ("what a failed sync left is made durable", failed::left_to_the_next),
+    ("a segment says that those before it are durable", failed::durable_before),
+    ("what a killed process left is made durable", crashed::left_by_the_dead),
+    ("time that is set back brings nothing back", time_set_back),
+    ("a conflict is found behind merges", conflicts_behind_compactions),
+    ("what merging has moved is durable", crashed::moved_values),
+    ("a file that is found twice stays", twice::found_twice),
+    ("a segment that was removed does not come back", twice::log_goes_on_elsewhere),
+    ("a file that was removed does not come back", twice::numbers_given_again),
+    ("nor if nobody knows whether it was", twice::removed_unsurely),
+    ("nor if others were to be removed with it", twice::removed_in_part),
+    ("nor if it lies in two places", twice::removed_from_two),
+    ("nor if it could not be made", twice::made_elsewhere),
+    ("crashes while segments are removed for good", twice::removed_for_good),
+    ("what is kept of heat is believed if it is right", read_frequency::kept),
+    ("damage is told", damage),
+    ("a batch is seen whole", together::batches_seen_whole),
+    ("a snapshot has all up to its number", together::snapshots),
+    ("what is acknowledged has nothing before it that is not", together::acknowledged_in_order),
+    ("what another has synced is durable", together::syncs),
+    ("of writers of one key each knows what he overwrites", together::writers_of_one_key),
+    ("who removes a prefix removes no key that he has not seen", together::prefix_removers),
+    ("a prefix is not removed with what is put meanwhile", together::prefixes_and_puts),
+    ("keys that are gone stay gone in merges of some runs", partial_compactions),
+    ("a checkpoint is whole or none", crashed::checkpoint),
+    ("crashes behind an opening", crashed::reopened),
+    ("crashes while the log goes from segment to segment", crashed::segments),
+    ("crashes of a freeze", crashed::flushed),
+    ("crashes of a freeze that writes several runs", crashed::flushed_in_several),
+    ("crashes of a merge", crashed::merged),
+    ("crashes of a merge that moves values", crashed::moved),
+    ("crashes while values go elsewhere than keys", crashed::moved_apart),
+    ("crashes while files move whole", crashed::shifted),
+    ("crashes where several write", crashed::several),
+    ("on persistent memory: what a killed process left is made durable", pmem::left_by_the_dead),
+    ("on persistent memory: an image is as good as the log", pmem::image_of_the_dead),
+    ("on persistent memory: a store that was closed is not read", pmem::image_of_the_closed),
+    ("on persistent memory: damage behind an image is told", pmem::damage_behind_an_image),
+    ("on persistent memory: crashes behind an opening", pmem::reopened),
+    ("on persistent memory: crashes from segment to segment", pmem::segments),
+    ("on persistent memory: crashes of a merge that moves values", pmem::moved),
+    ("on persistent memory: crashes where several write", pmem::several),
+];
+
+type Told = Result<(), String>;
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn require(holds: bool, what: impl Into<String>) -> Told {
+    if holds { Ok(()) } else { Err(what.into()) }
+}
+
+/// Calls of these kinds fail from the `nth` on, once or for ever.
+fn failing(calls: &[Call], nth: u64, repeat: Repeat) -> FaultPlan {
+    let calls = Calls::of(calls);
+    FaultPlan::one(Fault { calls, nth, repeat, effect: Effect::Fail(Failure::Io) })
+}
+
+/// The world of who looks at a crash, and the only disk that it has left.
+fn left_by<'a>(crash: &Crash<'a>) -> Result<(World, &'a Disk), String> {
+    let disk = crash.images.first().and_then(|image| image.downcast_ref::<Disk>());
+    let world = World::current().ok_or("there is no world")?;
+    Ok((world, disk.ok_or("the medium is no disk")?))
+}
+
+/// Runs a scene in a world, with an empty disk.
+fn in_world(preemption: Preemption, scene: impl FnOnce(&World, &Disk) -> Told + 'static) -> Told {
+    on_disk(preemption, DiskOptions::default(), scene)
+}
+
+/// The same, with a disk of one's choice.
+fn on_disk(
+    preemption: Preemption,
+    disk: DiskOptions,
+    scene: impl FnOnce(&World, &Disk) -> Told + 'static,
+) -> Told {
+    let world = World::new(WorldOptions {
+        preemption,
+        steps_max: Some(STEPS_MAX),
+        ..WorldOptions::seeded(1)
+    });
+    let within = world.clone();
+    let ran = world.run(move || {
+        let disk = Disk::new(&within, disk).map_err(text)?;
+        scene(&within, &disk)
+    });
+    ran.unwrap_or_else(|failure| Err(failure.to_string()))
+}
+
+fn create(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), String> {
+    let store = Kvdb::create(disk.root(), options_on(disk), Arc::new(world.clone()));
+    let store = store.map_err(text)?;
+    let options = KvsOptions { inline_bytes: 100, ..KvsOptions::default() };
+    let kvs = store.create_kvs("one", options).map_err(text)?;
+    Ok((store, kvs))
+}
+
+fn open(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), String> {
+    let store = Kvdb::open(disk.root(), options_on(disk), Arc::new(world.clone()));
+    let store = store.map_err(text)?;
+    let kvs = store.kvs("one").map_err(text)?;
+    Ok((store, kvs))
+}
+
+type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn all(kvs: &Kvs) -> Result<Pairs, String> {
+    let mut cursor = kvs.cursor(CursorOptions::default()).map_err(text)?;
+    let mut pairs = Pairs::new();
+    while let Some((key, value)) = cursor.next().map_err(text)? {
+        pairs.push((key.to_vec(), value.to_vec()));
+    }
+    for (key, value) in &pairs {
+        require(
+            kvs.get(key).map_err(text)?.as_ref() == Some(value),
+            format!("{} is found otherwise than it is shown", key.escape_ascii()),
+        )?;
+    }
+    Ok(pairs)
+}
+
+fn flush(store: &Kvdb) -> Told {
+    store.core().flush_all(&mut || true).map(drop).map_err(text)
+}
+
+fn runs(store: &Kvdb) -> Result<u64, String> {
+    Ok(store.statistics().map_err(text)?.kvs[0].runs)
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("key{number:04}").into_bytes()
+}
+
+/// What is read between writes, and so cached, is never older than they are.
+fn reads_follow_writes() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        let key = b"key";
+        let is_there = |value: Option<&[u8]>| -> Told {
+            for _ in 0..3 {
+                let found = kvs.get(key).map_err(text)?;
+                require(found.as_deref() == value, format!("{found:?} is found, not {value:?}"))?;
+            }
+            Ok(())
+        };
+        for round in 0..4_u8 {
+            kvs.put(key, &[round; 10]).map_err(text)?;
+            is_there(Some(&[round; 10]))?;
+            let mut batch = Batch::new();
+            batch.put(&kvs, key, &[round; 20]).map_err(text)?;
+            store.write(&batch).map_err(text)?;
+            is_there(Some(&[round; 20]))?;
+            let begun = store.transaction(TransactionOptions::default());
+            let mut transaction = begun.map_err(text)?;
+            transaction.put(&kvs, key, &[round; 3000]).map_err(text)?;
+            transaction.commit().map_err(text)?;
+            is_there(Some(&[round; 3000]))?;
+            kvs.delete_prefix(b"ke").map_err(text)?;
+            is_there(None)?;
+            kvs.put(key, &[round; 30]).map_err(text)?;
+            is_there(Some(&[round; 30]))?;
+            kvs.delete(key).map_err(text)?;
+            is_there(None)?;
+            flush(&store)?;
+            is_there(None)?;
+        }
+        Ok(())
+    })
+}
+
+/// Four small runs over a large one are merged by themselves: what they say to be gone must stay
+/// gone in it, and what ends must end.
+fn partial_compactions() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        for number in 0..4000 {
+            kvs.put(&key(number), &[number as u8; 90]).map_err(text)?;
+        }
+        store.compact().map_err(text)?;
+        kvs.delete(&key(1)).map_err(text)?;
+        flush(&store)?;
+        kvs.delete_prefix(b"key02").map_err(text)?;
+        flush(&store)?;
+        let ten = Some(Duration::from_secs(10));
+        kvs.put_for(&key(2), b"for a while", ten).map_err(text)?;
+        let token = kvs.put(&key(3), b"for ever").map_err(text)?;
+        flush(&store)?;
+        require(runs(&store)? == 4, "four runs are not merged into a large one")?;
+        kvs.put(&key(4), &[4; 3000]).map_err(text)?;
+        flush(&store)?;
+        for _ in 0..1000 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        require(runs(&store)? == 2, format!("{} runs, of which four are alike", runs(&store)?))?;
+        let is_as_written = |kvs: &Kvs, ended: bool| -> Told {
+            let found = all(kvs)?;
+            let has = |number: u32| found.iter().any(|(found, _)| *found == key(number));
+            require(!has(1), "a key that was deleted is back")?;
+            require(!has(200) && !has(299), "keys whose prefix was deleted are back")?;
+            require(has(2) != ended, "a key did not end, or too early")?;
+            let gone = 1 + 100 + usize::from(ended);
+            require(found.len() == 4000 - gone, format!("{} keys are there", found.len()))?;
+            let three = kvs.get_with_token(&key(3)).map_err(text)?;
+            let expected = Some((b"for ever".to_vec(), token));
+            require(three == expected, "a version has another number than its write")
+        };
+        is_as_written(&kvs, false)?;
+        thread::sleep(Duration::from_secs(11));
+        is_as_written(&kvs, true)?;
+        store.compact().map_err(text)?;
+        is_as_written(&kvs, true)?;
+        store.close().map_err(text)?;
+        let (store, kvs) = open(world, disk)?;
+        is_as_written(&kvs, true)?;
+        store.close().map_err(text)?;
+        let report = check(&disk.root(), &mut |_| {}).map_err(text)?;
+        require(report.is_whole() && report.remarks.is_empty(), format!("{report:?}"))
+    })
+}
+
+/// What says that a key is gone is kept as long as a transaction may have to notice it.
+fn conflicts_behind_compactions() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        let is_found = |change: &dyn Fn() -> Result<Sequence, StoreError>| -> Told {
+            kvs.put(b"key", b"before").map_err(text)?;
+            kvs.put(b"other", b"value").map_err(text)?;
+            let begin = || store.transaction(TransactionOptions::default()).map_err(text);
+            let (mut late, mut later) = (begin()?, begin()?);
+            change().map_err(text)?;
+            store.compact().map_err(text)?;
+            late.put(&kvs, b"key", b"late").map_err(text)?;
+            let told = late.commit();
+            require(matches!(told, Err(StoreError::Conflict)), format!("{told:?}"))?;
+            later.delete_prefix(&kvs, b"k").map_err(text)?;
+            let told = later.commit();
+            require(matches!(told, Err(StoreError::Conflict)), format!("{told:?}"))
+        };
+        is_found(&|| kvs.put(b"key", b"by another"))?;
+        is_found(&|| kvs.delete(b"key"))?;
+        is_found(&|| kvs.delete_prefix(b"ke"))
+    })
+}
+
+/// A clock that is set by hand.
+#[derive(Debug)]
+struct SetClock(World, AtomicU32);
+
+impl Clock for SetClock {
+    fn now(&self) -> Nanos {
+        Clock::now(&self.0)
+    }
+
+    fn seconds(&self) -> Seconds {
+        Seconds(self.1.load(Relaxed))
+    }
+}
+
+/// What has ended stays so, whatever the clock says, also after another opening.
+fn time_set_back() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let clock = Arc::new(SetClock(world.clone(), AtomicU32::new(1000)));
+        let store = Kvdb::create(disk.root(), options(), clock.clone()).map_err(text)?;
+        let kvs = store.create_kvs("one", KvsOptions::default()).map_err(text)?;
+        kvs.put_for(b"key", b"value", Some(Duration::from_secs(10))).map_err(text)?;
+        let is_there = |kvs: &Kvs| kvs.get(b"key").map(|value| value.is_some()).map_err(text);
+        require(is_there(&kvs)?, "it is not there")?;
+        clock.1.store(1010, Relaxed);
+        require(!is_there(&kvs)?, "it has not ended")?;
+        clock.1.store(1005, Relaxed);
+        require(!is_there(&kvs)?, "it is back")?;
+        store.close().map_err(text)?;
+        let store = Kvdb::open(disk.root(), options(), clock.clone()).map_err(text)?;
+        let kvs = store.kvs("one").map_err(text)?;
+        require(!is_there(&kvs)?, "it is back after an opening")?;
+        kvs.put_for(b"key", b"value", Some(Duration::from_secs(10))).map_err(text)?;
+        flush(&store)?;
+        require(is_there(&kvs)?, "it went when it was frozen")?;
+        clock.1.store(1020, Relaxed);
+        require(!is_there(&kvs)?, "it has not ended in a run")
+    })
+}
+
+/// Bits of all files of a closed store, one at a time: told, or harmless.
+fn damage() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let (store, kvs) = create(world, disk)?;
+        for number in 0..30 {
+            let bytes = [10, 300][number as usize % 2];
+            kvs.put(&key(number), &vec![number as u8 + 1; bytes]).map_err(text)?;
+        }
+        store.compact().map_err(text)?;
+        kvs.delete(&key(5)).map_err(text)?;
+        kvs.put(b"young", &[99; 150]).map_err(text)?;
+        let expected = all(&kvs)?;
+        store.close().map_err(text)?;
+        for (name, bytes) in disk.contents() {
+            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            let step = if name == "MANIFEST" { 1 } else { 23 };
+            for at in (0..used as u64).step_by(step).filter(|at| bytes[*at as usize] != 0) {
+                let bit = (at % 5) as u8;
+                disk.flip(&name, at, bit).map_err(text)?;
+                is_told_or_harmless(world, disk, &expected)
+                    .map_err(|what| format!("bit {bit} of byte {at} of {name}: {what}"))?;
+                disk.flip(&name, at, bit).map_err(text)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn is_told_or_harmless(world: &World, disk: &Disk, expected: &Pairs) -> Told {
+    let clock = Arc::new(world.clone());
+    let Ok(store) = Kvdb::open_read_only(disk.root(), options(), clock) else { return Ok(()) };
+    let kvs = match store.kvs("one") {
+        Ok(kvs) => kvs,
+        Err(StoreError::NoKvs { .. }) => return Err("a Kvs is gone without a word".to_owned()),
+        Err(_) => return Ok(()),
+    };
+    for (key, value) in expected {
+        let right = !matches!(kvs.get(key), Ok(found) if found.as_ref() != Some(value));
+        require(right, format!("{} is answered otherwise", key.escape_ascii()))?;
+    }
+    let Ok(mut cursor) = kvs.cursor(CursorOptions::default()) else { return Ok(()) };
+    let mut left = expected.iter();
+    loop {
+        match (cursor.next(), left.next()) {
+            (Err(_), _) | (Ok(None), None) => return Ok(()),
+            (Ok(Some((key, value))), Some((of, was))) if key == of && value == was => {}
+            _ => return Err("it is shown otherwise than it was written".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scene_ends_well() {
+        end_well(0);
+    }
+
+    /// The other half: two processors share the time.
+    #[test]
+    fn every_other_scene_ends_well() {
+        end_well(1);
+    }
+
+    /// Every second one from the first on.
+    fn end_well(first: usize) {
+        for (name, scene) in ALL.into_iter().skip(first).step_by(2) {
+            scene().unwrap_or_else(|what| panic!("{name}: {what}"));
+        }
+    }
+}

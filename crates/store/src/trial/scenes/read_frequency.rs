@@ -1,0 +1,45 @@
+//! A scene of what is kept of read_frequency while a store is closed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use entresol_base::thread;
+use entresol_base::world::Preemption;
+
+use super::super::arrange;
+use super::super::drives::Drives;
+use super::{Told, in_world, require, text};
+use crate::Kvdb;
+use crate::upkeep::read_frequency::kept::{FILE, Kept};
+
+/// It is used by the next opening, unless a bit of it has turned over.
+pub(super) fn kept() -> Told {
+    in_world(Preemption::Never, |world, disk| {
+        let clock = Arc::new(world.clone());
+        let volumes = arrange::volumes(&Drives::one(disk)).map_err(text)?;
+        let store = Kvdb::create_on(&volumes, arrange::options(disk), clock.clone());
+        let closed = |store: Kvdb| {
+            // Before that nobody has looked whether there is a choice of classes.
+            thread::sleep(Duration::from_millis(10));
+            store.close().map_err(text)
+        };
+        closed(store.map_err(text)?)?;
+        let name = disk.contents().into_keys().find(|name| name.ends_with(FILE));
+        let name = name.ok_or("nothing is kept")?;
+        let opened = || {
+            let home = arrange::home(disk).map_err(text)?;
+            let store = Kvdb::open(home, arrange::options(disk), clock.clone()).map_err(text)?;
+            let before = store.core().read_frequency.kept_before();
+            Ok::<_, String>((store, before))
+        };
+        for byte in [20, 100, 177] {
+            disk.flip(&name, byte, 3).map_err(text)?;
+            let (store, before) = opened()?;
+            require(matches!(before, Kept::Ignored(_)), format!("byte {byte}: {before:?}"))?;
+            closed(store)?;
+        }
+        let (store, before) = opened()?;
+        require(before == Kept::Used, format!("what is right is not used: {before:?}"))?;
+        closed(store)
+    })
+}

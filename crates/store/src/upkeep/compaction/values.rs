@@ -1,0 +1,157 @@
+//! Values that are moved, into segments of their own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::StoreError;
+use crate::types::{KvsId, RecordPlace, SegmentNumber};
+use crate::upkeep::charging::Traffic;
+use crate::upkeep::tiering::Move;
+use crate::version::core::Core;
+use crate::version::view::View;
+use crate::volumes::policy::Classes;
+use crate::volumes::{Cause, Held};
+use crate::wal::record::{Draft, Record};
+use crate::wal::segment;
+use crate::wal::segment::{FIRST_RECORD, Segment};
+
+/// Writes records that stood elsewhere.
+pub(crate) struct ValueWriter<'a> {
+    core: &'a Core,
+    kvs: KvsId,
+    /// No more bytes of records are going to come.
+    left: u64,
+    segments: Vec<Arc<Segment>>,
+    /// The segments that are written to, one for each choice of classes; hot values lie apart.
+    open: Vec<Open>,
+    /// The volumes of all segments, by number.
+    volumes: BTreeMap<u32, Arc<Held>>,
+    /// Segments of hot values.
+    hot: Vec<SegmentNumber>,
+    traffic: Traffic,
+    read: Vec<u8>,
+    written: Vec<u8>,
+}
+
+struct Open {
+    to: Classes,
+    is_hot: bool,
+    place: Arc<Held>,
+    segment: Arc<Segment>,
+    used: u64,
+}
+
+impl<'a> ValueWriter<'a> {
+    /// Of records that have at most so many bytes.
+    pub(crate) fn new(core: &'a Core, kvs: KvsId, bytes_max: u64) -> ValueWriter<'a> {
+        ValueWriter {
+            core,
+            kvs,
+            left: bytes_max,
+            segments: Vec::new(),
+            open: Vec::new(),
+            volumes: BTreeMap::new(),
+            hot: Vec::new(),
+            traffic: Traffic::default(),
+            read: Vec::new(),
+            written: Vec::new(),
+        }
+    }
+
+    /// Writes the record that lies at a place in a view once more, where it is to move; answers
+    /// where.
+    pub(crate) fn copy(
+        &mut self,
+        view: &View,
+        place: RecordPlace,
+        Move { to, cause, .. }: Move,
+    ) -> Result<RecordPlace, StoreError> {
+        let mut read = std::mem::take(&mut self.read);
+        let record = view.segment(place.segment)?.record(place, &mut read)?;
+        let Record { header, key, expiry, value } = record;
+        let draft = Draft { kind: header.kind, kvs: self.kvs, expiry, key, value };
+        let bytes = draft.bytes();
+        let at = self.with_room(to, cause == Cause::Hot, bytes)?;
+        let open = &mut self.open[at];
+        let (segment, offset) = (&open.segment, open.used);
+        self.written.clear();
+        draft.encode(segment.address(offset), header.sequence, false, &mut self.written);
+        assert!(
+            bytes == u64::from(place.bytes) && offset + bytes <= segment.len(),
+            "a record of {} bytes takes {bytes} at {offset} of segment {}, which has {}",
+            place.bytes,
+            segment.number().0,
+            segment.len(),
+        );
+        segment.write(offset, &self.written)?;
+        open.used += bytes;
+        self.left = self.left.saturating_sub(bytes);
+        open.place.written.moved[cause as usize].fetch_add(bytes, Relaxed);
+        let to = RecordPlace { segment: segment.number(), offset, bytes: place.bytes };
+        debug_assert!(
+            segment.record(to, &mut Vec::new()).is_ok_and(|it| (it.key, it.value) == (key, value)),
+            "{place:?} is another record at {to:?}",
+        );
+        self.traffic.wrote(open.place.class, bytes);
+        if let Some(class) = self.core.class_of(place.segment) {
+            self.traffic.read(class, bytes);
+        }
+        self.read = read;
+        Ok(to)
+    }
+
+    /// Which of the open segments has room for a record.
+    fn with_room(&mut self, to: Classes, is_hot: bool, bytes: u64) -> Result<usize, StoreError> {
+        let found = self.open.iter().position(|open| open.to == to && open.is_hot == is_hot);
+        if let Some(at) = found
+            && self.open[at].segment.len() - self.open[at].used >= bytes
+        {
+            return Ok(at);
+        }
+        // What stays empty of it would count as dead, and be worth a merge of its own.
+        let len = (FIRST_RECORD + self.left).min(self.core.options.segment_bytes);
+        let len = len.max(FIRST_RECORD + bytes).next_multiple_of(4096);
+        let (place, segment) = self.core.make_value_segment(to, len)?;
+        let segment = Arc::new(segment);
+        self.segments.push(segment.clone());
+        self.volumes.insert(place.number, place.clone());
+        if is_hot {
+            self.hot.push(segment.number());
+        }
+        let open = Open { to, is_hot, place, segment, used: FIRST_RECORD };
+        match found {
+            Some(at) => {
+                self.open[at] = open;
+                Ok(at)
+            }
+            None => {
+                self.open.push(open);
+                Ok(self.open.len() - 1)
+            }
+        }
+    }
+
+    /// What was read and written so far.
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// Makes what was written durable, names included.
+    pub(crate) fn finish(mut self) -> Result<Vec<Arc<Segment>>, StoreError> {
+        self.segments.iter().try_for_each(|segment| segment.persist(0, segment.len()))?;
+        // Not those of other volumes, which may be slow.
+        self.volumes.values().try_for_each(|place| place.sync_names())?;
+        self.hot.drain(..).for_each(|number| self.core.read_frequency.keep(number));
+        Ok(std::mem::take(&mut self.segments))
+    }
+}
+
+impl Drop for ValueWriter<'_> {
+    fn drop(&mut self) {
+        for segment in self.segments.drain(..) {
+            // Nobody knows of it; where it cannot be removed, the next opening does it.
+            let _ = self.core.volumes.remove(&segment::file_name(segment.number()));
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! Flushing: what was written last becomes sorted runs, which hold small values and lead to the
+//! large ones where they lie.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use entresol_base::mutation_site;
+use entresol_base::thread;
+
+use crate::StoreError;
+use crate::cache::budget::Taken;
+use crate::memtable::range_deletes;
+use crate::memtable::{Found, Generation, image};
+use crate::run::{self, RunWriter};
+use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
+use crate::upkeep::charging::Bill;
+use crate::upkeep::compaction::values::ValueWriter;
+use crate::upkeep::tiering::Moves;
+use crate::version::core::Core;
+use crate::version::manifest::{LogState, Manifest};
+use crate::version::view::{View, ViewRun};
+use crate::volumes::{Held, What};
+use crate::wal::record::OVERHEAD;
+use crate::wal::segment;
+use crate::wal::segment::Segment;
+
+/// So many records ahead are fetched.
+const RECORDS_AHEAD: usize = 8;
+
+/// Flushes the oldest closed generation, whose last write is `last`.
+///
+/// # Errors
+/// If a disk fails, has no room, or what is read is damaged. Nothing has changed then.
+pub(crate) fn flush(
+    core: &Core,
+    generation: &Arc<Generation>,
+    last: Sequence,
+) -> Result<(), StoreError> {
+    while core.published() < last {
+        if mutation_site!("a flush waits for the memtable's writers") {
+            break;
+        }
+        core.failure.check()?;
+        thread::yield_now();
+    }
+    // What the manifest says to be flushed must not depend on what a crash would undo.
+    let durable = match mutation_site!("a flush syncs the log first") {
+        true => last,
+        false => core.log_behind()?.sync()?,
+    };
+    assert!(
+        durable >= last,
+        "a memtable is flushed up to write {}, and only {} is durable",
+        last.0,
+        durable.0,
+    );
+    generation.check_unread()?;
+    generation.segments().iter().for_each(|segment| segment.expect_reads());
+    let sorting = Taken::of_memtables(&core.room);
+    sorting.set(generation.sorting_bytes(last));
+    let mut made = Made::default();
+    let done = generation.kvs().into_iter().try_for_each(|kvs| {
+        made.values.extend(flush_kvs(core, generation, kvs, last, &mut made.runs)?);
+        Ok(())
+    });
+    if let Err(error) = done {
+        // It is tried again: what was written meanwhile must not take the room.
+        let runs = made.runs.values().flatten().map(|run| run::file_name(run.number()));
+        core.remove(&runs.collect::<Vec<_>>())?;
+        return Err(error);
+    }
+    let Made { runs, values } = made;
+    let mut moved = Vec::new();
+    for values in values {
+        moved.extend(values.finish()?);
+    }
+    install(core, generation, Written { runs, moved }, last, durable)
+}
+
+/// The runs of each `Kvs`, the newest first: one, and others if it cannot say all prefixes that are
+/// gone.
+type Runs = BTreeMap<KvsId, Vec<ViewRun>>;
+
+/// What was written so far.
+#[derive(Default)]
+struct Made<'a> {
+    runs: Runs,
+    values: Vec<ValueWriter<'a>>,
+}
+
+/// What was written of a generation: runs of each `Kvs`, and values that may not stay where the
+/// log has put them.
+struct Written {
+    runs: Runs,
+    moved: Vec<Arc<Segment>>,
+}
+
+/// Writes the runs of a `Kvs`, and the values that may not stay where they are; none if there is no
+/// such `Kvs` any more.
+fn flush_kvs<'a>(
+    core: &'a Core,
+    generation: &Generation,
+    kvs: KvsId,
+    last: Sequence,
+    runs: &mut Runs,
+) -> Result<Option<ValueWriter<'a>>, StoreError> {
+    let (number, inline_bytes, policy) = {
+        let manifest = &mut *core.manifest.lock();
+        let number = manifest.take_run();
+        match manifest.kvs_mut(kvs) {
+            Some(state) => (number, state.inline_bytes as usize, state.policy),
+            None => return Ok(None),
+        }
+    };
+    let place = core.volumes.choose_of_reserve(What::Keys, core.had(policy.young_keys), 0);
+    let prefixes = generation.prefixes(kvs);
+    let gone = prefixes.as_ref().map(|prefixes| prefixes.all()).unwrap_or_default();
+    let mut gone = range_deletes::for_runs(gone, core.options.prefixes_per_run_max).into_iter();
+    let mut writer = core.begin_run(&place, (number, kvs), gone.next().unwrap_or_default())?;
+    let bytes = generation.segments().iter().map(|segment| segment.len()).sum();
+    let numbers: Vec<_> = generation.segments().iter().map(|it| it.number()).collect();
+    let mut values = Values {
+        generation,
+        inline_bytes,
+        view: core.current.get(),
+        moves: core.moves_by_policy(&policy, false, numbers.iter()),
+        writer: ValueWriter::new(core, kvs, bytes),
+        bytes: Vec::new(),
+    };
+    let mut bill = Bill::new(core, is_urgent);
+    let (mut key, mut before) = (Vec::new(), Vec::new());
+    let words = generation.in_order(kvs, last)?;
+    for (number, &word) in words.iter().enumerate() {
+        // In the order of keys they lie anywhere: what comes is fetched while others are written.
+        if let Some(&soon) = words.get(number + RECORDS_AHEAD) {
+            generation.prefetch(soon);
+        }
+        let found = generation.record(word, &mut key)?;
+        // The newest comes first, and is all that is kept. No key is empty.
+        if key == before {
+            continue;
+        }
+        let gone = prefixes.as_ref().and_then(|it| it.covering(&key, Sequence::MAX));
+        if gone.is_none_or(|gone| gone <= found.sequence) {
+            values.push(&mut writer, &key, found)?;
+            let mut traffic = values.writer.traffic();
+            traffic.wrote(place.class, writer.bytes());
+            bill.moved(&traffic);
+        }
+        std::mem::swap(&mut key, &mut before);
+    }
+    let made = runs.entry(kvs).or_default();
+    let mut bytes = end_run(core, &place, writer, made)?;
+    for gone in gone {
+        let number = core.manifest.lock().take_run();
+        let writer = core.begin_run(&place, (number, kvs), gone)?;
+        bytes += end_run(core, &place, writer, made)?;
+    }
+    place.sync_names()?;
+    let mut traffic = values.writer.traffic();
+    traffic.wrote(place.class, bytes);
+    bill.settle(&traffic);
+    Ok(Some(values.writer))
+}
+
+/// Ends a run, and adds it to those that were made; answers its bytes.
+fn end_run(
+    core: &Core,
+    place: &Arc<Held>,
+    writer: RunWriter,
+    made: &mut Vec<ViewRun>,
+) -> Result<u64, StoreError> {
+    let run = ViewRun::of(writer.finish(&core.pages)?);
+    let bytes = run.run.summary().file_bytes;
+    core.volumes.made(run::file_name(run.number()), place, bytes);
+    place.written.flush.fetch_add(bytes, Relaxed);
+    made.push(run);
+    Ok(bytes)
+}
+
+/// Whether flushing may wait for nobody: writers soon have to wait for it, or somebody does.
+fn is_urgent(core: &Core) -> bool {
+    let waiting = core.work.waiting() * 2;
+    waiting > core.options.generations_waiting_max as usize || core.background.is_awaited()
+}
+
+/// Where values go.
+struct Values<'a, 'g> {
+    generation: &'g Generation,
+    inline_bytes: usize,
+    view: Arc<View>,
+    /// Segments of which the values do not stay where they are.
+    moves: Moves,
+    writer: ValueWriter<'a>,
+    bytes: Vec<u8>,
+}
+
+impl Values<'_, '_> {
+    /// Adds what was found of a key to a run.
+    fn push(&mut self, run: &mut RunWriter, key: &[u8], found: Found) -> Result<(), StoreError> {
+        let Found { sequence, expiry, value } = found;
+        let is_endless = mutation_site!("a flush keeps when a value ends");
+        let expiry = if is_endless { Expiry::NEVER } else { expiry };
+        let Some(place) = value else {
+            return run.push(&Entry { key, sequence, expiry, value: Value::Gone });
+        };
+        let inline_bytes = self.inline_bytes;
+        let is_small = place.bytes as usize <= inline_bytes + key.len() + OVERHEAD;
+        if is_small {
+            let mut segments = self.generation.segments().iter();
+            let segment = segments.find(|segment| segment.number() == place.segment);
+            let segment = segment.ok_or(StoreError::NoSegment { number: place.segment.0 })?;
+            let record = segment.record(place, &mut self.bytes)?;
+            if record.value.len() <= inline_bytes {
+                let value = Value::Inline(record.value);
+                return run.push(&Entry { key, sequence, expiry, value });
+            }
+        }
+        let place = match self.moves.get(&place.segment) {
+            Some(to) => self.writer.copy(&self.view, place, *to)?,
+            None => place,
+        };
+        run.push(&Entry { key, sequence, expiry, value: Value::Apart(place) })
+    }
+}
+
+/// Puts the runs in the generation's place: first in the manifest, then for readers.
+fn install(
+    core: &Core,
+    generation: &Arc<Generation>,
+    Written { runs, moved }: Written,
+    last: Sequence,
+    durable: Sequence,
+) -> Result<(), StoreError> {
+    let manifest = &mut *core.manifest.lock();
+    let view = core.current.get();
+    let live: BTreeSet<SegmentNumber> = runs
+        .values()
+        .flatten()
+        .flat_map(|run| run.run.summary().live.iter().map(|live| live.segment))
+        .collect();
+    let segments: Vec<_> = generation.segments().iter().cloned().collect();
+    let (kept, dead): (Vec<_>, Vec<_>) =
+        segments.into_iter().partition(|segment| live.contains(&segment.number()));
+    let stay = kept.iter().chain(&moved).map(|segment| segment.number());
+    let lost: Vec<_> = live.difference(&stay.collect()).copied().collect();
+    assert!(lost.is_empty(), "a flush has values in segments that do not stay: {lost:?}");
+    let mut next = Manifest::clone(manifest);
+    let mut strays = Vec::new();
+    for (&kvs, runs) in &runs {
+        match next.kvs_mut(kvs) {
+            Some(state) => drop(state.runs.splice(..0, runs.iter().map(ViewRun::state))),
+            // It was dropped meanwhile.
+            None => strays.extend(runs.iter().map(|run| run::file_name(run.number()))),
+        }
+    }
+    if !mutation_site!("the manifest names the segments in which a flush leaves values") {
+        next.segments.extend(kept.iter().chain(&moved).map(|segment| segment.number().0));
+    }
+    go_on_behind(&mut next.log, (last, durable), first_segment_behind(&view, generation));
+    let mut dead: Vec<String> = dead.iter().map(|it| segment::file_name(it.number())).collect();
+    let image = generation.first_segment().filter(|_| generation.has_image());
+    dead.extend(image.map(image::file_name));
+    if mutation_site!("flushed segments are removed once the manifest does not need them") {
+        core.remove(&dead)?;
+    }
+    let made = runs.values().flatten().map(|run| run::file_name(run.number()));
+    let values = moved.iter().map(|segment| segment::file_name(segment.number()));
+    let made: Vec<String> = made.chain(values).collect();
+    core.save_with(manifest, next, &made)?;
+    kept.iter().for_each(|segment| segment.mark_flushed());
+    core.current.change(|view| {
+        let oldest = view.closed.pop();
+        assert!(
+            oldest.is_some_and(|(oldest, _)| Arc::ptr_eq(&oldest, generation)),
+            "the memtable that was flushed, up to write {}, is not the oldest",
+            last.0,
+        );
+        core.work.set_waiting(view.closed.len());
+        for (kvs, runs) in runs {
+            if manifest.kvs_mut(kvs).is_some() {
+                let of_kvs = view.runs.entry(kvs).or_default();
+                drop(Arc::make_mut(of_kvs).splice(..0, runs));
+            }
+        }
+        view.add_segments(kept.iter().chain(&moved).cloned());
+    });
+    core.remove(&dead)?;
+    core.remove(&strays)
+}
+
+/// Lets the log begin behind a generation that is flushed, whose last write is `last`.
+fn go_on_behind(log: &mut LogState, (last, durable): (Sequence, Sequence), first_segment: u64) {
+    log.flushed = last.0;
+    if mutation_site!("no write counts as flushed that is not") {
+        log.flushed += 1;
+    }
+    if mutation_site!("every write of a flushed memtable counts as flushed") {
+        log.flushed -= 1;
+    }
+    // Somebody else may have synced more meanwhile, and said so.
+    log.durable = log.durable.max(durable.0);
+    if !mutation_site!("the log begins behind the memtable that was flushed") {
+        log.first_segment = first_segment;
+    }
+}
+
+/// The first segment of the generation that follows.
+fn first_segment_behind(view: &View, generation: &Arc<Generation>) -> u64 {
+    let mut newer = &view.young;
+    for (closed, _) in &view.closed {
+        if Arc::ptr_eq(closed, generation) {
+            break;
+        }
+        newer = closed;
+    }
+    let first = newer.segments().iter().next();
+    first.map_or(0, |segment| segment.number().0)
+}

@@ -1,0 +1,11 @@
+//! Background work: flushes, compactions, tiering, and the threads that do it.
+
+pub(crate) mod charging;
+pub(crate) mod compaction;
+pub(crate) mod file_move;
+pub(crate) mod flush;
+pub(crate) mod image_writer;
+pub(crate) mod read_frequency;
+pub(crate) mod scheduler;
+pub(crate) mod threads;
+pub(crate) mod tiering;

@@ -1,0 +1,539 @@
+//! Tiering: what moves from one class of media to another, and why.
+//!
+//! What a merge of all runs of a `Kvs` yields is aged, and lies where the policy of the `Kvs` wants
+//! aged data. Where that leaves a choice, room decides: of a class that is nearly full the values
+//! sink that were written first, then keys; to a class that is half empty values return. Between
+//! the two lie [`RETURN_ABOVE`] and [`SINK_BELOW`], so that nothing goes to and fro. Values that
+//! are read often stay on a faster class, or come back to it, within the share of it that is theirs
+//! ([`read_frequency`](crate::upkeep::read_frequency)).
+//!
+//! A file of which nearly all is live moves whole ([`file_move`](crate::upkeep::file_move)): then
+//! nothing that leads to it is written anew. Of other segments the values move one by one, in a
+//! merge of the runs that lead there, which leaves the dead behind.
+
+mod promotion;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use crate::run;
+use crate::types::{KvsId, RunNumber, SegmentNumber};
+use crate::upkeep::file_move::{FileMove, Whole};
+use crate::version::core::{Core, live_of};
+use crate::version::view::{View, ViewRun};
+use crate::volumes::policy::{Classes, MediaClass, Policy};
+use crate::volumes::{Cause, Fill, What};
+use crate::wal::segment;
+use crate::wal::segment::{FIRST_RECORD, Segment};
+
+/// With less than this share of a class free, values sink.
+pub(crate) const SINK_BELOW: f64 = 0.2;
+/// They sink until so much is free.
+const SINK_UNTIL: f64 = 0.3;
+/// With more than this share of a class free, values return to it.
+const RETURN_ABOVE: f64 = 0.5;
+/// They return until so little is free.
+const RETURN_UNTIL: f64 = 0.4;
+/// Bytes in a wrong place that are not worth a merge.
+const MISPLACED_BYTES_MIN: u64 = 1 << 20;
+/// A segment moves whole if so many of a hundred bytes are live.
+const WHOLE_PERCENT_MIN: u64 = 90;
+/// If merging has found that so many versions of a hundred were overwritten, runs are merged before
+/// what they lead to sinks.
+const OVERWRITTEN_PERCENT_MIN: u64 = 10;
+
+/// Which values of a segment move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// All of them.
+    All,
+    /// Those that are hot.
+    Hot,
+    /// Those that are not; what is still warm stays on the class that it is on.
+    Cold,
+}
+
+/// Where values of a segment move, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) to: Classes,
+    pub(crate) cause: Cause,
+    pub(crate) which: Which,
+}
+
+/// The segments of which the values move.
+pub(crate) type Moves = BTreeMap<SegmentNumber, Move>;
+
+/// What tiering asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Tiering {
+    /// That files move as they are.
+    FileMoves(Vec<FileMove>),
+    /// A merge of runs of a `Kvs`, in which values move.
+    Compaction { kvs: KvsId, runs: Range<usize>, moves: Moves },
+}
+
+/// A `Kvs` that has values in a segment.
+#[derive(Debug, Clone, Copy)]
+struct Owner {
+    kvs: KvsId,
+    policy: Policy,
+    is_aged: bool,
+    bytes: u64,
+}
+
+/// Who has values in which segment.
+type Owners = BTreeMap<SegmentNumber, Vec<Owner>>;
+
+impl Move {
+    fn all(to: Classes, cause: Cause) -> Move {
+        Move { to, cause, which: Which::All }
+    }
+}
+
+impl Core {
+    /// The policy of a `Kvs`, and its aged run; none if there is no such `Kvs`.
+    pub(crate) fn policy(&self, kvs: KvsId) -> Option<(Policy, RunNumber)> {
+        let manifest = self.manifest.lock();
+        let state = manifest.kvs.iter().find(|state| state.id == kvs.0)?;
+        Some((state.policy, RunNumber(state.aged_run)))
+    }
+
+    /// Those of some classes that the store has; if it has none of them, all classes.
+    pub(crate) fn had(&self, classes: Classes) -> Classes {
+        let has_any = classes.as_slice().iter().any(|class| self.volumes.has(*class));
+        if has_any { classes.filtered(|class| self.volumes.has(class)) } else { Classes::FASTEST }
+    }
+
+    /// The class of a segment.
+    pub(crate) fn class_of(&self, segment: SegmentNumber) -> Option<MediaClass> {
+        self.volumes.class_of(&segment::file_name(segment))
+    }
+
+    /// Where values of a segment have to move by a policy alone; none if they may stay.
+    fn move_by_policy(
+        &self,
+        policy: &Policy,
+        is_aged: bool,
+        number: SegmentNumber,
+    ) -> Option<Move> {
+        let place = self.volumes.find(&segment::file_name(number))?;
+        let (wanted, aged) = (self.had(policy.values(is_aged)), self.had(policy.aged_values));
+        // What the log has put where it belongs once it is aged stays there.
+        let may_stay = wanted.has(place.class) || aged.has(place.class) && !is_aged;
+        let is_slower = || wanted.as_slice().iter().all(|class| *class > place.class);
+        let (cause, which) = match place.is_retiring() {
+            false if may_stay => return None,
+            false if is_slower() => (Cause::Aged, Which::Cold),
+            _ => (Cause::Misplaced, Which::All),
+        };
+        Some(Move { to: wanted, cause, which })
+    }
+
+    /// The segments among some of which values have to move by a policy alone.
+    pub(crate) fn moves_by_policy<'a>(
+        &self,
+        policy: &Policy,
+        is_aged: bool,
+        segments: impl Iterator<Item = &'a SegmentNumber>,
+    ) -> Moves {
+        let to = |number: &SegmentNumber| {
+            Some((*number, self.move_by_policy(policy, is_aged, *number)?))
+        };
+        segments.filter_map(to).collect()
+    }
+
+    /// Which values of runs move by a policy alone once all runs are merged into one, and cannot
+    /// move with all of their segment: none if there is no room where they should be.
+    pub(crate) fn moves_with_room(&self, policy: &Policy, view: &View, runs: &[ViewRun]) -> Moves {
+        let live = live_of(runs);
+        let mut moves = self.moves_by_policy(policy, true, live.keys());
+        let is_kept = |number: &SegmentNumber| {
+            let segment = view.segments.get(number);
+            let is_retiring = self.volumes.is_retiring(&segment::file_name(*number));
+            is_retiring || segment.is_none_or(|it| is_nearly_all(it, live[number]))
+        };
+        let kept = self.read_frequency.kept();
+        moves.retain(|number, _| !is_kept(number) && !kept.contains(number));
+        let bytes = moves.keys().filter_map(|number| live.get(number)).sum();
+        let wanted = self.had(policy.aged_values);
+        if self.volumes.choose_strictly(What::Values, wanted, bytes).is_err() {
+            moves.clear();
+        }
+        moves
+    }
+
+    /// Where the values of a segment go of which most is dead: not to a faster class.
+    pub(crate) fn move_of_garbage(&self, policy: &Policy, number: SegmentNumber) -> Move {
+        let classes = self.had(policy.aged_values);
+        let to = match self.class_of(number) {
+            Some(now) => classes.filtered(|class| class >= now),
+            None => classes,
+        };
+        Move::all(to, Cause::Garbage)
+    }
+
+    /// What is most worth moving, if anything is.
+    pub(crate) fn tiering(&self, view: &View) -> Option<Tiering> {
+        let owners = self.owners(view)?;
+        self.misplaced(view, &owners, MISPLACED_BYTES_MIN)
+            .or_else(|| self.sinking(view, &owners))
+            .or_else(|| self.warming(view))
+            .or_else(|| self.returning(view, &owners))
+    }
+
+    /// Who has values in which segment; none if there is one place only.
+    fn owners(&self, view: &View) -> Option<Owners> {
+        if self.volumes.count_volumes() < 2 {
+            return None;
+        }
+        let mut owners = Owners::new();
+        for (kvs, runs) in self.compactable(view) {
+            let Some((policy, aged)) = self.policy(*kvs) else { continue };
+            for run in runs.iter() {
+                let is_aged = run.number() == aged;
+                for live in &run.run.summary().live {
+                    let of_segment = owners.entry(live.segment).or_default();
+                    match of_segment.iter_mut().find(|owner| owner.kvs == *kvs) {
+                        Some(owner) => {
+                            owner.bytes += live.bytes;
+                            owner.is_aged &= is_aged;
+                        }
+                        None => {
+                            let bytes = live.bytes;
+                            of_segment.push(Owner { kvs: *kvs, policy, is_aged, bytes });
+                        }
+                    }
+                }
+            }
+        }
+        Some(owners)
+    }
+
+    /// What lies where its policy does not want it, or where nothing may stay, if there is room
+    /// where it should be.
+    pub(crate) fn misplaced_now(&self, view: &View) -> Option<Tiering> {
+        self.misplaced(view, &self.owners(view)?, 1)
+    }
+
+    /// The same, if of no fewer bytes of a `Kvs` than `least`.
+    fn misplaced(&self, view: &View, owners: &Owners, least: u64) -> Option<Tiering> {
+        let kept = self.read_frequency.kept();
+        let hot = self.read_frequency.hot(view);
+        let (mut file_moves, mut rewritten) =
+            (FileMoves::default(), BTreeMap::<KvsId, Moves>::new());
+        for (number, of_segment) in owners {
+            let Some(segment) = view.segments.get(number) else { continue };
+            let wish = |owner: &Owner| self.move_by_policy(&owner.policy, owner.is_aged, *number);
+            let wishes: Vec<Option<Move>> = of_segment.iter().map(wish).collect();
+            let Some(wish) = wishes.iter().flatten().next() else { continue };
+            let file = Whole::Segment(*number);
+            let is_retiring = self.volumes.is_retiring(&file.name());
+            let live: u64 = of_segment.iter().map(|owner| owner.bytes).sum();
+            let live = live.saturating_sub(hot.get(number).map_or(0, |hot| hot.values));
+            let do_agree = wishes.iter().all(|other| *other == Some(*wish));
+            if is_retiring || do_agree && is_nearly_all(segment, live) && !kept.contains(number) {
+                file_moves.add(
+                    self,
+                    FileMove { file, to: wish.to, cause: wish.cause },
+                    segment.len(),
+                );
+            } else if !kept.contains(number) {
+                for (owner, wish) in of_segment.iter().zip(&wishes) {
+                    if let Some(wish) = wish {
+                        rewritten.entry(owner.kvs).or_default().insert(*number, *wish);
+                    }
+                }
+            }
+        }
+        for (kvs, runs) in self.compactable(view) {
+            let Some((policy, aged)) = self.policy(*kvs) else { continue };
+            for run in runs.iter() {
+                let file = Whole::Run(*kvs, run.number());
+                let Some(place) = self.volumes.find(&file.name()) else { continue };
+                let wanted = self.had(policy.keys(run.number() == aged));
+                if place.is_retiring() || !wanted.has(place.class) {
+                    let file_move = FileMove { file, to: wanted, cause: Cause::Misplaced };
+                    file_moves.add(self, file_move, run.run.summary().file_bytes);
+                }
+            }
+        }
+        // What can only move in a merge comes first, or in the end it were too little for one.
+        let least = least.saturating_sub(file_moves.sum());
+        let compactions = rewritten.into_iter();
+        let mut compactions =
+            compactions.filter_map(|(kvs, moves)| self.rewriting(view, kvs, moves, least));
+        compactions.next().or_else(|| file_moves.all())
+    }
+
+    /// A merge that moves values, if there are at least so many bytes of them, and room for them.
+    fn rewriting(&self, view: &View, kvs: KvsId, moves: Moves, least: u64) -> Option<Tiering> {
+        let live = live_of(view.runs.get(&kvs)?.iter());
+        let mut bytes = BTreeMap::<Vec<MediaClass>, (Classes, u64)>::new();
+        for (number, to) in &moves {
+            let of_target = bytes.entry(to.to.into()).or_insert((to.to, 0));
+            of_target.1 += live.get(number).copied().unwrap_or_default();
+        }
+        let sum: u64 = bytes.values().map(|(_, bytes)| bytes).sum();
+        let has_room = |(to, bytes): &(Classes, u64)| {
+            self.volumes.choose_strictly(What::Values, *to, *bytes).is_ok()
+        };
+        if sum < least || !bytes.values().all(has_room) {
+            return None;
+        }
+        compaction_of(view, kvs, moves)
+    }
+
+    /// Values, or keys, that sink from a class that is nearly full.
+    fn sinking(&self, view: &View, owners: &Owners) -> Option<Tiering> {
+        let classes = MediaClass::ALL.into_iter();
+        classes.filter_map(|class| self.sinking_from(view, owners, class)).next()
+    }
+
+    fn sinking_from(&self, view: &View, owners: &Owners, class: MediaClass) -> Option<Tiering> {
+        let fill = self.volumes.fill(class)?;
+        if fill.free as f64 >= fill.bytes as f64 * SINK_BELOW {
+            return None;
+        }
+        let needed = (fill.bytes as f64 * SINK_UNTIL) as u64 - fill.free;
+        let mut bytes = 0;
+        let mut sinking = Vec::new();
+        for (number, segment) in self.in_order_of_age(view) {
+            if bytes >= needed {
+                break;
+            }
+            let Some(of_segment) = owners.get(&number) else { continue };
+            if self.class_of(number) == Some(class)
+                && let Some(to) = self.below_for_all(class, of_segment, needed)
+            {
+                sinking.push((number, segment, to));
+                bytes += segment.len();
+            }
+        }
+        if sinking.is_empty() {
+            return self.sinking_keys(view, class, needed);
+        }
+        let kvs = most_of(sinking.iter().filter_map(|(number, ..)| owners.get(number)))?;
+        if let Some(merge) = self.compaction_of_overwritten(view, kvs) {
+            return Some(merge);
+        }
+        let hot = self.read_frequency.hot(view);
+        let (mut file_moves, mut moves) = (FileMoves::default(), Moves::new());
+        for (number, segment, to) in sinking {
+            let of_segment = owners.get(&number).map_or(&[][..], |owners| owners);
+            let live: u64 = of_segment.iter().map(|owner| owner.bytes).sum();
+            let hot = hot.get(&number).map_or(0, |hot| hot.values);
+            if is_nearly_all(segment, live.saturating_sub(hot)) {
+                let file = Whole::Segment(number);
+                file_moves.add(self, FileMove { file, to, cause: Cause::Aged }, segment.len());
+            } else if of_segment.iter().any(|owner| owner.kvs == kvs) {
+                moves.insert(number, Move { to, cause: Cause::Aged, which: Which::Cold });
+            }
+        }
+        file_moves.all().or_else(|| compaction_of(view, kvs, moves))
+    }
+
+    /// Where all who have values in a segment let them sink to from a class.
+    fn below_for_all(&self, class: MediaClass, owners: &[Owner], bytes: u64) -> Option<Classes> {
+        let mut all = owners.iter().map(|owner| self.below(class, owner.policy.aged_values, bytes));
+        let first = all.next()??;
+        all.all(|other| other == Some(first)).then_some(first)
+    }
+
+    /// Those of some classes that are slower than one, if there is room for so many bytes.
+    fn below(&self, class: MediaClass, classes: Classes, bytes: u64) -> Option<Classes> {
+        let below = self.had(classes).filtered(|it| it > class);
+        let is_below = below.as_slice().iter().all(|it| *it > class);
+        let has_room = || self.volumes.choose_strictly(What::Values, below, bytes).is_ok();
+        (is_below && has_room()).then_some(below)
+    }
+
+    /// A merge of the younger runs of a `Kvs`, if much of what they lead to was overwritten: that
+    /// need not sink.
+    fn compaction_of_overwritten(&self, view: &View, kvs: KvsId) -> Option<Tiering> {
+        let runs = view.runs.get(&kvs)?;
+        let (_, aged) = self.policy(kvs)?;
+        let young = runs.iter().take_while(|run| run.number() != aged).count();
+        let overwritten = self.overwritten.lock().get(&kvs).copied().unwrap_or_default();
+        let is_worth_it = young > 1 && overwritten >= OVERWRITTEN_PERCENT_MIN;
+        is_worth_it.then(|| Tiering::Compaction { kvs, runs: 0..young, moves: Moves::new() })
+    }
+
+    fn sinking_keys(&self, view: &View, class: MediaClass, bytes: u64) -> Option<Tiering> {
+        let keys = self.compactable(view).filter_map(|(kvs, runs)| {
+            let (policy, _) = self.policy(*kvs)?;
+            let to = self.below(class, policy.aged_keys, bytes)?;
+            let here = runs
+                .iter()
+                .filter(|run| self.volumes.class_of(&run::file_name(run.number())) == Some(class));
+            let largest = here.max_by_key(|run| run.run.summary().file_bytes)?;
+            let file = Whole::Run(*kvs, largest.number());
+            let bytes = largest.run.summary().file_bytes;
+            Some((bytes, FileMove { file, to, cause: Cause::Aged }))
+        });
+        let (bytes, file_move) = keys.max_by_key(|(bytes, _)| *bytes)?;
+        let mut file_moves = FileMoves::default();
+        file_moves.add(self, file_move, bytes);
+        file_moves.all()
+    }
+
+    /// Keys that return to a class that has room for them, or values to one that has become half
+    /// empty.
+    fn returning(&self, view: &View, owners: &Owners) -> Option<Tiering> {
+        MediaClass::ALL.into_iter().find_map(|class| {
+            let fill = self.volumes.fill(class)?;
+            if let Some(tiering) = self.returning_keys(view, class, fill) {
+                return Some(tiering);
+            }
+            if (fill.free as f64) < fill.bytes as f64 * RETURN_ABOVE {
+                return None;
+            }
+            let room = fill.free - (fill.bytes as f64 * RETURN_UNTIL) as u64;
+            self.returning_values(owners, view, class, room)
+        })
+    }
+
+    fn returning_values(
+        &self,
+        owners: &Owners,
+        view: &View,
+        class: MediaClass,
+        room: u64,
+    ) -> Option<Tiering> {
+        let (mut file_moves, mut moves) = (FileMoves::default(), BTreeMap::<KvsId, Moves>::new());
+        let mut bytes = 0;
+        // What was written last comes back first.
+        for (number, of_segment) in owners.iter().rev() {
+            let (Some(now), Some(segment)) = (self.class_of(*number), view.segments.get(number))
+            else {
+                continue;
+            };
+            let wanted = of_segment.iter().map(|owner| {
+                let classes = self.had(owner.policy.aged_values);
+                classes.prefers(class, now).then_some((owner.kvs, classes))
+            });
+            let Some(wanted) = wanted.collect::<Option<Vec<_>>>() else { continue };
+            let Some((kvs, to)) = wanted.first().copied() else { continue };
+            let do_agree = wanted.iter().all(|(_, other)| *other == to);
+            let live: u64 = of_segment.iter().map(|owner| owner.bytes).sum();
+            if do_agree && is_nearly_all(segment, live) && bytes + segment.len() <= room {
+                let file_move =
+                    FileMove { file: Whole::Segment(*number), to, cause: Cause::Returned };
+                file_moves.add(self, file_move, segment.len());
+                bytes += segment.len();
+            } else if bytes + live <= room {
+                let to = Move::all(to, Cause::Returned);
+                moves.entry(kvs).or_default().insert(*number, to);
+                bytes += live;
+            }
+        }
+        let compactions = moves.into_iter();
+        let mut compactions = compactions
+            .filter_map(|(kvs, moves)| self.rewriting(view, kvs, moves, MISPLACED_BYTES_MIN));
+        file_moves.all().or_else(|| compactions.next())
+    }
+
+    /// Keys that lie on a slower class, if a class that they may be on has room.
+    fn returning_keys(&self, view: &View, class: MediaClass, fill: Fill) -> Option<Tiering> {
+        let kept = (fill.bytes as f64 * SINK_UNTIL) as u64;
+        self.compactable(view).find_map(|(kvs, runs)| {
+            let (policy, aged) = self.policy(*kvs)?;
+            runs.iter().find_map(|run| {
+                let file = Whole::Run(*kvs, run.number());
+                let keys = self.had(policy.keys(run.number() == aged));
+                let bytes = run.run.summary().file_bytes;
+                let now = self.volumes.class_of(&file.name())?;
+                let has_room = fill.free >= kept.saturating_add(bytes);
+                if !keys.prefers(class, now) || !has_room {
+                    return None;
+                }
+                let mut file_moves = FileMoves::default();
+                let file_move = FileMove { file, to: keys.before(now), cause: Cause::Returned };
+                file_moves.add(self, file_move, bytes);
+                file_moves.all()
+            })
+        })
+    }
+
+    /// The flushed segments: those of the log first, in its order, then what compactions have
+    /// moved, and last what hot values were gathered in.
+    fn in_order_of_age<'a>(&self, view: &'a View) -> Vec<(SegmentNumber, &'a Segment)> {
+        let kept = self.read_frequency.kept();
+        let all = view.segments.iter().map(|(number, segment)| (*number, &**segment));
+        let (hot, mut others): (Vec<_>, Vec<_>) =
+            all.partition(|(number, _)| kept.contains(number));
+        others.extend(hot);
+        others
+    }
+}
+
+/// Files that move, of which there is room for all where they go.
+#[derive(Debug, Default)]
+struct FileMoves {
+    all: Vec<FileMove>,
+    /// Bytes that go to each choice of classes.
+    bytes: BTreeMap<Vec<MediaClass>, u64>,
+}
+
+impl FileMoves {
+    /// Adds a file of so many bytes, if there is room where it goes, and that is elsewhere.
+    fn add(&mut self, core: &Core, file_move: FileMove, bytes: u64) {
+        let sum = self.bytes.entry(file_move.to.into()).or_default();
+        if file_move.target(core, *sum + bytes).is_some() {
+            *sum += bytes;
+            self.all.push(file_move);
+        }
+    }
+
+    /// The bytes of all of them.
+    fn sum(&self) -> u64 {
+        self.bytes.values().sum()
+    }
+
+    fn all(self) -> Option<Tiering> {
+        (!self.all.is_empty()).then_some(Tiering::FileMoves(self.all))
+    }
+}
+
+/// A merge of the runs of a `Kvs` that lead to segments, of all runs if the oldest is among them;
+/// none if none does.
+fn compaction_of(view: &View, kvs: KvsId, moves: Moves) -> Option<Tiering> {
+    let runs = view.runs.get(&kvs)?;
+    let leads = |run: &ViewRun| live_in([run], |number| moves.contains_key(&number)) > 0;
+    let (first, last) = (runs.iter().position(leads)?, runs.iter().rposition(leads)?);
+    let first = if last + 1 == runs.len() { 0 } else { first };
+    Some(Tiering::Compaction { kvs, runs: first..last + 1, moves })
+}
+
+/// The `Kvs` that has most of some segments.
+fn most_of<'a>(segments: impl Iterator<Item = &'a Vec<Owner>>) -> Option<KvsId> {
+    let mut bytes = BTreeMap::<KvsId, u64>::new();
+    for owner in segments.flatten() {
+        *bytes.entry(owner.kvs).or_default() += owner.bytes;
+    }
+    bytes.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(kvs, _)| kvs)
+}
+
+/// Whether nearly all of a segment is live, or it is not worth the trouble of finding out what.
+fn is_nearly_all(segment: &Segment, live: u64) -> bool {
+    live * 100 >= (segment.len() - FIRST_RECORD) * WHOLE_PERCENT_MIN
+}
+
+/// The bytes that runs lead to in some segments.
+pub(crate) fn live_in<'a>(
+    runs: impl IntoIterator<Item = &'a ViewRun>,
+    is_meant: impl Fn(SegmentNumber) -> bool,
+) -> u64 {
+    let live = runs.into_iter().flat_map(|run| run.run.summary().live.iter());
+    live.filter(|live| is_meant(live.segment)).map(|live| live.bytes).sum()
+}
+
+/// The segments among some that lie on a class.
+fn on_class(
+    core: &Core,
+    class: MediaClass,
+    segments: &BTreeSet<SegmentNumber>,
+) -> Vec<SegmentNumber> {
+    let here = segments.iter().copied().filter(|number| core.class_of(*number) == Some(class));
+    here.collect()
+}

@@ -1,0 +1,288 @@
+//! How a store is opened: what its manifest names, and what its log holds beyond that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use entresol_base::Clock;
+use entresol_base::mutation_site;
+use entresol_base::sync::Mutex;
+use entresol_media::Directory;
+use entresol_media::directory::DirectoryLock;
+
+use crate::StoreError;
+use crate::api::transaction::Transactions;
+use crate::cache::block::{BlockCache, CACHE_BYTES_MIN};
+use crate::cache::budget::{Room, Shares};
+use crate::cache::row::RowCache;
+use crate::memtable::Generation;
+use crate::options::KvdbOptions;
+use crate::run;
+use crate::types::{KvsId, SegmentNumber, Sequence};
+use crate::upkeep::charging::Background;
+use crate::upkeep::file_move;
+use crate::upkeep::image_writer::ImageWriter;
+use crate::upkeep::read_frequency::ReadFrequency;
+use crate::upkeep::read_frequency::kept::Stamp;
+use crate::upkeep::scheduler::Scheduler;
+use crate::version::core::{Core, KvsBits, Unreadable};
+use crate::version::failure::Failure;
+use crate::version::manifest::{LogState, Manifest};
+use crate::version::statistics::Counters;
+use crate::version::view::{Current, View, ViewRun};
+use crate::volumes::{Access, Volumes};
+use crate::wal::recover::{Recovered, Rest, Start, recover};
+use crate::wal::segment;
+use crate::wal::segment::Segment;
+use crate::wal::{Beginning, Log, LogOptions, Rotated};
+
+/// What a store is opened with.
+pub(crate) struct Opening {
+    pub(crate) home: Arc<dyn Directory>,
+    /// Volumes that are not where the manifest says, or on other disks.
+    pub(crate) given: Vec<Arc<dyn Directory>>,
+    pub(crate) options: KvdbOptions,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) lock: DirectoryLock,
+    pub(crate) read_only: bool,
+}
+
+impl Opening {
+    /// Opens it, with the lock that keeps others out.
+    ///
+    /// # Errors
+    /// If a disk fails, or what is read is damaged.
+    pub(crate) fn core(self, mut manifest: Manifest) -> Result<(Core, DirectoryLock), StoreError> {
+        let Opening { home, given, options, clock, lock, read_only } = self;
+        let volumes = Volumes::open(&home, &given, &manifest, Access::of(&options, read_only))?;
+        let volumes = Arc::new(volumes);
+        let shares = Shares::of(&options);
+        let found = recover(&volumes, start(&manifest, &shares), read_only)?;
+        let Recovered { generations, last, uncertain_behind, next_segment, records, rest } = found;
+        let (work, failure) = (Arc::new(Scheduler::default()), Arc::new(Failure::default()));
+        let room = Room::new(shares.room, shares.pages.max(CACHE_BYTES_MIN));
+        let pages = BlockCache::sharing(&room, Some(work.clone()));
+        let (runs, segments, unreadable) = open_flushed(&volumes, &manifest, &pages, read_only)?;
+        if !read_only {
+            settle(&volumes, &mut manifest, rest, unreadable.is_empty())?;
+        }
+        let young = Arc::new(Generation::new(shares.generation.bytes, Sequence(last.0 + 1)));
+        let closed: Vec<_> = generations.into_iter().rev().collect();
+        closed.iter().for_each(|(closed, _)| closed.take_room(&room));
+        let current =
+            Arc::new(Current::new(View { young: young.clone(), closed, runs, segments }, &room));
+        let log = match read_only {
+            true => None,
+            false => {
+                let rotated = rotated(current.clone(), work.clone());
+                let Shares { segment_bytes, generation, .. } = shares;
+                Some(Log::begin(
+                    volumes.clone(),
+                    manifest.store,
+                    LogOptions { segment_bytes, generation, room: room.clone() },
+                    Beginning { last, next_segment, generation: young },
+                    failure.clone(),
+                    work.clone(),
+                    rotated,
+                )?)
+            }
+        };
+        let dropped = dropped_before(&manifest, &current.get());
+        let read_frequency = read_frequency_of(&*home, &manifest, last, options.memory_bytes);
+        let core = Core {
+            volumes,
+            options,
+            clock,
+            seconds: AtomicU32::new(seconds_of(&manifest)),
+            log,
+            last_recovered: last,
+            uncertain_behind,
+            records_read: records,
+            current,
+            manifest: Mutex::new(manifest),
+            merging: Mutex::new(()),
+            pages,
+            entries: RowCache::new(shares.entries, &room)?,
+            room,
+            transactions: Transactions::default(),
+            dropped,
+            full: KvsBits::new(),
+            work,
+            background: Background::default(),
+            read_frequency,
+            overwritten: Mutex::default(),
+            failure,
+            counters: Counters::default(),
+            images: ImageWriter::default(),
+            unreadable,
+            is_closed: AtomicBool::new(false),
+        };
+        Ok((core, lock))
+    }
+}
+
+/// Makes the store ready to be written, now that what its manifest names could be opened, all of it
+/// or but for some `Kvs`.
+fn settle(
+    volumes: &Volumes,
+    manifest: &mut Manifest,
+    rest: Rest,
+    is_whole: bool,
+) -> Result<(), StoreError> {
+    volumes.name_home()?;
+    save_again(volumes, manifest)?;
+    volumes.remove_the_rest(rest.behind())?;
+    rest.settle(volumes)?;
+    // What this manifest does not know may be what another one, which was lost, has made of what
+    // cannot be read.
+    match is_whole {
+        true => remove_strangers(volumes, manifest)?,
+        false => manifest.skip(&volumes.names()),
+    }
+    Ok(())
+}
+
+/// Shows readers a generation that is closed, and the next one, and tells who flushes.
+fn rotated(views: Arc<Current>, work: Arc<Scheduler>) -> Rotated {
+    Box::new(move |closed, young, last| {
+        views.change(|view| {
+            assert!(
+                Arc::ptr_eq(&view.young, closed),
+                "a memtable is closed that is not the newest"
+            );
+            let before = view.closed.first().map(|(_, before)| *before);
+            assert!(
+                before <= Some(last),
+                "a memtable ends with write {}, the one before with {before:?}",
+                last.0,
+            );
+            view.closed.insert(0, (Arc::clone(closed), last));
+            view.young = Arc::clone(young);
+            work.set_waiting(view.closed.len());
+        });
+        work.tell();
+    })
+}
+
+/// `Kvs` that were dropped, but the log has writes of: another one with such a number would have
+/// them.
+fn dropped_before(manifest: &Manifest, view: &View) -> KvsBits {
+    let dropped = KvsBits::new();
+    let is_there = |id: &KvsId| manifest.kvs.iter().any(|kvs| kvs.id == id.0);
+    let written = view.closed.iter().flat_map(|(generation, _)| generation.kvs());
+    written.filter(|id| !is_there(id)).for_each(|id| dropped.add(id));
+    dropped
+}
+
+/// The time at which the store's goes on.
+fn seconds_of(manifest: &Manifest) -> u32 {
+    if mutation_site!("the store's time goes on from the manifest's") {
+        return 0;
+    }
+    manifest.seconds
+}
+
+/// ReadFrequency as it was kept when the store was closed.
+fn read_frequency_of(
+    home: &dyn Directory,
+    manifest: &Manifest,
+    last: Sequence,
+    memory_bytes: u64,
+) -> ReadFrequency {
+    let stamp = Stamp { store: manifest.store, last };
+    let is_there = |number: SegmentNumber| manifest.segments.contains(&number.0);
+    ReadFrequency::restored(memory_bytes, home, stamp, &is_there)
+}
+
+/// Puts the manifest that was read in its own place once more. The sync behind which a process had
+/// put it there may have failed: then a power cut may bring back the one before, and what only that
+/// names is about to be removed. Where there are several volumes it says as well which numbers runs
+/// and segments of values get now.
+fn save_again(volumes: &Volumes, manifest: &mut Manifest) -> Result<(), StoreError> {
+    if volumes.count_volumes() > 1
+        && !mutation_site!("numbers that a lost manifest may have given are left out")
+    {
+        manifest.leave_out_numbers();
+    }
+    if mutation_site!("an opening saves the manifest again") {
+        return Ok(());
+    }
+    volumes.save(manifest).map(drop)
+}
+
+/// Where the log of a store begins that is not flushed.
+fn start(manifest: &Manifest, shares: &Shares) -> Start {
+    let LogState { first_segment, flushed, durable } = manifest.log;
+    Start {
+        store: manifest.store,
+        segment: SegmentNumber(first_segment),
+        flushed: Sequence(flushed),
+        durable: Sequence(durable),
+        generation: shares.generation,
+    }
+}
+
+/// The runs of each `Kvs`, the newest first.
+type Runs = BTreeMap<KvsId, Arc<Vec<ViewRun>>>;
+/// Segments that values lie in.
+type Segments = Arc<BTreeMap<SegmentNumber, Arc<Segment>>>;
+
+/// Opens the runs and segments that a manifest names.
+fn open_flushed(
+    volumes: &Volumes,
+    manifest: &Manifest,
+    pages: &Arc<BlockCache>,
+    is_partial: bool,
+) -> Result<(Runs, Segments, Unreadable), StoreError> {
+    let (mut runs, mut unreadable) = (BTreeMap::new(), Unreadable::new());
+    for kvs in &manifest.kvs {
+        let mut names = kvs.runs.iter().map(|run| run::file_name(run.number()));
+        if let Some(what) = names.find_map(|name| volumes.away(&name)) {
+            unreadable.insert(KvsId(kvs.id), what);
+            continue;
+        }
+        let of_kvs = kvs.runs.iter().map(|&run| {
+            let name = run::file_name(run.number());
+            let opened = ViewRun::open(&volumes.directory_of(&name), run, pages);
+            let opened = opened.map_err(StoreError::of_own_file)?;
+            volumes.has_bytes(&name, opened.run.summary().file_bytes);
+            Ok(opened)
+        });
+        match of_kvs.collect::<Result<Vec<_>, StoreError>>() {
+            Ok(of_kvs) => drop(runs.insert(KvsId(kvs.id), Arc::new(of_kvs))),
+            // The others can be read.
+            Err(error) if error.is_damage() => {
+                unreadable.insert(KvsId(kvs.id), error.to_string());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let mut segments = BTreeMap::new();
+    for number in manifest.segments() {
+        let name = segment::file_name(number);
+        if is_partial && volumes.away(&name).is_some() {
+            // Its values are said to be missing when they are asked for.
+            continue;
+        }
+        let directory = volumes.directory_of(&name);
+        let segment = Segment::open_blocks(&*directory, manifest.store, number);
+        let segment = segment.map_err(StoreError::of_own_file)?;
+        volumes.has_bytes(&name, segment.len());
+        segments.insert(number, Arc::new(segment));
+    }
+    Ok((runs, Arc::new(segments), unreadable))
+}
+
+/// Removes files that a crash has left and no manifest names, and second copies. A power cut may
+/// bring them back: nobody gets their numbers again.
+fn remove_strangers(volumes: &Volumes, manifest: &Manifest) -> Result<(), StoreError> {
+    volumes.remove_copies()?;
+    for name in volumes.names() {
+        let is_data = segment::number_of(&name).is_some() || run::number_of(&name).is_some();
+        let is_file = is_data || file_move::is_on_its_way(&name);
+        if is_file && !manifest.has_file(&name) {
+            volumes.remove(&name)?;
+        }
+    }
+    Ok(())
+}

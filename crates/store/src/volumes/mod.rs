@@ -1,0 +1,935 @@
+//! Where a store's files lie: directories, each of a class of media.
+//!
+//! The first of them, the **home**, has the manifest, which names the others. Which file lies in
+//! which of them is written nowhere: names are never used twice, and a file is looked for in all of
+//! them. So it is one list that a crash cannot make wrong, and whoever moves a file to another
+//! place of a store that is closed does no harm.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use entresol_base::ByteSize;
+use entresol_base::mutation_site;
+use entresol_base::sync::{Mutex, RwLock};
+use entresol_media::directory::DirectoryLock;
+use entresol_media::{Directory, FileError, PmemMode, files};
+use serde::{Deserialize, Serialize};
+
+use crate::memtable::image;
+use crate::upkeep::file_move;
+use crate::upkeep::tiering::SINK_BELOW;
+use crate::version::manifest;
+use crate::version::manifest::{KvsState, Manifest, VolumeState};
+use crate::volumes::policy::{Classes, MediaClass};
+use crate::wal::segment;
+use crate::{KvdbOptions, StoreError, run};
+
+mod aside;
+pub(crate) mod policy;
+
+/// Says in each place but the home whose it is.
+pub(crate) const LABEL: &str = "PLACE";
+
+/// A directory for a store's files.
+#[derive(Debug, Clone)]
+pub struct Volume {
+    /// What it lies on.
+    pub class: MediaClass,
+    /// The directory. It is the store's alone.
+    pub directory: Arc<dyn Directory>,
+    /// The most bytes that the store takes there; none is what the file system has.
+    pub bytes_max: Option<u64>,
+}
+
+/// What the label of a place says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Label {
+    format: u32,
+    store: u64,
+    place: u32,
+    home: String,
+}
+
+/// Bytes that were written to a place, by their causes.
+#[derive(Debug, Default)]
+pub(crate) struct VolumeCounters {
+    pub(crate) log: AtomicU64,
+    pub(crate) flush: AtomicU64,
+    pub(crate) merge: AtomicU64,
+    pub(crate) moved: [AtomicU64; Cause::ALL.len()],
+    /// What was read of segments that are no more.
+    pub(crate) values_read: AtomicU64,
+}
+
+/// Why a value is written again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Cause {
+    /// Much around it is dead.
+    Garbage,
+    /// It has grown old, or its class is full.
+    Aged,
+    /// A faster class has room for it again.
+    Returned,
+    /// Its policy, or its store's volumes, were changed.
+    Misplaced,
+    /// It is read often.
+    Hot,
+}
+
+impl Cause {
+    pub(crate) const ALL: [Cause; 5] =
+        [Cause::Garbage, Cause::Aged, Cause::Returned, Cause::Misplaced, Cause::Hot];
+}
+
+/// A place that is held open.
+pub(crate) struct Held {
+    pub(crate) number: u32,
+    pub(crate) class: MediaClass,
+    pub(crate) directory: Arc<dyn Directory>,
+    /// The most bytes that the store takes there; `u64::MAX` is no bound.
+    bytes_max: AtomicU64,
+    /// How files are mapped, if it is persistent memory.
+    pub(crate) pmem: Option<PmemMode>,
+    /// Bytes of the store's files.
+    used: AtomicU64,
+    /// Nothing new is put there.
+    is_retiring: AtomicBool,
+    pub(crate) written: VolumeCounters,
+    /// What the first sync of its names said that failed. After that nobody knows which of those
+    /// are durable that were new then, whoever had made them, and no later sync would tell.
+    names_failed: Mutex<Option<String>>,
+    /// Keeps others out of all volumes but the home, whose lock the store has.
+    lock: Mutex<Option<DirectoryLock>>,
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.class, self.directory.path().display())
+    }
+}
+
+/// A file, and what it takes.
+#[derive(Debug, Clone)]
+struct Known {
+    place: Arc<Held>,
+    bytes: u64,
+}
+
+/// The volumes of a store.
+#[derive(Debug)]
+pub(crate) struct Volumes {
+    home: Arc<dyn Directory>,
+    pmem: Option<PmemMode>,
+    reserve_bytes: u64,
+    all: RwLock<Vec<Arc<Held>>>,
+    files: RwLock<HashMap<String, Known>>,
+    /// Files that are in two volumes since a crash came when they were moved: the other ones.
+    copies: Mutex<Vec<(Arc<Held>, String)>>,
+    /// Those that were not there when the store was opened to be read.
+    missing: Vec<Missing>,
+}
+
+/// What a place is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Runs: keys, and values beside them.
+    Keys,
+    /// Values that are written again.
+    Values,
+    /// What comes.
+    Log,
+}
+
+impl What {
+    /// The share of a class that it leaves free where there is a slower one. Values leave what
+    /// would make them sink again; what comes leaves room for its keys.
+    const fn kept_free(self) -> f64 {
+        match self {
+            What::Keys => 0.05,
+            What::Log => 0.1,
+            What::Values => SINK_BELOW,
+        }
+    }
+}
+
+/// A place that is not there, and what was found instead.
+#[derive(Debug, Clone)]
+pub(crate) struct Missing {
+    pub(crate) state: VolumeState,
+    pub(crate) what: String,
+}
+
+/// How volumes are opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Access {
+    pub(crate) pmem: Option<PmemMode>,
+    pub(crate) reserve_bytes: u64,
+    /// Volumes that are missing do not matter.
+    pub(crate) is_partial: bool,
+}
+
+impl Access {
+    pub(crate) fn of(options: &KvdbOptions, read_only: bool) -> Access {
+        let KvdbOptions { pmem, reserve_bytes, .. } = *options;
+        Access { pmem, reserve_bytes, is_partial: read_only }
+    }
+}
+
+impl Volumes {
+    /// Opens the volumes that a manifest names: those that are given, wherever they lie, the others
+    /// where the manifest says.
+    ///
+    /// # Errors
+    /// If one is missing, or is another's, or somebody else has it.
+    pub(crate) fn open(
+        home: &Arc<dyn Directory>,
+        given: &[Arc<dyn Directory>],
+        manifest: &Manifest,
+        access: Access,
+    ) -> Result<Volumes, StoreError> {
+        let Access { pmem, reserve_bytes, is_partial } = access;
+        let labels: Vec<_> = given
+            .iter()
+            .filter_map(|directory| Some((Label::read(&**directory).ok()??, directory)))
+            .collect();
+        let is_alone = manifest.volumes.len() == 1;
+        let (mut all, mut missing) = (Vec::new(), Vec::new());
+        for state in &manifest.volumes {
+            let found = labels.iter().find(|(label, _)| label.is_of(manifest.store, state.place));
+            if let Some((label, directory)) = found.filter(|_| !is_partial) {
+                label.check_whose(home, &***directory)?;
+            }
+            let directory = match found {
+                _ if state.place == manifest::HOME => Ok(Ok((home.clone(), None))),
+                Some((_, directory)) => claim(Arc::clone(directory)).map(Ok),
+                None => open_labelled(home, manifest.store, state, is_partial),
+            };
+            let (directory, lock) = match directory? {
+                Ok(opened) => opened,
+                Err(what) => {
+                    missing.push(Missing { state: state.clone(), what });
+                    continue;
+                }
+            };
+            // A store with one directory is on persistent memory if it is opened so.
+            let class = if is_alone && pmem.is_some() { MediaClass::Pmem } else { state.class };
+            let (number, bytes_max) = (state.place, state.bytes_max);
+            let held = Held::new(number, Volume { class, directory, bytes_max }, pmem, lock);
+            held.set_retiring(state.is_retiring);
+            all.push(Arc::new(held));
+        }
+        let (all, files, copies) = (RwLock::new(all), RwLock::default(), Mutex::default());
+        let home = home.clone();
+        let volumes = Volumes { home, pmem, reserve_bytes, all, files, copies, missing };
+        volumes.look()?;
+        match volumes.missing.first() {
+            Some(Missing { state, what }) if !is_partial => Err(StoreError::VolumeMissing {
+                class: state.class,
+                path: PathBuf::from(&state.path),
+                what: what.clone(),
+                readable: volumes.readable(manifest),
+            }),
+            _ => Ok(volumes),
+        }
+    }
+
+    /// Lets the labels say whose the volumes are, of which the home has moved.
+    ///
+    /// # Errors
+    /// If a disk fails.
+    pub(crate) fn name_home(&self) -> Result<(), StoreError> {
+        let home = shown(self.home.path());
+        for place in self.all().iter().filter(|place| place.number != manifest::HOME) {
+            let directory = &*place.directory;
+            let is_old = |label: &Label| Path::new(&label.home) != Path::new(&home);
+            if let Some(label) = Label::read(directory)?.filter(is_old) {
+                manifest::save_checked(&Label { home: home.clone(), ..label }, directory, LABEL)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What can be read though volumes are missing.
+    fn readable(&self, manifest: &Manifest) -> String {
+        let is_there = |name: String| self.find(&name).is_some();
+        let has_runs =
+            |kvs: &&KvsState| kvs.runs.iter().all(|run| is_there(run::file_name(run.number())));
+        let (whole, not): (Vec<_>, Vec<_>) = manifest.kvs.iter().partition(has_runs);
+        let names = |kvs: Vec<&KvsState>| match kvs.is_empty() {
+            true => "none".to_owned(),
+            false => kvs.iter().map(|kvs| kvs.name.as_str()).collect::<Vec<_>>().join(", "),
+        };
+        let not = if not.is_empty() { String::new() } else { format!(", not of {}", names(not)) };
+        let segments = manifest.segments().filter(|it| !is_there(segment::file_name(*it))).count();
+        format!(
+            "All flushed keys can be read of the Kvs {}{not}; {segments} of {} segments of values \
+             are missing",
+            names(whole),
+            manifest.segments.len(),
+        )
+    }
+
+    /// Notes which file lies where.
+    fn look(&self) -> Result<(), StoreError> {
+        let mut files = self.files.write();
+        for place in self.all.read().iter() {
+            let names = place.directory.list()?.into_iter().map(|entry| entry.name);
+            for name in names.filter(|name| name != manifest::FILE && name != LABEL) {
+                let found = Known { place: place.clone(), bytes: 0 };
+                if let Some(other) = files.insert(name.clone(), found) {
+                    self.copies.lock().push((other.place, name));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes those of files that are in two volumes.
+    ///
+    /// # Errors
+    /// If a disk fails.
+    pub(crate) fn remove_copies(&self) -> Result<(), StoreError> {
+        let copies = std::mem::take(&mut *self.copies.lock());
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let is_ours =
+            |name: &str| segment::number_of(name).is_some() || run::number_of(name).is_some();
+        let ours: Vec<_> = copies.iter().filter(|(_, name)| is_ours(name)).collect();
+        // The other ones may have got their names shortly before the process died, or by a sync
+        // that failed, after which none is sure that is not given again.
+        for (_, name) in &ours {
+            if mutation_site!("a file that is in two places gets its name again") {
+                continue;
+            }
+            let (directory, unsure) = (self.directory_of(name), file_move::on_its_way(name));
+            directory.rename(name, &unsure)?;
+            directory.rename(&unsure, name)?;
+        }
+        if !mutation_site!("a file's name is durable before its copy is removed") {
+            self.sync()?;
+        }
+        ours.iter().try_for_each(|(place, name)| Ok(place.directory.remove(name)?))
+    }
+
+    /// The directory that has the manifest.
+    pub(crate) fn home(&self) -> &Arc<dyn Directory> {
+        &self.home
+    }
+
+    /// Whether a write is durable when it is acknowledged, wherever it lies.
+    pub(crate) fn are_durable_at_once(&self) -> bool {
+        self.pmem.is_some()
+    }
+
+    /// All volumes.
+    pub(crate) fn all(&self) -> Vec<Arc<Held>> {
+        self.all.read().clone()
+    }
+
+    /// Those that were missing.
+    pub(crate) fn missing(&self) -> &[Missing] {
+        &self.missing
+    }
+
+    /// That a file must lie in a place that is missing, if it is in none of the others.
+    pub(crate) fn away(&self, name: &str) -> Option<String> {
+        if self.missing.is_empty() || self.find(name).is_some() {
+            return None;
+        }
+        let paths = self.missing.iter().map(|missing| missing.state.path.as_str());
+        let paths = paths.collect::<Vec<_>>().join(", ");
+        Some(format!("{name} lies in a place that is missing: {paths}"))
+    }
+
+    /// Whether there is a place of a class that takes new files.
+    pub(crate) fn has(&self, class: MediaClass) -> bool {
+        self.all.read().iter().any(|place| place.class == class && !place.is_retiring())
+    }
+
+    /// How many volumes there are.
+    pub(crate) fn count_volumes(&self) -> usize {
+        self.all.read().len()
+    }
+
+    /// The names of all files, in order.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.files.read().keys().cloned().collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The place that a file lies in, if it is there.
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Held>> {
+        self.files.read().get(name).map(|known| known.place.clone())
+    }
+
+    /// The directory that a file lies in; if it is in none, any of them will say so.
+    pub(crate) fn directory_of(&self, name: &str) -> Arc<dyn Directory> {
+        self.find(name).map_or_else(|| self.home.clone(), |place| place.directory.clone())
+    }
+
+    /// Refuses what has a name and is no file, which no list has: a link to a file, for example.
+    ///
+    /// # Errors
+    /// If there is such a thing, or a directory cannot be read.
+    pub(crate) fn refuse_other(&self, name: &str) -> Result<(), StoreError> {
+        if self.find(name).is_some() {
+            return Ok(());
+        }
+        for place in self.all() {
+            if place.directory.find(name)?.is_some() {
+                let (found, wanted) = ("a link, or something else that is no file", "a file there");
+                let path = place.directory.path().join(name);
+                return Err(FileError::WrongType { path, found, wanted }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a file lies where nothing may stay.
+    pub(crate) fn is_retiring(&self, name: &str) -> bool {
+        self.files.read().get(name).is_some_and(|known| known.place.is_retiring())
+    }
+
+    /// The class of a file.
+    pub(crate) fn class_of(&self, name: &str) -> Option<MediaClass> {
+        self.files.read().get(name).map(|known| known.place.class)
+    }
+
+    /// Notes that a file is made, or has become larger.
+    pub(crate) fn made(&self, name: String, place: &Arc<Held>, bytes: u64) {
+        let known = Known { place: place.clone(), bytes };
+        // Before anybody can remove it.
+        place.used.fetch_add(bytes, Relaxed);
+        let before = self.files.write().insert(name, known);
+        if let Some(before) = before {
+            before.place.give_back(before.bytes);
+        }
+    }
+
+    /// Notes what a file takes that was there when the store was opened.
+    pub(crate) fn has_bytes(&self, name: &str, bytes: u64) {
+        if let Some(place) = self.find(name) {
+            self.made(name.to_owned(), &place, bytes);
+        }
+    }
+
+    /// Removes a file, wherever it is; that it does not exist is no error.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), StoreError> {
+        let known = self.files.write().remove(name);
+        match known {
+            Some(Known { place, bytes }) => {
+                place.give_back(bytes);
+                Ok(place.directory.remove(name)?)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Makes all names durable that were made, changed or removed in any of the volumes.
+    ///
+    /// # Errors
+    /// If a disk fails.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        self.all().iter().try_for_each(|place| place.sync_names())
+    }
+
+    /// Puts a manifest in the place of the one before, durably; answers its bytes.
+    ///
+    /// # Errors
+    /// If the disk fails: then either may be there, and no name in the home is made durable.
+    pub(crate) fn save(&self, manifest: &Manifest) -> Result<u64, StoreError> {
+        let home = self.all.read().first().cloned();
+        let save = || manifest.save(&*self.home);
+        home.map_or_else(save, |home| home.settle_names(save))
+    }
+
+    /// The place for a file that flushing or merging writes: of the first of some classes that has
+    /// room. If none of them has, one of any class that has, the largest class first: what was
+    /// acknowledged is kept, though not where it should be.
+    ///
+    /// # Errors
+    /// If there is none that has room.
+    pub(crate) fn choose(
+        &self,
+        what: What,
+        classes: Classes,
+        bytes: u64,
+    ) -> Result<Arc<Held>, StoreError> {
+        self.choose_strictly(what, classes, bytes).or_else(|_| {
+            let others = MediaClass::ALL.into_iter().rev().map(|class| (class, 0.0));
+            self.first_with_room(others, bytes)
+        })
+    }
+
+    /// The same, of these classes only.
+    ///
+    /// # Errors
+    /// If none of them has room.
+    pub(crate) fn choose_strictly(
+        &self,
+        what: What,
+        classes: Classes,
+        bytes: u64,
+    ) -> Result<Arc<Held>, StoreError> {
+        let last = classes.as_slice().last().copied();
+        let kept = |class| if Some(class) == last { 0.0 } else { what.kept_free() };
+        let classes = classes.as_slice().iter();
+        self.first_with_room(classes.map(|class| (*class, kept(*class))), bytes)
+    }
+
+    /// As [`Volumes::choose`]; where only the reserve is left, that is taken.
+    pub(crate) fn choose_of_reserve(&self, what: What, classes: Classes, bytes: u64) -> Arc<Held> {
+        self.choose(what, classes, bytes).unwrap_or_else(|_| self.with_most_room(classes))
+    }
+
+    /// The place for a new file of the log: the fastest that has room.
+    ///
+    /// # Errors
+    /// If none has.
+    pub(crate) fn choose_for_log(&self, bytes: u64) -> Result<Arc<Held>, StoreError> {
+        let has = MediaClass::ALL.map(|class| (class, self.has(class)));
+        let had: Vec<MediaClass> =
+            has.into_iter().filter(|(_, has)| *has).map(|(class, _)| class).collect();
+        let classes = Classes::new(&had).unwrap_or(Classes::FASTEST);
+        self.choose_strictly(What::Log, classes, bytes)
+    }
+
+    /// A place of the first of some classes that has room for so many bytes, and then still has
+    /// the reserve, and the share of the class that is to be kept free.
+    fn first_with_room(
+        &self,
+        classes: impl Iterator<Item = (MediaClass, f64)>,
+        bytes: u64,
+    ) -> Result<Arc<Held>, StoreError> {
+        let all = self.all();
+        let mut looked_at = Vec::new();
+        for (class, kept) in classes {
+            let of_class = all.iter().filter(|it| it.class == class && !it.is_retiring());
+            let with_room = of_class.map(|place| (place.room(), place));
+            let Some((room, place)) = with_room.max_by_key(|(room, _)| *room) else { continue };
+            let fill = if kept > 0.0 { self.fill(class) } else { None };
+            let kept = fill.map_or(0, |fill| (fill.bytes as f64 * kept) as u64);
+            let needed = bytes.saturating_add(self.reserve_of(place).max(kept));
+            if room.is_none_or(|room| room >= needed) {
+                return Ok(place.clone());
+            }
+            let (path, room) = (place.directory.path().display(), ByteSize(room.unwrap_or(0)));
+            let reserve = ByteSize(self.reserve_of(place));
+            looked_at.push(format!("{path} has {room} left, and {reserve} are kept"));
+        }
+        let what = format!("{} for deleting and merging", looked_at.join(", "));
+        Err(StoreError::NoRoom { what })
+    }
+
+    /// What is kept of a place for deleting and merging: of one with a narrow bound no more than a
+    /// quarter of it, or nothing would ever lie there.
+    fn reserve_of(&self, place: &Held) -> u64 {
+        place.bytes_max().map_or(self.reserve_bytes, |most| self.reserve_bytes.min(most / 4))
+    }
+
+    /// Refuses to do without a place if the others have no room for so many bytes.
+    ///
+    /// # Errors
+    /// If they have not.
+    pub(crate) fn check_room_beside(&self, held: &Held, bytes: u64) -> Result<(), StoreError> {
+        let others = self.all().into_iter();
+        let others = others.filter(|other| other.number != held.number && !other.is_retiring());
+        let mut rooms =
+            others.map(|other| other.room().map(|it| it.saturating_sub(self.reserve_of(&other))));
+        match rooms.try_fold(0u64, |sum, room| Some(sum.saturating_add(room?))) {
+            Some(room) if room < bytes => {
+                let (path, bytes) = (held.directory.path().display(), ByteSize(bytes));
+                let room = ByteSize(room);
+                let what =
+                    format!("{path} has {bytes} of files, and the other places room for {room}");
+                Err(StoreError::NoRoom { what })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn with_most_room(&self, classes: Classes) -> Arc<Held> {
+        let all = self.all();
+        let room = |place: &&Arc<Held>| {
+            let is_wanted = classes.has(place.class);
+            (!place.is_retiring(), place.room().unwrap_or(u64::MAX) > 0, is_wanted, place.room())
+        };
+        let most = all.iter().max_by_key(room);
+        // The home is always there.
+        most.unwrap_or(&all[0]).clone()
+    }
+
+    /// What a class has, and what of it is free; none if there is no such class, or no bound.
+    pub(crate) fn fill(&self, class: MediaClass) -> Option<Fill> {
+        let mut fill = Fill::default();
+        let all = self.all.read();
+        for place in all.iter().filter(|it| it.class == class && !it.is_retiring()) {
+            let room = place.room()?.saturating_sub(self.reserve_of(place));
+            fill.free += room;
+            fill.bytes += room + place.used.load(Relaxed);
+        }
+        (fill.bytes > 0).then_some(fill)
+    }
+
+    /// Takes a new place in, which the manifest is to name.
+    ///
+    /// # Errors
+    /// If it has files in it, or cannot be written to.
+    pub(crate) fn prepare(
+        &self,
+        place: &Volume,
+        store: u64,
+        number: u32,
+    ) -> Result<Arc<Held>, StoreError> {
+        let lock = label(place, store, number, &self.home)?;
+        Ok(Arc::new(Held::new(number, place.clone(), self.pmem, Some(lock))))
+    }
+
+    /// Uses a place that the manifest names now.
+    pub(crate) fn add(&self, held: Arc<Held>) {
+        self.all.write().push(held);
+    }
+
+    /// Lets others have the volumes.
+    pub(crate) fn unlock(&self) {
+        self.all().iter().for_each(|place| *place.lock.lock() = None);
+    }
+
+    /// How many files of the store a place has; those of others are left alone.
+    pub(crate) fn count(&self, place: &Arc<Held>) -> usize {
+        let is_ours = |name: &str| {
+            let is_data = segment::number_of(name).is_some() || run::number_of(name).is_some();
+            is_data || image::number_of(name).is_some()
+        };
+        let files = self.files.read();
+        let here = files.iter().filter(|(_, known)| Arc::ptr_eq(&known.place, place));
+        here.filter(|(name, _)| is_ours(name)).count()
+    }
+
+    /// Forgets a place that has no files, and that no manifest names any more.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(crate) fn forget(&self, held: &Held) -> Result<(), StoreError> {
+        self.all.write().retain(|place| place.number != held.number);
+        held.directory.remove(LABEL)?;
+        *held.lock.lock() = None;
+        Ok(())
+    }
+}
+
+/// What a class has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Fill {
+    /// The store's files, and what is free.
+    pub(crate) bytes: u64,
+    /// What is free, the reserve left out.
+    pub(crate) free: u64,
+}
+
+impl Held {
+    fn new(
+        number: u32,
+        Volume { class, directory, bytes_max }: Volume,
+        pmem: Option<PmemMode>,
+        lock: Option<DirectoryLock>,
+    ) -> Held {
+        Held {
+            number,
+            class,
+            directory,
+            bytes_max: AtomicU64::new(bytes_max.unwrap_or(u64::MAX)),
+            pmem: pmem.filter(|_| class == MediaClass::Pmem),
+            used: AtomicU64::new(0),
+            is_retiring: AtomicBool::new(false),
+            written: VolumeCounters::default(),
+            names_failed: Mutex::default(),
+            lock: Mutex::new(lock),
+        }
+    }
+
+    pub(crate) fn place(&self) -> Volume {
+        let Held { class, directory, .. } = self;
+        Volume { class: *class, directory: directory.clone(), bytes_max: self.bytes_max() }
+    }
+
+    /// The most bytes that the store takes there, if there is a bound.
+    pub(crate) fn bytes_max(&self) -> Option<u64> {
+        Some(self.bytes_max.load(Relaxed)).filter(|most| *most < u64::MAX)
+    }
+
+    /// Lets new files be put there again, up to a bound.
+    pub(crate) fn take_back(&self, bytes_max: Option<u64>) {
+        self.bytes_max.store(bytes_max.unwrap_or(u64::MAX), Relaxed);
+        self.set_retiring(false);
+    }
+
+    /// Bytes of the store's files.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    /// A file of so many bytes goes, or goes elsewhere.
+    fn give_back(&self, bytes: u64) {
+        let used = self.used.fetch_sub(bytes, Relaxed);
+        assert!(bytes <= used, "a file of {bytes} bytes goes from {self:?}, which has {used}");
+    }
+
+    pub(crate) fn is_retiring(&self) -> bool {
+        self.is_retiring.load(Relaxed)
+    }
+
+    /// Makes all names durable that were made, changed or removed in it.
+    ///
+    /// # Errors
+    /// If the disk fails, or has failed at that since the store was opened.
+    #[track_caller]
+    pub(crate) fn sync_names(&self) -> Result<(), StoreError> {
+        let caller = Location::caller();
+        self.settle_names(|| Ok(self.directory.sync_at(caller)?))
+    }
+
+    /// Whether that has failed since the store was opened.
+    pub(crate) fn has_failed_to_sync_names(&self) -> bool {
+        self.names_failed.lock().is_some()
+    }
+
+    /// Does what ends with a sync of the names; nobody else's comes in between, so that whoever
+    /// comes next knows whether it failed.
+    fn settle_names<T>(
+        &self,
+        settle: impl FnOnce() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut failed = self.names_failed.lock();
+        if let Some(what) = &*failed
+            && !mutation_site!("a directory whose sync failed is not synced again")
+        {
+            let cause = io::Error::other(format!("an earlier sync of its names failed: {what}"));
+            let path = self.directory.path().to_owned();
+            return Err(FileError::Io { doing: "sync", path, cause }.into());
+        }
+        settle().inspect_err(|error| {
+            // If a file could not be opened, nothing was begun.
+            if !error.is_no_descriptors() {
+                *failed = Some(error.to_string());
+            }
+        })
+    }
+
+    pub(crate) fn set_retiring(&self, is_retiring: bool) {
+        self.is_retiring.store(is_retiring, Relaxed);
+    }
+
+    /// What more it may take; none if nobody says.
+    pub(crate) fn room(&self) -> Option<u64> {
+        let of_system = self.directory.free_bytes().ok();
+        let of_quota = self.bytes_max().map(|most| most.saturating_sub(self.used()));
+        match (of_system, of_quota) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+}
+
+impl Label {
+    fn is_of(&self, store: u64, place: u32) -> bool {
+        self.store == store && self.place == place
+    }
+
+    /// What a directory's label says; none if it has none.
+    fn read(directory: &dyn Directory) -> Result<Option<Label>, StoreError> {
+        let bytes = match directory.read(LABEL) {
+            Ok(bytes) => bytes,
+            Err(FileError::NoFile { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        manifest::read_checked(&bytes, &directory.path().join(LABEL)).map(Some)
+    }
+
+    /// Refuses a place for a home if the label names another one, and that is still there and has
+    /// the place where it lies: then one of the two homes is a copy, and whichever is opened would
+    /// remove the files of the other from the place. A home that has moved is not where it was.
+    ///
+    /// # Errors
+    /// If it is another's.
+    fn check_whose(
+        &self,
+        home: &Arc<dyn Directory>,
+        place: &dyn Directory,
+    ) -> Result<(), StoreError> {
+        let path = Path::new(&self.home);
+        if path == absolute(home.path()) {
+            return Ok(());
+        }
+        let of_another = |what: String| {
+            let (path, home) = (place.path().to_owned(), path.to_owned());
+            Err(StoreError::VolumeOfAnother { path, home, what })
+        };
+        let other = match directory_at(home, path) {
+            Ok(Some(other)) if other.id() != home.id() => other,
+            Ok(_) => return Ok(()),
+            Err(error) => return of_another(error.to_string()),
+        };
+        let manifest = match Manifest::load(&*other) {
+            Ok(Some(manifest)) if manifest.store == self.store => manifest,
+            Ok(_) => return Ok(()),
+            Err(error) => return of_another(error.to_string()),
+        };
+        let Some(state) = manifest.volumes.iter().find(|state| state.place == self.place) else {
+            return Ok(());
+        };
+        match directory_at(home, Path::new(&state.path)) {
+            Ok(Some(there)) if there.id() == place.id() => of_another("it names it".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A directory by its path, if there is one.
+fn directory_at(
+    home: &Arc<dyn Directory>,
+    path: &Path,
+) -> Result<Option<Arc<dyn Directory>>, FileError> {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    match home.elsewhere(path) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(FileError::WrongType { .. }) => Ok(None),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A path that leads there from wherever the store is opened the next time.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The same as it is written down.
+pub(crate) fn shown(path: &Path) -> String {
+    absolute(path).display().to_string()
+}
+
+/// Notes in a manifest where volumes are that are given: they may have moved.
+///
+/// # Errors
+/// If the path of one cannot be written down.
+pub(crate) fn note_moved(
+    manifest: &mut Manifest,
+    given: &[Arc<dyn Directory>],
+) -> Result<(), StoreError> {
+    for directory in given {
+        let Ok(Some(label)) = Label::read(&**directory) else { continue };
+        let mut volumes = manifest.volumes.iter_mut();
+        if label.store == manifest.store
+            && let Some(state) = volumes.find(|state| state.place == label.place)
+        {
+            check_text(&**directory)?;
+            state.path = shown(directory.path());
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a directory whose path would be another one once it is written down.
+fn check_text(directory: &dyn Directory) -> Result<(), StoreError> {
+    let path = directory.path();
+    if path.to_str().is_some() {
+        return Ok(());
+    }
+    let what = format!(
+        "{} is not UTF-8, and a store could not write down where its volumes are; give the \
+         directory another name",
+        path.display()
+    );
+    Err(StoreError::Options { what })
+}
+
+/// A place that is opened, with the lock that keeps others out.
+type Opened = (Arc<dyn Directory>, Option<DirectoryLock>);
+
+fn claim(directory: Arc<dyn Directory>) -> Result<Opened, StoreError> {
+    let lock = directory.lock()?;
+    Ok((directory, Some(lock)))
+}
+
+/// Opens a place where the manifest says that it is; or says why it is not there.
+fn open_labelled(
+    home: &Arc<dyn Directory>,
+    store: u64,
+    state: &VolumeState,
+    is_partial: bool,
+) -> Result<Result<Opened, String>, StoreError> {
+    let directory = match home.elsewhere(Path::new(&state.path)) {
+        Ok(directory) => directory,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    match Label::read(&*directory)? {
+        Some(label) if label.is_of(store, state.place) => {
+            if !is_partial {
+                label.check_whose(home, &*directory)?;
+            }
+            claim(directory).map(Ok)
+        }
+        Some(_) => Ok(Err(format!("its {LABEL} names another store"))),
+        None => Ok(Err(format!("it has no {LABEL}, so nothing may be mounted there"))),
+    }
+}
+
+/// Lets a place go that was labelled, and that no manifest names.
+pub(crate) fn unlabel(place: &Volume) {
+    // Why it is let go says more than why it cannot be.
+    let _ = place.directory.remove(LABEL);
+}
+
+/// Labels an empty directory as a place of a store, and locks it.
+///
+/// # Errors
+/// If there is something in it, or it cannot be written to.
+pub(crate) fn label(
+    place: &Volume,
+    store: u64,
+    number: u32,
+    home: &Arc<dyn Directory>,
+) -> Result<DirectoryLock, StoreError> {
+    let Volume { directory, .. } = place;
+    check_text(&**home)?;
+    check_text(&**directory)?;
+    let lock = directory.lock()?;
+    // A crash came when it was labelled the last time, or before the manifest named it.
+    let before = Label::read(&**directory).ok().flatten().filter(|label| label.store == store);
+    if directory.list()?.iter().any(|entry| entry.name != LABEL || before.is_none()) {
+        return Err(StoreError::Exists { directory: directory.path().to_owned() });
+    }
+    if let Some(before) = before {
+        before.check_whose(home, &**directory)?;
+    }
+    let home = shown(home.path());
+    let label = Label { format: manifest::FORMAT, store, place: number, home };
+    if !mutation_site!("a place is labelled") {
+        manifest::save_checked(&label, &**directory, LABEL)?;
+    }
+    Ok(lock)
+}
+
+/// Refuses a directory for a copy that lies in one of the store's.
+///
+/// # Errors
+/// If it does.
+pub(crate) fn check_apart(path: &Path, store: &Path) -> Result<(), StoreError> {
+    match files::is_within(path, store) {
+        Ok(true) => Err(StoreError::Nested { path: path.to_owned(), store: store.to_owned() }),
+        // Whoever opens it says what is wrong with it.
+        Ok(false) | Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,337 @@
+//! Media policies: which class of media holds the keys and the values of a `Kvs`, while they are
+//! young and once they are aged.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A class of media, from the fastest to the largest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MediaClass {
+    /// Persistent memory, or CXL memory that keeps what is in it.
+    Pmem,
+    /// A drive that is fast, and endures many writes.
+    Staging,
+    /// Drives that hold much for their price.
+    Capacity,
+}
+
+impl MediaClass {
+    /// All of them, the fastest first.
+    pub const ALL: [MediaClass; 3] = [MediaClass::Pmem, MediaClass::Staging, MediaClass::Capacity];
+
+    /// What it is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            MediaClass::Pmem => "pmem",
+            MediaClass::Staging => "staging",
+            MediaClass::Capacity => "capacity",
+        }
+    }
+}
+
+impl fmt::Display for MediaClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for MediaClass {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<MediaClass, String> {
+        let found = MediaClass::ALL.into_iter().find(|class| class.name() == text);
+        found.ok_or_else(|| format!("'{text}' is no class: take pmem, staging or capacity"))
+    }
+}
+
+/// Classes in the order in which they are tried: where the first has no room the next one is taken.
+/// What lies on one of them lies where it may.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Vec<MediaClass>", into = "Vec<MediaClass>")]
+pub struct Classes {
+    all: [MediaClass; 3],
+    len: u8,
+}
+
+impl Classes {
+    /// All classes, the fastest first.
+    pub const FASTEST: Classes = Classes { all: MediaClass::ALL, len: 3 };
+    /// Persistent memory only.
+    pub const PMEM: Classes = Classes::one(MediaClass::Pmem);
+    /// Staging only.
+    pub const STAGING: Classes = Classes::one(MediaClass::Staging);
+    /// Capacity only.
+    pub const CAPACITY: Classes = Classes::one(MediaClass::Capacity);
+    /// Staging, and capacity where that has no room.
+    pub const STAGING_THEN_CAPACITY: Classes =
+        Classes { all: [MediaClass::Staging, MediaClass::Capacity, MediaClass::Capacity], len: 2 };
+
+    const fn one(class: MediaClass) -> Classes {
+        Classes { all: [class; 3], len: 1 }
+    }
+
+    /// Some classes, in an order.
+    ///
+    /// # Errors
+    /// If there is none, or one is named twice.
+    pub fn new(classes: &[MediaClass]) -> Result<Classes, String> {
+        let is_twice = |at: usize| classes[..at].contains(&classes[at]);
+        if (1..classes.len()).any(is_twice) {
+            return Err("a class is named twice: name each once".to_owned());
+        }
+        let Some(&last) = classes.last() else {
+            return Err("no class is named: take one of pmem, staging and capacity".to_owned());
+        };
+        let mut all = [last; 3];
+        all.iter_mut().zip(classes).for_each(|(place, class)| *place = *class);
+        Ok(Classes { all, len: classes.len().min(all.len()) as u8 })
+    }
+
+    /// The classes.
+    #[must_use]
+    pub fn as_slice(&self) -> &[MediaClass] {
+        &self.all[..self.len as usize]
+    }
+
+    /// Whether a class is among them.
+    #[must_use]
+    pub fn has(&self, class: MediaClass) -> bool {
+        self.as_slice().contains(&class)
+    }
+
+    /// Whether one class is preferred to another, and both are among them.
+    pub(crate) fn prefers(&self, one: MediaClass, other: MediaClass) -> bool {
+        let rank = |class| self.as_slice().iter().position(|it| *it == class);
+        rank(one).zip(rank(other)).is_some_and(|(one, other)| one < other)
+    }
+
+    /// Those that are preferred to a class.
+    pub(crate) fn before(&self, class: MediaClass) -> Classes {
+        self.filtered(|it| self.prefers(it, class))
+    }
+
+    /// Those that some condition holds for; all if it holds for none.
+    pub(crate) fn filtered(&self, is_wanted: impl Fn(MediaClass) -> bool) -> Classes {
+        let kept: Vec<_> = self.as_slice().iter().copied().filter(|it| is_wanted(*it)).collect();
+        Classes::new(&kept).unwrap_or(*self)
+    }
+}
+
+impl TryFrom<Vec<MediaClass>> for Classes {
+    type Error = String;
+
+    fn try_from(classes: Vec<MediaClass>) -> Result<Classes, String> {
+        Classes::new(&classes)
+    }
+}
+
+impl From<Classes> for Vec<MediaClass> {
+    fn from(classes: Classes) -> Vec<MediaClass> {
+        classes.as_slice().to_vec()
+    }
+}
+
+impl fmt::Debug for Classes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Classes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, class) in self.as_slice().iter().enumerate() {
+            let slash = if number == 0 { "" } else { "/" };
+            write!(f, "{slash}{class}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Classes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Classes, String> {
+        let classes: Result<Vec<MediaClass>, String> = text.split('/').map(str::parse).collect();
+        Classes::new(&classes?)
+    }
+}
+
+/// Where the keys and the values of a `Kvs` lie once they are flushed. Data are young until all
+/// runs of the `Kvs` have been merged into one; then they are aged. Values that are small enough
+/// to lie beside their keys are kept as these are.
+///
+/// As text it is the name of a template, or `young-keys=`, `young-values=`, `aged-keys=` and
+/// `aged-values=`, each with classes that are parted by slashes, all of them parted by commas.
+///
+/// ```
+/// use entresol_store::Policy;
+///
+/// let template: Policy = "staging-max-capacity".parse()?;
+/// let same = "young-keys=staging,young-values=staging,aged-keys=staging,aged-values=capacity";
+/// assert_eq!(template, same.parse()?);
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// The keys of young data.
+    pub young_keys: Classes,
+    /// The values of young data.
+    pub young_values: Classes,
+    /// The keys of aged data.
+    pub aged_keys: Classes,
+    /// The values of aged data.
+    pub aged_values: Classes,
+}
+
+impl Policy {
+    /// The templates, by their names. The first is what a `Kvs` has if nothing is said: all as
+    /// fast as there is room for, and where there is none values sink first. Six are HSE's, with
+    /// its names; «max» and «min» say how much is on the capacity class.
+    pub const TEMPLATES: [(&'static str, Policy); 8] = [
+        ("fastest", Policy::all(Classes::FASTEST)),
+        ("staging-then-capacity", Policy::all(Classes::STAGING_THEN_CAPACITY)),
+        ("capacity-only", Policy::all(Classes::CAPACITY)),
+        ("staging-only", Policy::all(Classes::STAGING)),
+        ("pmem-only", Policy::all(Classes::PMEM)),
+        (
+            "staging-max-capacity",
+            Policy { aged_values: Classes::CAPACITY, ..Policy::all(Classes::STAGING) },
+        ),
+        (
+            "staging-min-capacity",
+            Policy {
+                aged_keys: Classes::CAPACITY,
+                aged_values: Classes::CAPACITY,
+                ..Policy::all(Classes::STAGING)
+            },
+        ),
+        (
+            "pmem-max-capacity",
+            Policy { aged_values: Classes::CAPACITY, ..Policy::all(Classes::PMEM) },
+        ),
+    ];
+
+    /// Everything on the same classes.
+    #[must_use]
+    pub const fn all(classes: Classes) -> Policy {
+        Policy {
+            young_keys: classes,
+            young_values: classes,
+            aged_keys: classes,
+            aged_values: classes,
+        }
+    }
+
+    /// Its four parts, by their names.
+    pub(crate) const fn parts(&self) -> [(&'static str, Classes); 4] {
+        [
+            ("young-keys", self.young_keys),
+            ("young-values", self.young_values),
+            ("aged-keys", self.aged_keys),
+            ("aged-values", self.aged_values),
+        ]
+    }
+
+    /// Where keys lie.
+    pub(crate) const fn keys(&self, is_aged: bool) -> Classes {
+        if is_aged { self.aged_keys } else { self.young_keys }
+    }
+
+    /// Where values lie.
+    pub(crate) const fn values(&self, is_aged: bool) -> Classes {
+        if is_aged { self.aged_values } else { self.young_values }
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy::all(Classes::FASTEST)
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((name, _)) = Policy::TEMPLATES.iter().find(|(_, policy)| policy == self) {
+            return f.write_str(name);
+        }
+        for (number, (name, classes)) in self.parts().into_iter().enumerate() {
+            let comma = if number == 0 { "" } else { "," };
+            write!(f, "{comma}{name}={classes}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Policy, String> {
+        if let Some((_, policy)) = Policy::TEMPLATES.iter().find(|(name, _)| *name == text) {
+            return Ok(*policy);
+        }
+        let mut found = [None; 4];
+        for part in text.split(',') {
+            let (name, classes) = part.split_once('=').ok_or_else(|| unknown(part))?;
+            let names = Policy::default().parts().map(|(name, _)| name);
+            let place = names.iter().position(|it| *it == name).ok_or_else(|| unknown(part))?;
+            if found[place].replace(classes.parse::<Classes>()?).is_some() {
+                return Err(format!("'{name}' is given twice: give it once"));
+            }
+        }
+        let [young_keys, young_values, aged_keys, aged_values] = found;
+        let all = (young_keys, young_values, aged_keys, aged_values);
+        let (Some(young_keys), Some(young_values), Some(aged_keys), Some(aged_values)) = all else {
+            return Err(format!(
+                "the policy '{text}' does not say all four of young-keys, young-values, aged-keys \
+                 and aged-values"
+            ));
+        };
+        Ok(Policy { young_keys, young_values, aged_keys, aged_values })
+    }
+}
+
+fn unknown(part: &str) -> String {
+    let names = Policy::TEMPLATES.map(|(name, _)| name).join(", ");
+    format!(
+        "'{part}' is no policy: take one of {names}, or young-keys=CLASSES, young-values=, \
+         aged-keys= and aged-values=, parted by commas"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_are_read_as_they_are_written() {
+        for (name, policy) in Policy::TEMPLATES {
+            assert_eq!((name.parse(), policy.to_string()), (Ok(policy), name.to_owned()));
+        }
+        let custom = "young-keys=pmem,young-values=staging/capacity,aged-keys=staging/capacity,\
+                      aged-values=capacity/pmem";
+        let policy: Policy = custom.parse().expect("a policy");
+        assert_eq!(policy.to_string(), custom);
+        let json = serde_json::to_string(&policy).expect("writes");
+        assert_eq!(serde_json::from_str::<Policy>(&json).expect("reads"), policy);
+    }
+
+    #[test]
+    fn what_is_no_policy_is_refused_with_what_to_take() {
+        let refused = |text: &str, names: &str| {
+            let error = text.parse::<Policy>().expect_err(text);
+            assert!(error.contains(names), "{text}: {error}");
+        };
+        refused("hot", "staging-max-capacity");
+        refused("young-keys=staging", "all four");
+        refused("young-keys=disk", "'disk'");
+        refused("young-keys=", "''");
+        refused("young-keys=staging/staging", "twice");
+        refused("young-keys=staging,young-keys=staging", "twice");
+        assert!(Classes::new(&[]).is_err());
+    }
+}

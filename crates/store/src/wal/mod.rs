@@ -1,0 +1,782 @@
+//! The log: where every write lands, in order, once.
+//!
+//! Who may do what:
+//! 1. A writer takes the head's lock, gets a place in the newest segment and numbers for its
+//!    records, and gives the lock back; copying and entering into the index need no lock.
+//! 2. Its write counts, and is acknowledged, once all before it are complete ([`order`]). So what
+//!    is found after a crash, up to the first record that is none, has all that was acknowledged.
+//! 3. On persistent memory each writer has persisted its records before they are complete; where
+//!    that is full, and the log goes on on a disk, each waits for a sync. Otherwise on a
+//!    disk [`Log::sync`] makes everything durable that counts when it begins, and no more: behind
+//!    it somebody may have a place that he has not written to yet. Who finds that another's sync
+//!    has done it need not do it again.
+//! 4. A segment that is full ends with a seal. The next one, whose name is durable, may belong to
+//!    the next generation.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
+
+use entresol_base::mutation_site;
+use entresol_base::sync::Mutex;
+use entresol_media::MappedKind;
+
+use crate::cache::budget::{GenerationLimits, Room};
+use crate::memtable::Generation;
+use crate::types::{SegmentNumber, Sequence};
+use crate::upkeep::scheduler::Scheduler;
+use crate::version::failure::Failure;
+use crate::volumes::policy::Classes;
+use crate::volumes::{Held, Volumes, What};
+use crate::{KvdbOptions, StoreError};
+use groups::PAGE_BYTES;
+use order::{Order, Position};
+use record::{Draft, HEADER_BYTES, Kind};
+use segment::{FIRST_RECORD, SEAL_BYTES, Segment};
+
+mod ahead;
+mod behind;
+mod chain;
+mod groups;
+mod order;
+pub(crate) mod record;
+pub(crate) mod recover;
+pub(crate) mod scan;
+pub(crate) mod segment;
+
+/// How large things are.
+#[derive(Debug, Clone)]
+pub(crate) struct LogOptions {
+    /// The bytes of a segment, unless a write needs more.
+    pub(crate) segment_bytes: u64,
+    /// A generation that has grown to these is followed by the next.
+    pub(crate) generation: GenerationLimits,
+    /// Of which the indexes of generations take.
+    pub(crate) room: Arc<Room>,
+}
+
+/// Is told, with the head locked, that a generation is closed and another follows.
+pub(crate) type Rotated = Box<dyn Fn(&Arc<Generation>, &Arc<Generation>, Sequence) + Send + Sync>;
+
+/// The log of a store.
+pub(crate) struct Log {
+    volumes: Arc<Volumes>,
+    store: u64,
+    options: LogOptions,
+    /// None once the log has ended.
+    head: Mutex<Option<Head>>,
+    order: Order,
+    /// All writes up to this one survive the machine's crash.
+    durable: AtomicU64,
+    /// The last write that lies on a disk, though the log is to lie on persistent memory.
+    last_on_disk: AtomicU64,
+    /// Held by the one who syncs.
+    syncing: Mutex<()>,
+    next_segment: AtomicU64,
+    /// Held by the one who makes a segment, from the taking of its number until it is among the
+    /// spares or is used: segments are found again in the order of their numbers.
+    making: Mutex<()>,
+    /// Segments for when the newest is full, made ahead; used in their order.
+    spares: Mutex<VecDeque<Segment>>,
+    /// Where a segment was removed that could not be made, which no sync has made durable yet, and
+    /// what it is called there, if it was set aside.
+    removed: Mutex<Vec<(Arc<Held>, Option<String>)>>,
+    /// How many segments were asked for since spares were made.
+    wanted: AtomicU64,
+    failure: Arc<Failure>,
+    work: Arc<Scheduler>,
+    rotated: Rotated,
+    /// Whether the index of the generation that is written to, or the prefixes that are gone by it,
+    /// have grown to their limit.
+    is_index_full: AtomicBool,
+    /// By how many writes the image of that generation was behind when it was looked at last.
+    image_lag: AtomicU64,
+}
+
+/// Where the next record goes.
+struct Head {
+    generation: Arc<Generation>,
+    segment: Arc<Segment>,
+    /// Which of the generation's segments it is.
+    place: u32,
+    used: u64,
+    generation_used: u64,
+    /// The first write that it has, or is going to have.
+    generation_first: Sequence,
+    next: Sequence,
+    /// Segments that are not synced to their ends, the oldest first, and up to where they are. The
+    /// last one is the newest of all.
+    unsynced: VecDeque<(Arc<Segment>, u64)>,
+    written: Written,
+    /// Whether the segment was made of the room that is left for what makes room.
+    is_of_reserve: bool,
+    /// Whether no write begins any more.
+    is_stopped: bool,
+}
+
+/// What a write needs.
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    bytes: u64,
+    records: u64,
+    /// Whether it removes keys only, by which room is made.
+    makes_room: bool,
+}
+
+/// A segment for the records that come.
+struct Next {
+    segment: Segment,
+    /// Whether it was made while somebody waited.
+    is_late: bool,
+    is_of_reserve: bool,
+}
+
+/// What was written since the log began.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Written {
+    /// Records.
+    pub(crate) bytes: u64,
+    /// Those that are counted where they lie: all but those in the newest segment.
+    counted: u64,
+    /// Keys and values in them.
+    pub(crate) user: u64,
+    /// Segments that were made while a writer waited.
+    pub(crate) made_late: u64,
+}
+
+/// A place for a write.
+struct Reserved {
+    generation: Arc<Generation>,
+    segment: SegmentNumber,
+    /// Which of the generation's segments that is.
+    place: u32,
+    offset: u64,
+    first: Sequence,
+}
+
+/// What a log begins with.
+pub(crate) struct Beginning {
+    /// All that counts already, and is durable.
+    pub(crate) last: Sequence,
+    /// Above the numbers of all segments that there are.
+    pub(crate) next_segment: u64,
+    /// The generation that is written to first; it has no segments yet.
+    pub(crate) generation: Arc<Generation>,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// After so many writes the bytes of the youngest index are counted, and its image's lag.
+const WRITES_BETWEEN_COUNTS: u64 = 512;
+/// No more segments are made ahead, however fast they fill.
+const SPARES_MAX: u64 = 4;
+/// So many bytes of a segment are made ready to be written at once, while those before are written.
+const READY_BYTES: u64 = 256 << 10;
+/// A segment that is made of the reserve has no more: what makes room is small.
+const RESERVE_SEGMENT_BYTES_MAX: u64 = 256 << 10;
+/// And no more than one part in so many of what room there is: others may have filled the disk, and
+/// runs and the manifest need some.
+const RESERVE_PARTS: u64 = 4;
+/// A scratch buffer is not kept longer than this.
+const SCRATCH_BYTES_MAX: usize = 1 << 20;
+
+/// The bytes of a segment that is made of the reserve in a place, if no write needs more.
+fn bytes_of_reserve(place: &Held, options: &LogOptions) -> u64 {
+    let part = place.room().unwrap_or(u64::MAX) / RESERVE_PARTS / PAGE_BYTES * PAGE_BYTES;
+    let bytes = part.clamp(KvdbOptions::SEGMENT_BYTES_MIN, RESERVE_SEGMENT_BYTES_MAX);
+    bytes.min(options.segment_bytes)
+}
+
+impl Log {
+    /// A log that goes on in a segment of its own.
+    ///
+    /// # Errors
+    /// If that cannot be made.
+    pub(crate) fn begin(
+        volumes: Arc<Volumes>,
+        store: u64,
+        options: LogOptions,
+        beginning: Beginning,
+        failure: Arc<Failure>,
+        work: Arc<Scheduler>,
+        rotated: Rotated,
+    ) -> Result<Log, StoreError> {
+        let Beginning { last, next_segment, generation } = beginning;
+        let number = SegmentNumber(next_segment);
+        let (place, bytes, is_of_reserve) = match volumes.choose_for_log(options.segment_bytes) {
+            Ok(place) => (place, options.segment_bytes, false),
+            Err(_) => {
+                let place = volumes.choose_of_reserve(What::Log, Classes::FASTEST, 0);
+                let bytes = bytes_of_reserve(&place, &options);
+                (place, bytes, true)
+            }
+        };
+        let segment = Arc::new(make(&volumes, &place, store, number, bytes)?);
+        let place = generation.add_segment(segment.clone()).unwrap_or_default();
+        let head = Head {
+            generation,
+            segment: segment.clone(),
+            place,
+            used: FIRST_RECORD,
+            generation_used: bytes,
+            generation_first: Sequence(last.0 + 1),
+            next: Sequence(last.0 + 1),
+            unsynced: VecDeque::from([(segment.clone(), FIRST_RECORD)]),
+            written: Written::default(),
+            is_of_reserve,
+            is_stopped: false,
+        };
+        let position = Position { last, segment: number, end: FIRST_RECORD };
+        Ok(Log {
+            volumes,
+            store,
+            options,
+            head: Mutex::new(Some(head)),
+            order: Order::new(position),
+            durable: AtomicU64::new(last.0),
+            last_on_disk: AtomicU64::new(0),
+            syncing: Mutex::new(()),
+            next_segment: AtomicU64::new(next_segment + 1),
+            making: Mutex::new(()),
+            spares: Mutex::default(),
+            removed: Mutex::default(),
+            wanted: AtomicU64::new(0),
+            failure,
+            work,
+            rotated,
+            is_index_full: AtomicBool::new(false),
+            image_lag: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether it goes on in what is left for those that make room.
+    pub(crate) fn is_of_reserve(&self) -> bool {
+        self.head.lock().as_ref().is_some_and(|head| head.is_of_reserve)
+    }
+
+    /// What was written since the log began.
+    pub(crate) fn written(&self) -> Written {
+        self.head.lock().as_ref().map(|head| head.written).unwrap_or_default()
+    }
+
+    /// Bytes of records that were written in a place.
+    pub(crate) fn bytes_at(&self, place: &Arc<Held>) -> u64 {
+        let head = self.head.lock();
+        let newest = head.as_ref().filter(|head| {
+            let found = self.volumes.find(&segment::file_name(head.segment.number()));
+            found.is_some_and(|found| Arc::ptr_eq(&found, place))
+        });
+        let counted = place.written.log.load(Relaxed);
+        counted + newest.map_or(0, |head| head.written.bytes - head.written.counted)
+    }
+
+    /// Counts what was written to the newest segment where it lies; another one follows.
+    fn count(&self, head: &mut Head) {
+        let Head { segment, written, .. } = head;
+        if let Some(place) = self.volumes.find(&segment::file_name(segment.number())) {
+            place.written.log.fetch_add(written.bytes - written.counted, Relaxed);
+        }
+        written.counted = written.bytes;
+    }
+
+    /// How what is written becomes durable, if it is written in a place now.
+    pub(crate) fn kind_at(&self, place: &Arc<Held>) -> Option<MappedKind> {
+        let segment = self.head.lock().as_ref().map(|head| head.segment.clone())?;
+        let found = self.volumes.find(&segment::file_name(segment.number()))?;
+        Arc::ptr_eq(&found, place).then(|| segment.kind())
+    }
+
+    /// The last write that counts.
+    pub(crate) fn published(&self) -> Sequence {
+        self.order.published()
+    }
+
+    /// All writes up to this one survive the machine's crash.
+    pub(crate) fn durable(&self) -> Sequence {
+        Sequence(self.durable.load(Acquire))
+    }
+
+    /// A number for a segment that is not the log's.
+    pub(crate) fn take_number(&self) -> SegmentNumber {
+        SegmentNumber(self.next_segment.fetch_add(1, Relaxed))
+    }
+
+    /// Writes records as one group: after a crash all of them are there, or none. Answers the
+    /// number of the last once the group counts. The caller holds the locks of their keys; before
+    /// anybody can see the records, `before_seen` is called.
+    ///
+    /// # Errors
+    /// If there is no room, in which case nothing was written, or an earlier write failed.
+    pub(crate) fn append(
+        &self,
+        drafts: &[Draft<'_>],
+        before_seen: impl FnOnce(),
+    ) -> Result<Sequence, StoreError> {
+        self.failure.check()?;
+        let bytes: u64 = drafts.iter().map(Draft::bytes).sum();
+        let makes_room = |draft: &Draft<'_>| matches!(draft.kind, Kind::Gone | Kind::RangeDelete);
+        let claim = Claim {
+            bytes,
+            records: drafts.len() as u64,
+            makes_room: drafts.iter().all(makes_room),
+        };
+        let reserved = self.reserve(claim)?;
+        let last = Sequence(reserved.first.0 + drafts.len() as u64 - 1);
+        // If that fails, the place stays empty: nothing behind it would be found again.
+        let written = self.write(drafts, &reserved, before_seen);
+        let is_durable = written.inspect_err(|error| self.failure.set(error))?;
+        if !is_durable && self.volumes.are_durable_at_once() {
+            // Before it is complete: who follows it must know.
+            self.last_on_disk.fetch_max(last.0, Release);
+        }
+        let Reserved { first, offset, segment, .. } = reserved;
+        let end = offset + bytes;
+        self.order.complete(first, Position { last, segment, end });
+        if offset / READY_BYTES != end / READY_BYTES {
+            // No writer waits for this one any more.
+            let behind = (end / READY_BYTES + 1) * READY_BYTES;
+            reserved.generation.segment(reserved.place)?.expect_writes(behind, READY_BYTES);
+        }
+        self.order.wait(last, || self.failure.is_set());
+        self.failure.check()?;
+        self.keep_promise(last)?;
+        let Reserved { generation, first, .. } = &reserved;
+        generation.written(last)?;
+        let is_time = first.0 / WRITES_BETWEEN_COUNTS != (last.0 + 1) / WRITES_BETWEEN_COUNTS;
+        // Few prefixes are many, and nobody else writes while one is removed.
+        if is_time || drafts.iter().any(|draft| draft.kind == Kind::RangeDelete) {
+            self.look_at_indexes(generation, last);
+        }
+        Ok(last)
+    }
+
+    fn look_at_indexes(&self, generation: &Generation, last: Sequence) {
+        generation.take_room(&self.options.room);
+        if generation.has_reached(&self.options.generation, last) {
+            self.is_index_full.store(true, Relaxed);
+        }
+        self.note_image_lag(generation.image_lag(last));
+    }
+
+    /// By how many writes the image of the youngest data was behind when it was looked at last.
+    pub(crate) fn image_lag(&self) -> u64 {
+        self.image_lag.load(Relaxed)
+    }
+
+    /// Says by how many it is.
+    pub(crate) fn note_image_lag(&self, writes: u64) {
+        self.image_lag.store(writes, Relaxed);
+    }
+
+    /// Writes records in their place; answers whether they are durable by that.
+    fn write(
+        &self,
+        drafts: &[Draft<'_>],
+        reserved: &Reserved,
+        before_seen: impl FnOnce(),
+    ) -> Result<bool, StoreError> {
+        let Reserved { generation, place, offset, first, .. } = reserved;
+        let segment = generation.segment(*place)?;
+        // What entering takes is fetched while the records are written.
+        let first_hash = drafts.first().map_or(0, |draft| generation.prepare(draft));
+        // Taken out and put back: in a simulated world threads share it.
+        let mut scratch = SCRATCH.take();
+        scratch.clear();
+        for (number, draft) in drafts.iter().enumerate() {
+            let address = segment.address(offset + scratch.len() as u64);
+            let sequence = Sequence(first.0 + number as u64);
+            draft.encode(address, sequence, number + 1 < drafts.len(), &mut scratch);
+        }
+        let bytes = scratch.len() as u64;
+        let written = segment.write(*offset, &scratch);
+        if scratch.capacity() <= SCRATCH_BYTES_MAX {
+            SCRATCH.set(scratch);
+        }
+        written?;
+        if segment.is_persistent_memory() {
+            segment.persist(*offset, bytes)?;
+        }
+        if !mutation_site!("what is cached of a key goes before its write is seen") {
+            before_seen();
+        }
+        let mut at = *offset;
+        for (number, draft) in drafts.iter().enumerate() {
+            let hash = if number == 0 { first_hash } else { generation.prepare(draft) };
+            let sequence = Sequence(first.0 + number as u64);
+            generation.enter((draft, hash), sequence, *place, at)?;
+            at += draft.bytes();
+        }
+        Ok(segment.is_persistent_memory())
+    }
+
+    fn reserve(&self, claim: Claim) -> Result<Reserved, StoreError> {
+        let Claim { bytes, records, makes_room } = claim;
+        let mut head = self.head.lock();
+        let head = head.as_mut().filter(|head| !head.is_stopped).ok_or(StoreError::Closed)?;
+        if head.is_of_reserve && !makes_room {
+            self.volumes.choose_for_log(0)?;
+            head.is_of_reserve = false;
+        }
+        let is_index_full = self.is_index_full.load(Relaxed)
+            && self.is_index_full.swap(false, Relaxed)
+            && head.next > head.generation_first;
+        if is_index_full || head.used + bytes + SEAL_BYTES > head.segment.len() {
+            self.next(head, claim, is_index_full)?;
+        }
+        let Head { generation, segment, place, used, next, written, .. } = head;
+        let (offset, first) = (*used, *next);
+        debug_assert!(
+            offset + bytes + SEAL_BYTES <= segment.len(),
+            "{bytes} bytes and a seal go to {offset} of segment {}, which has {}",
+            segment.number().0,
+            segment.len(),
+        );
+        *used += bytes;
+        written.bytes += bytes;
+        written.user += bytes - records * HEADER_BYTES as u64;
+        *next = Sequence(first.0 + records);
+        let (generation, segment) = (generation.clone(), segment.number());
+        Ok(Reserved { generation, segment, place: *place, offset, first })
+    }
+
+    /// Goes on in the next segment, which has room for a write; in the next generation as well if
+    /// this one is full.
+    fn next(&self, head: &mut Head, claim: Claim, is_full: bool) -> Result<(), StoreError> {
+        let needed = FIRST_RECORD + claim.bytes + SEAL_BYTES;
+        let Next { segment, is_late, is_of_reserve } = self.segment_of(needed, claim.makes_room)?;
+        head.is_of_reserve = is_of_reserve;
+        head.written.made_late += u64::from(is_late);
+        let segment = Arc::new(segment);
+        let is_full = is_full || head.generation_used >= self.options.generation.bytes;
+        let place = if is_full { None } else { head.generation.add_segment(segment.clone()) };
+        self.seal(head)?;
+        self.count(head);
+        match place {
+            Some(place) => {
+                head.place = place;
+                head.segment = segment;
+                head.generation_used += head.segment.len();
+                head.begin();
+            }
+            None => self.rotate(head, segment),
+        }
+        Ok(())
+    }
+
+    fn rotate(&self, head: &mut Head, segment: Arc<Segment>) {
+        let generation = head.generation.next(self.options.generation.bytes, head.next);
+        let generation = Arc::new(generation);
+        head.place = generation.add_segment(segment.clone()).unwrap_or_default();
+        head.segment = segment;
+        head.generation_used = head.segment.len();
+        head.generation_first = head.next;
+        head.begin();
+        let closed = std::mem::replace(&mut head.generation, generation);
+        (self.rotated)(&closed, &head.generation, Sequence(head.next.0 - 1));
+    }
+
+    fn seal(&self, head: &Head) -> Result<(), StoreError> {
+        if mutation_site!("a segment is sealed before the next is written to") {
+            return Ok(());
+        }
+        head.segment.seal(head.used, head.next)?;
+        // What follows it may be durable before the next sync.
+        if self.volumes.are_durable_at_once() {
+            head.segment.persist(head.used, SEAL_BYTES)?;
+        }
+        Ok(())
+    }
+
+    /// A segment with at least so many bytes, whose name is durable.
+    fn segment_of(&self, bytes: u64, makes_room: bool) -> Result<Next, StoreError> {
+        self.wanted.fetch_add(1, Relaxed);
+        let taken = self.take_or_make(bytes, makes_room);
+        // Another one is made ahead.
+        self.work.tell();
+        taken
+    }
+
+    fn take_or_make(&self, bytes: u64, makes_room: bool) -> Result<Next, StoreError> {
+        let spare = || self.spares.lock().pop_front_if(|spare| spare.len() >= bytes);
+        let found = |segment| Next { segment, is_late: false, is_of_reserve: false };
+        if let Some(segment) = spare() {
+            return Ok(found(segment));
+        }
+        let _held = self.making.lock();
+        if let Some(segment) = spare() {
+            return Ok(found(segment));
+        }
+        self.remove_spares()?;
+        let bytes_wanted = bytes.max(self.options.segment_bytes);
+        let (place, bytes, is_of_reserve) = match self.volumes.choose_for_log(bytes_wanted) {
+            Ok(place) => (place, bytes_wanted, false),
+            Err(_) if makes_room => {
+                let place = self.volumes.choose_of_reserve(What::Log, Classes::FASTEST, bytes);
+                let bytes = bytes.max(bytes_of_reserve(&place, &self.options));
+                (place, bytes, true)
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Next { segment: self.make_segment(&place, bytes)?, is_late: true, is_of_reserve })
+    }
+
+    /// Makes a segment. The caller holds `making`.
+    fn make_segment(&self, place: &Arc<Held>, bytes: u64) -> Result<Segment, StoreError> {
+        // The sync of the new name settles those in its own place.
+        let removed = std::mem::take(&mut *self.removed.lock());
+        let mut elsewhere = removed.iter().filter(|(other, _)| !Arc::ptr_eq(other, place));
+        let settled = elsewhere.try_for_each(|(other, _)| other.sync_names());
+        settled.inspect_err(|error| self.failure.set(error))?;
+        let number = self.take_number();
+        let made = make(&self.volumes, place, self.store, number, bytes);
+        if let Err(error) = &made {
+            // It may be there all the same, and what is written behind an empty segment is not
+            // found again.
+            let aside = self.volumes.set_aside(place, &segment::file_name(number));
+            if aside.is_err() || place.has_failed_to_sync_names() {
+                self.failure.set(error);
+            }
+            let mut all = self.removed.lock();
+            all.extend(removed);
+            all.push((place.clone(), aside.ok().flatten()));
+        } else {
+            let aside = removed.iter().filter_map(|(place, name)| Some((place, name.as_ref()?)));
+            // What is left of them the next opening removes.
+            aside.for_each(|(place, name)| drop(place.directory.remove(name)));
+        }
+        made
+    }
+
+    /// Removes the segments that nobody has written to, before one with a greater number is made:
+    /// what is written behind an empty segment is not found again. The caller holds `making`.
+    fn remove_spares(&self) -> Result<(), StoreError> {
+        let spares = std::mem::take(&mut *self.spares.lock());
+        let names = spares.iter().map(|spare| segment::file_name(spare.number()));
+        // The next one may get its name in another place, whose sync says nothing of these.
+        let removed = self.volumes.remove_for_good(&names.collect::<Vec<_>>());
+        removed.inspect_err(|error| self.failure.set(error))
+    }
+
+    /// Makes segments ahead: as many as were asked for since this was done last, and one more.
+    ///
+    /// # Errors
+    /// If there is no room, or only what is left for what makes room.
+    pub(crate) fn make_spares(&self) -> Result<(), StoreError> {
+        let wanted = (self.wanted.swap(0, Relaxed) + 1).min(SPARES_MAX);
+        for number in 0..wanted {
+            let _held = self.making.lock();
+            if self.spares.lock().len() as u64 >= wanted {
+                break;
+            }
+            let bytes = self.options.segment_bytes;
+            // One takes what room there is, the others only where there is plenty.
+            let room = if number == 0 { bytes } else { SPARES_MAX * bytes };
+            let place = self.volumes.choose_for_log(room)?;
+            let segment = self.make_segment(&place, bytes)?;
+            self.spares.lock().push_back(segment);
+        }
+        Ok(())
+    }
+
+    /// Goes on elsewhere if the newest segment lies in a place that takes nothing new any more.
+    ///
+    /// # Errors
+    /// If there is no room, or the disk fails.
+    pub(crate) fn leave(&self, place: &Arc<Held>) -> Result<(), StoreError> {
+        {
+            let _held = self.making.lock();
+            self.remove_spares()?;
+        }
+        self.failure.check()?;
+        let mut head = self.head.lock();
+        let head = head.as_mut().ok_or(StoreError::Closed)?;
+        let now = self.volumes.find(&segment::file_name(head.segment.number()));
+        match now.is_some_and(|now| Arc::ptr_eq(&now, place)) {
+            true => self.close(head),
+            false => Ok(()),
+        }
+    }
+
+    /// Closes the generation that is written to, if it has anything; answers the last write that is
+    /// in a closed one.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub(crate) fn close_generation(&self) -> Result<Sequence, StoreError> {
+        self.failure.check()?;
+        let mut head = self.head.lock();
+        let head = head.as_mut().ok_or(StoreError::Closed)?;
+        let last = Sequence(head.next.0 - 1);
+        if head.next == head.generation_first {
+            return Ok(last);
+        }
+        self.close(head)?;
+        Ok(last)
+    }
+
+    /// Closes the generation, whether it has anything or not.
+    fn close(&self, head: &mut Head) -> Result<(), StoreError> {
+        let Next { segment, is_of_reserve, .. } = self.segment_of(0, true)?;
+        let segment = Arc::new(segment);
+        head.is_of_reserve = is_of_reserve;
+        self.seal(head)?;
+        self.count(head);
+        self.rotate(head, segment);
+        Ok(())
+    }
+
+    /// Makes all writes durable that count now; answers up to which all are.
+    ///
+    /// # Errors
+    /// If the disk fails: then nothing that was not durable before is sure, and nothing is written
+    /// any more.
+    pub(crate) fn sync(&self) -> Result<Sequence, StoreError> {
+        self.failure.check()?;
+        let mut wanted = self.published();
+        if mutation_site!("a sync reaches up to the last write that counts") {
+            wanted = Sequence(wanted.0.saturating_sub(1));
+        }
+        let _held = self.syncing.lock();
+        let durable = Sequence(self.durable.load(Acquire));
+        if durable >= wanted {
+            return Ok(durable);
+        }
+        let position = self.order.position();
+        let done = self.sync_to(position);
+        if let Err(error) = &done
+            && !mutation_site!("nothing is written after a sync that failed")
+        {
+            self.failure.set(error);
+        }
+        done?;
+        let durable = if mutation_site!("what came while a sync went on is not called durable") {
+            self.published()
+        } else {
+            position.last
+        };
+        let before = self.durable.swap(durable.0, Release);
+        assert!(
+            before <= durable.0,
+            "a sync made writes durable up to {}, and they were up to {before}",
+            durable.0,
+        );
+        Ok(durable)
+    }
+
+    /// What is promised of persistent memory holds as well where the log goes on on a disk since
+    /// that has no room: waits until all writes up to this one are durable that lie there. Who
+    /// finds that another has done it need not wait.
+    fn keep_promise(&self, last: Sequence) -> Result<(), StoreError> {
+        let on_disk = Sequence(self.last_on_disk.load(Acquire)).min(last);
+        while self.durable() < on_disk {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Lets no more writes begin, and waits for those that are under way.
+    pub(crate) fn stop(&self) {
+        let last = self.head.lock().as_mut().map(|head| {
+            head.is_stopped = true;
+            Sequence(head.next.0 - 1)
+        });
+        if let Some(last) = last {
+            self.order.wait(last, || self.failure.is_set());
+        }
+    }
+
+    /// Ends the log: its files are let go, nothing is written any more.
+    pub(crate) fn end(&self) {
+        *self.head.lock() = None;
+        let _held = self.making.lock();
+        // What is left of them the next opening removes.
+        let _ = self.remove_spares();
+    }
+
+    /// Older segments come first: what is found up to the first gap is what is kept, and each says
+    /// that those before it are durable. What lies behind the position may still be written to, and
+    /// is left to the next sync.
+    fn sync_to(&self, position: Position) -> Result<(), StoreError> {
+        loop {
+            let (segment, from) = match self.head.lock().as_ref().map(|head| head.unsynced.front())
+            {
+                Some(Some((segment, from))) => (segment.clone(), *from),
+                _ => return Ok(()),
+            };
+            let is_last = segment.number() == position.segment;
+            let to = if is_last { position.end } else { segment.len() };
+            if to > from {
+                let begin = match from {
+                    FIRST_RECORD => {
+                        segment.mark_durable_before()?;
+                        0
+                    }
+                    _ => from,
+                };
+                segment.persist(begin, to - begin)?;
+            }
+            if let Some(head) = self.head.lock().as_mut() {
+                head.synced(to, is_last);
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Makes a segment, whose name is durable.
+fn make(
+    volumes: &Volumes,
+    place: &Arc<Held>,
+    store: u64,
+    number: SegmentNumber,
+    bytes: u64,
+) -> Result<Segment, StoreError> {
+    let segment = Segment::create(&*place.directory, store, number, bytes, place.pmem)?;
+    volumes.made(segment::file_name(number), place, segment.len());
+    place.sync_names()?;
+    segment.expect_writes(FIRST_RECORD, 2 * READY_BYTES - FIRST_RECORD);
+    Ok(segment)
+}
+
+impl Head {
+    /// Begins with the newest segment.
+    fn begin(&mut self) {
+        let (number, before) = (self.segment.number(), self.unsynced.back());
+        assert!(
+            before.is_none_or(|(before, _)| before.number() < number),
+            "the log goes on in segment {}, after {before:?}: it would be read before that",
+            number.0,
+        );
+        self.used = FIRST_RECORD;
+        self.unsynced.push_back((self.segment.clone(), FIRST_RECORD));
+    }
+
+    /// Says up to where the oldest segment is synced that was not.
+    fn synced(&mut self, to: u64, is_last: bool) {
+        match (self.unsynced.front_mut(), is_last) {
+            (Some((segment, synced)), true) => {
+                assert!(
+                    *synced <= to && to <= segment.len(),
+                    "segment {} of {} bytes is synced up to {to}, and was up to {synced}",
+                    segment.number().0,
+                    segment.len(),
+                );
+                *synced = to;
+            }
+            _ => drop(self.unsynced.pop_front()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Log").field("published", &self.published()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,273 @@
+//! Records: what a write is on a medium.
+//!
+//! ```text
+//!  0  u32  CRC-32C over the record's address and all that follows
+//!  4  u8   kind: 1 put, 2 gone, 3 prefix gone, 4 seal
+//!  5  u8   1: the next record belongs to the same group
+//!  6  u16  Kvs
+//!  8  u32  bytes of the key
+//! 12  u32  bytes of the value
+//! 16  u64  sequence number
+//! 24       the key, then the value
+//! ```
+//!
+//! All numbers are little-endian. A value that ends bears its expiry, a `u32`, before its first
+//! byte, and has kind 5 instead of 1. The address is the store's identity, the segment's number and
+//! the record's offset, eight bytes each: a record that stands where it was not written to is none.
+
+use entresol_base::checksum;
+use entresol_base::mutation_site;
+
+use crate::types::{Expiry, KvsId, SegmentNumber, Sequence};
+
+/// The bytes before a key.
+pub(crate) const HEADER_BYTES: usize = 24;
+/// The most that a record takes beside its key and value.
+pub(crate) const OVERHEAD: usize = HEADER_BYTES + 4;
+
+/// What a record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A key has a value.
+    Put,
+    /// A key has a value until it expires.
+    PutUntil,
+    /// A key is gone.
+    Gone,
+    /// All keys with a prefix are gone.
+    RangeDelete,
+    /// The segment has no more records.
+    Seal,
+}
+
+impl Kind {
+    const fn byte(self) -> u8 {
+        match self {
+            Kind::Put => 1,
+            Kind::Gone => 2,
+            Kind::RangeDelete => 3,
+            Kind::Seal => 4,
+            Kind::PutUntil => 5,
+        }
+    }
+
+    const fn of(byte: u8) -> Option<Kind> {
+        Some(match byte {
+            1 => Kind::Put,
+            2 => Kind::Gone,
+            3 => Kind::RangeDelete,
+            4 => Kind::Seal,
+            5 => Kind::PutUntil,
+            _ => return None,
+        })
+    }
+}
+
+/// Where a record lies, as its checksum knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// The store's identity.
+    pub(crate) store: u64,
+    /// The segment.
+    pub(crate) segment: SegmentNumber,
+    /// Where in it.
+    pub(crate) offset: u64,
+}
+
+/// A record before it has a place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Draft<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) kvs: KvsId,
+    pub(crate) expiry: Expiry,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+impl<'a> Draft<'a> {
+    /// A key gets a value.
+    pub(crate) fn put(kvs: KvsId, key: &'a [u8], value: &'a [u8], expiry: Expiry) -> Draft<'a> {
+        let kind = if expiry == Expiry::NEVER { Kind::Put } else { Kind::PutUntil };
+        Draft { kind, kvs, expiry, key, value }
+    }
+
+    /// A key, or all with a prefix, loses its value.
+    pub(crate) fn gone(kvs: KvsId, kind: Kind, key: &'a [u8]) -> Draft<'a> {
+        Draft { kind, kvs, expiry: Expiry::NEVER, key, value: &[] }
+    }
+
+    /// What ends a segment.
+    pub(crate) fn seal() -> Draft<'static> {
+        Draft::gone(KvsId(0), Kind::Seal, &[])
+    }
+
+    /// The bytes that it takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let expiry = if self.kind == Kind::PutUntil { 4 } else { 0 };
+        (HEADER_BYTES + self.key.len() + expiry + self.value.len()) as u64
+    }
+
+    /// Appends the record as it stands at `address`.
+    pub(crate) fn encode(
+        &self,
+        address: Address,
+        sequence: Sequence,
+        more_follow: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let expiry = self.expiry.0.to_le_bytes();
+        let expiry: &[u8] = if self.kind == Kind::PutUntil { &expiry } else { &[] };
+        let value_bytes = (expiry.len() + self.value.len()) as u32;
+        let mut header = [0; HEADER_BYTES];
+        header[4] = self.kind.byte();
+        header[5] = more_follow.into();
+        header[6..8].copy_from_slice(&(self.kvs.0 as u16).to_le_bytes());
+        header[8..12].copy_from_slice(&(self.key.len() as u32).to_le_bytes());
+        header[12..16].copy_from_slice(&value_bytes.to_le_bytes());
+        header[16..24].copy_from_slice(&sequence.0.to_le_bytes());
+        let begin = out.len();
+        out.extend_from_slice(&header);
+        out.extend_from_slice(self.key);
+        out.extend_from_slice(expiry);
+        out.extend_from_slice(self.value);
+        let crc = checksum::crc32c_append(sum(address), covered(&out[begin..]));
+        out[begin..begin + 4].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+/// What of a record its checksum covers.
+fn covered(record: &[u8]) -> &[u8] {
+    if mutation_site!("a record's checksum covers its key and its value") {
+        return &record[4..HEADER_BYTES];
+    }
+    &record[4..]
+}
+
+/// The checksum of an address, behind which that of a record goes on.
+fn sum(address: Address) -> u32 {
+    let Address { store, segment, offset } = address;
+    let mut place = [0; 24];
+    place[..8].copy_from_slice(&store.to_le_bytes());
+    place[8..16].copy_from_slice(&segment.0.to_le_bytes());
+    place[16..].copy_from_slice(&offset.to_le_bytes());
+    checksum::crc32c(&place)
+}
+
+/// The first bytes of a record, not yet believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    pub(crate) more_follow: bool,
+    pub(crate) kvs: KvsId,
+    pub(crate) key_bytes: u32,
+    pub(crate) value_bytes: u32,
+    pub(crate) sequence: Sequence,
+}
+
+impl Header {
+    /// What the bytes of a header say, if they say anything.
+    pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
+        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|more| bytes[at + more]));
+        let half = u16::from_le_bytes([bytes[6], bytes[7]]);
+        let sequence = u64::from(word(16)) | u64::from(word(20)) << 32;
+        Some(Header {
+            kind: Kind::of(bytes[4])?,
+            more_follow: match bytes[5] {
+                0 => false,
+                1 => true,
+                _ => return None,
+            },
+            kvs: KvsId(half.into()),
+            key_bytes: word(8),
+            value_bytes: word(12),
+            sequence: Sequence(sequence),
+        })
+    }
+
+    /// The whole record's bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        HEADER_BYTES as u64 + u64::from(self.key_bytes) + u64::from(self.value_bytes)
+    }
+}
+
+/// A record that was read and is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Record<'a> {
+    pub(crate) header: Header,
+    pub(crate) key: &'a [u8],
+    pub(crate) expiry: Expiry,
+    pub(crate) value: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// The record that `bytes` are, if they are one that was written to this address.
+    pub(crate) fn decode(address: Address, bytes: &'a [u8]) -> Option<Record<'a>> {
+        let (first, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+        let header = Header::decode(first)?;
+        if header.bytes() != bytes.len() as u64 {
+            return None;
+        }
+        let crc = u32::from_le_bytes([first[0], first[1], first[2], first[3]]);
+        if !checksum::matches_behind(sum(address), crc, covered(bytes)) {
+            return None;
+        }
+        let (key, value) = rest.split_at_checked(header.key_bytes as usize)?;
+        let (expiry, value) = match header.kind {
+            Kind::PutUntil => {
+                let (expiry, value) = value.split_first_chunk::<4>()?;
+                (Expiry(u32::from_le_bytes(*expiry)), value)
+            }
+            _ => (Expiry::NEVER, value),
+        };
+        Some(Record { header, key, expiry, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESS: Address = Address { store: 7, segment: SegmentNumber(3), offset: 4096 };
+
+    fn encoded(draft: Draft<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        draft.encode(ADDRESS, Sequence(99), false, &mut bytes);
+        assert_eq!(bytes.len() as u64, draft.bytes());
+        bytes
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let put = encoded(Draft::put(KvsId(5), b"key", b"value", Expiry::NEVER));
+        assert_eq!(put.len(), 24 + 3 + 5, "a plain put costs 24 bytes");
+        let read = Record::decode(ADDRESS, &put).expect("whole");
+        assert_eq!((read.key, read.value, read.expiry), (&b"key"[..], &b"value"[..], Expiry(0)));
+        assert_eq!((read.header.kind, read.header.kvs), (Kind::Put, KvsId(5)));
+        assert_eq!(read.header.sequence, Sequence(99));
+        let until = encoded(Draft::put(KvsId(5), b"key", b"", Expiry(1000)));
+        let read = Record::decode(ADDRESS, &until).expect("whole");
+        assert_eq!((read.value, read.expiry), (&b""[..], Expiry(1000)));
+        let gone = encoded(Draft::gone(KvsId(5), Kind::Gone, b"key"));
+        assert_eq!(Record::decode(ADDRESS, &gone).expect("whole").header.kind, Kind::Gone);
+    }
+
+    #[test]
+    fn a_record_is_none_elsewhere_or_with_a_bit_turned_over() {
+        let put = encoded(Draft::put(KvsId(5), b"key", b"value", Expiry(9)));
+        for elsewhere in [
+            Address { store: 8, ..ADDRESS },
+            Address { segment: SegmentNumber(4), ..ADDRESS },
+            Address { offset: 4097, ..ADDRESS },
+        ] {
+            assert_eq!(Record::decode(elsewhere, &put), None);
+        }
+        for bit in 0..put.len() * 8 {
+            let mut flipped = put.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Record::decode(ADDRESS, &flipped), None, "bit {bit}");
+        }
+        for len in 0..put.len() {
+            assert_eq!(Record::decode(ADDRESS, &put[..len]), None);
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Going through a log to say what is in it, where it may be damaged; nothing is changed or held.
+
+use entresol_index::Flow;
+
+use super::behind::{LogEnd, Lost, lost};
+use super::chain::Chain;
+use super::groups::{PAGE_BYTES, Window};
+use super::record::{HEADER_BYTES, Kind, Record};
+use super::segment::{self, FIRST_RECORD, Segment};
+use crate::StoreError;
+use crate::types::{RecordPlace, SegmentNumber, Sequence};
+use crate::version::manifest::Manifest;
+use crate::volumes::Volumes;
+
+/// What was found of a log.
+#[derive(Debug, Default)]
+pub(crate) struct LogScan {
+    /// The last write that counts.
+    pub(crate) last: Sequence,
+    /// Writes that count.
+    pub(crate) records: u64,
+    /// Writes behind damage, which counted once.
+    pub(crate) behind: u64,
+    /// Segments that were looked at, and their bytes.
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    /// Whether it ends before a write that was durable, and nothing else is wrong with it.
+    pub(crate) is_short: bool,
+    /// Whether it is known to end where it was found to, if volumes are missing.
+    pub(crate) is_over: bool,
+    /// What is damaged: the file, where, and what.
+    pub(crate) damage: Option<(String, u64, String)>,
+    /// The same of files behind its end that have names of segments and are none.
+    pub(crate) strangers: Vec<(String, u64, String)>,
+}
+
+type Visit<'a> = dyn FnMut(&Record<'_>) -> Result<(), StoreError> + 'a;
+
+/// Shows the records of a log that are not flushed, in their order. If the log ends before a write
+/// that was durable, it shows behind that whatever records can still be found.
+///
+/// # Errors
+/// If the directory cannot be read, or `visit` fails.
+pub(crate) fn scan(
+    volumes: &Volumes,
+    manifest: &Manifest,
+    visit: &mut Visit<'_>,
+) -> Result<LogScan, StoreError> {
+    let names = volumes.names();
+    let numbers = names.iter().filter_map(|name| segment::number_of(name));
+    let is_of_log = |it: &SegmentNumber| it.is_of_log() && it.0 >= manifest.log.first_segment;
+    let mut numbers: Vec<SegmentNumber> = numbers.filter(is_of_log).collect();
+    numbers.sort_unstable();
+    let mut scan = Scan { volumes, manifest, visit, found: LogScan::default(), end: None };
+    scan.found.last = Sequence(manifest.log.flushed);
+    scan.found.files = numbers.len() as u64;
+    let mut behind = Vec::new();
+    let mut chain = Chain::from(SegmentNumber(manifest.log.first_segment));
+    for &number in &numbers {
+        let last_before = scan.found.last;
+        if scan.end.is_some() {
+            behind.push((number, FIRST_RECORD));
+        } else if let Some(from) = scan.segment(number)? {
+            chain.ends_in(number, scan.found.last > last_before);
+            behind.push((number, from));
+        } else {
+            chain.goes_on_behind(number);
+        }
+    }
+    scan.found.is_over = chain.is_over;
+    let next = segment::file_name(chain.next());
+    if let Err(error) = volumes.refuse_other(&next) {
+        scan.found.damage.get_or_insert((next, error.offset(), error.reason()));
+    }
+    if scan.found.damage.is_none() {
+        scan.look_for_more(&chain, &numbers);
+    }
+    let is_damaged = scan.found.damage.is_some();
+    for (number, from) in behind {
+        match is_damaged {
+            true => scan.search(number, from)?,
+            false => scan.look_for_stranger(number),
+        }
+    }
+    Ok(scan.found)
+}
+
+struct Scan<'a, 'v> {
+    volumes: &'a Volumes,
+    manifest: &'a Manifest,
+    visit: &'a mut Visit<'v>,
+    found: LogScan,
+    /// Where the log ends.
+    end: Option<LogEnd>,
+}
+
+impl Scan<'_, '_> {
+    /// Goes through a segment; if the log ends in it, answers behind where.
+    fn segment(&mut self, number: SegmentNumber) -> Result<Option<u64>, StoreError> {
+        let name = segment::file_name(number);
+        // What is only read may be mapped as an ordinary file, whatever it lies on.
+        let (store, directory) = (self.manifest.store, self.volumes.directory_of(&name));
+        let segment = match Segment::open_mapped(&*directory, store, number, None, true) {
+            Ok(Some(segment)) => segment,
+            Ok(None) => {
+                self.end = Some(LogEnd::without_header(number));
+                return Ok(Some(FIRST_RECORD));
+            }
+            Err(error) if error.is_refused() => return Err(error),
+            Err(error) => {
+                self.found.damage = Some((name, error.offset(), error.reason()));
+                self.end = Some(LogEnd::without_header(number));
+                return Ok(Some(FIRST_RECORD));
+            }
+        };
+        self.found.bytes += segment.len();
+        let (mut at, mut failed) = (FIRST_RECORD, None);
+        let end = segment.scan(&mut |group| match (self.group(group), group.last()) {
+            (Ok(Flow::On), Some((last, _))) => {
+                at = last.offset + u64::from(last.bytes);
+                Ok(Flow::On)
+            }
+            (Err(error), _) => {
+                failed = Some(error);
+                Ok(Flow::Stop)
+            }
+            _ => Ok(Flow::Stop),
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let end = match end {
+            Ok(end) if end.is_sealed => return Ok(None),
+            Ok(end) => end,
+            Err(error) => {
+                self.found.damage = Some((name, error.offset(), error.reason()));
+                self.end = Some(LogEnd::of_records(number, at));
+                return Ok(Some(at));
+            }
+        };
+        if let Some(error) = segment.cut_short(end) {
+            self.found.damage = Some((name, error.offset(), error.reason()));
+        }
+        self.end = Some(LogEnd::of_records(number, end.offset));
+        Ok(Some(end.offset))
+    }
+
+    /// Whether there was more that was durable: the manifest or what lies behind the end says so.
+    fn look_for_more(&mut self, chain: &Chain, numbers: &[SegmentNumber]) {
+        let Scan { volumes, manifest, found, end, .. } = self;
+        let of = (*volumes, manifest.store);
+        match end.map(|end| lost(of, found.last, (chain, end, None), numbers)) {
+            Some(Ok(Some(Lost { file, offset, what, .. }))) => {
+                (found.is_short, found.damage) = (true, Some((file, offset, what)));
+                return;
+            }
+            Some(Err(error)) => {
+                let file = error.file().unwrap_or_default();
+                found.damage = Some((file, error.offset(), error.reason()));
+                return;
+            }
+            _ => {}
+        }
+        let (last, durable) = (found.last.0, manifest.log.durable);
+        if last < durable {
+            let first = LogEnd {
+                segment: SegmentNumber(manifest.log.first_segment),
+                offset: 0,
+                why: "it is missing",
+            };
+            let LogEnd { segment, offset, why } = end.unwrap_or(first);
+            let what = format!("{why}: the log ends with write {last}, {durable} was durable");
+            let file = segment::file_name(segment);
+            (found.is_short, found.damage) = (true, Some((file, offset, what)));
+        }
+    }
+
+    /// Whether a file at the end or behind that is no segment.
+    fn look_for_stranger(&mut self, number: SegmentNumber) {
+        let name = segment::file_name(number);
+        let directory = self.volumes.directory_of(&name);
+        if let Err(error) = Segment::is_ours(&*directory, self.manifest.store, number) {
+            self.found.strangers.push((name, error.offset(), error.reason()));
+        }
+    }
+
+    fn group(&mut self, group: &[(RecordPlace, Record<'_>)]) -> Result<Flow, StoreError> {
+        let numbers = group.iter().zip(self.found.last.0 + 1..);
+        if numbers.into_iter().any(|((_, record), number)| record.header.sequence.0 != number) {
+            return Ok(Flow::Stop);
+        }
+        for (_, record) in group {
+            (self.visit)(record)?;
+            self.found.last = record.header.sequence;
+            self.found.records += 1;
+        }
+        Ok(Flow::On)
+    }
+
+    /// Shows what records there are behind a place, wherever they begin.
+    fn search(&mut self, number: SegmentNumber, from: u64) -> Result<(), StoreError> {
+        let directory = self.volumes.directory_of(&segment::file_name(number));
+        let Ok(segment) = Segment::open_unchecked(&*directory, self.manifest.store, number) else {
+            return Ok(());
+        };
+        let (mut at, mut window) = (from, Window::default());
+        while at + HEADER_BYTES as u64 <= segment.len() {
+            let found = match window.record(&segment, at) {
+                Ok(found) => found,
+                Err(_) => {
+                    at = (at + 1).next_multiple_of(PAGE_BYTES);
+                    continue;
+                }
+            };
+            let is_new = |record: &Record<'_>| {
+                record.header.kind != Kind::Seal && record.header.sequence > self.found.last
+            };
+            let Some(record) = found.filter(is_new) else {
+                at += 1;
+                continue;
+            };
+            (self.visit)(&record)?;
+            self.found.last = record.header.sequence;
+            self.found.behind += 1;
+            at += record.header.bytes();
+        }
+        Ok(())
+    }
+}
