@@ -455,9 +455,11 @@ fn check_kill(medium: &str, seed: u64, operations: usize) -> u64 {
 #[test]
 fn a_kill_brings_back_nothing_that_was_given_up() {
     for medium in ["pmem", "file"] {
-        let mut restored = 0;
-        for seed in 0..8 {
-            restored += check_kill(medium, seed, 1500 + 1500 * seed as usize);
+        // On a busy machine the writer of the file may not have its turn before the first kills.
+        let (mut restored, mut seed) = (0, 0);
+        while seed < 8 || restored <= 100 && seed < 64 {
+            restored += check_kill(medium, seed, 1500 + 1500 * (seed % 8) as usize);
+            seed += 1;
         }
         assert!(restored > 100, "{medium}: only {restored} items came back in all");
     }
