@@ -111,6 +111,6 @@ tests() {
 }
 
 slowest_tests() {
-    sed -nE 's/^test (.*) \.\.\. .*<([0-9.]+)s>$/\2 \1/p' "$logs/tests" | sort -rn | head -10 |
-        while read -r seconds name; do printf '%8.1f s  %s\n' "$seconds" "$name"; done
+    sed -nE 's/^test (.*) \.\.\. .*<([0-9.]+)s>$/\2 \1/p' "$logs/tests" | sort -rn |
+        awk 'NR <= 10 { printf "%8.1f s  %s\n", $1, $2 }'
 }
