@@ -12,7 +12,7 @@ begin_run() {
     rm -rf "$logs"
     mkdir -p "$logs"
     : >"$logs/times"
-    trap 'kill "${!lane[@]}" 2>/dev/null || true' EXIT
+    trap end_lanes EXIT
     echo "$(rustc --version), $(nproc) processors, $(uname -sr)"
 }
 
@@ -60,23 +60,38 @@ beside() {
     local name=$1
     shift
     while [ ${#lane[@]} -ge 2 ]; do reap; done
-    "$@" >"$logs/$name" 2>&1 &
+    (
+        status=0
+        "$@" || status=$?
+        echo "$SECONDS" >"$logs/$name.end"
+        exit "$status"
+    ) >"$logs/$name" 2>&1 &
     lane[$!]=$name begun[$!]=$SECONDS
 }
 
 # Waits for one of the lanes.
 reap() {
-    local process status=0 name
+    local process status=0 name seconds
     wait -n -p process "${!lane[@]}" || status=$?
     name=${lane[$process]}
     unset "lane[$process]"
+    seconds=$(($(cat "$logs/$name.end" 2>/dev/null || echo "$SECONDS") - begun[$process]))
     echo "== $name"
     cat "$logs/$name"
     if [ "$status" -ne 0 ]; then
-        echo "== $name failed with $status after $((SECONDS - begun[$process])) s" >&2
+        echo "== $name failed with $status after $seconds s" >&2
         exit 1
     fi
-    took "$name" $((SECONDS - begun[$process]))
+    took "$name" "$seconds"
+}
+
+# Ends what is still running, when the run ends early.
+end_lanes() {
+    local process
+    for process in "${!lane[@]}"; do
+        pkill -P "$process" || true
+        kill "$process" 2>/dev/null || true
+    done
 }
 
 # Waits for both lanes.
@@ -96,6 +111,6 @@ tests() {
 }
 
 slowest_tests() {
-    sed -nE 's/^test (.*) \.\.\. .*<([0-9.]+)s>$/\2 \1/p' "$logs/tests" | sort -rn | head -10 |
-        while read -r seconds name; do printf '%8.1f s  %s\n' "$seconds" "$name"; done
+    sed -nE 's/^test (.*) \.\.\. .*<([0-9.]+)s>$/\2 \1/p' "$logs/tests" | sort -rn |
+        awk 'NR <= 10 { printf "%8.1f s  %s\n", $1, $2 }'
 }

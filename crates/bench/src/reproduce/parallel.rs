@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use entresol_base::{Clock, SystemClock};
 
 use super::catalogue::Catalogue;
 use super::outcome::{Outcome, Reproduction, Reproductions};
@@ -75,13 +77,14 @@ pub fn reproduce(
 ) -> (Reproductions, Vec<Took>) {
     let (units, next) = (units(chosen), AtomicUsize::new(0));
     let ran: Mutex<Vec<(Place, Outcome, Duration)>> = Mutex::new(Vec::new());
+    let clock = SystemClock::new();
     let work = |_| {
         while let Some(unit) = units.get(next.fetch_add(1, Relaxed)) {
             for (place, entry) in &unit.entries {
                 progress.say(&entry.full_name());
-                let begun = Instant::now();
+                let begun = clock.now();
                 let outcome = (entry.run)(settings);
-                let took = begun.elapsed();
+                let took = clock.now().since(begun);
                 ran.lock().unwrap_or_else(PoisonError::into_inner).push((*place, outcome, took));
                 progress.advance(1);
             }
