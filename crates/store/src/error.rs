@@ -125,7 +125,7 @@ pub enum StoreError {
     /// A place that another home has.
     #[error(
         "{path} is a place of the store in {home}, of which the one that is opened is a copy, or \
-         the other way round: {what}; nothing was changed. Give the copy volumes of its own \
+         the other way round: {what}; nothing was changed. Give the copy places of its own \
          (`store place found` names copies of them), or take {home} away if this one stands in for \
          it. Opened to be read only, either can be read"
     )]
@@ -139,7 +139,7 @@ pub enum StoreError {
     },
     /// A part of the log lies in a place that is missing.
     #[error(
-        "the store's volumes {volumes} are missing, and with them the log's writes behind the \
+        "the store's places {volumes} are missing, and with them the log's writes behind the \
          {last}th, of which those up to the {durable}th were durable: what is there is older than \
          what was written. Bring them back, name where they are now, or salvage the older state"
     )]
@@ -165,7 +165,7 @@ pub enum StoreError {
     },
     /// A value is in a segment that the store does not have.
     #[error(
-        "a value lies in segment {number}, which the store does not have: if one of its volumes is \
+        "a value lies in segment {number}, which the store does not have: if one of its places is \
          missing, bring that back; else it is damaged, and `store check` lists what is lost"
     )]
     NoSegment {

@@ -214,7 +214,7 @@ pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
     let at = directory.display();
     complain_of(&report.findings, report.findings_left_out, |count| {
         format!(
-            "{at} is damaged, volumes: {count}; what is whole can be read, and `entresol store \
+            "{at} is damaged, places: {count}; what is whole can be read, and `entresol store \
              salvage {at} NEW` copies it"
         )
     })?;

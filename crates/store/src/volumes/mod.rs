@@ -848,7 +848,7 @@ fn check_text(directory: &dyn Directory) -> Result<(), StoreError> {
         return Ok(());
     }
     let what = format!(
-        "{} is not UTF-8, and a store could not write down where its volumes are; give the \
+        "{} is not UTF-8, and a store could not write down where its places are; give the \
          directory another name",
         path.display()
     );
