@@ -84,7 +84,7 @@ impl Kvdb {
     /// The copy has a manifest when all of it is durable, and is no store before: what a crash
     /// leaves of a checkpoint does not open. Files are copied, not linked: a linked one could not
     /// be locked by two stores, and one flipped bit would damage both. They are copied as they are:
-    /// [`check`](crate::repair::check()) says whether they are whole.
+    /// [`check`](crate::check()) says whether they are whole.
     ///
     /// # Errors
     /// If there is something in the directory, it has no room, a disk fails, or a `Kvs` is damaged
