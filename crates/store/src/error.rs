@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use entresol_index::IndexError;
 use entresol_media::{FileError, RegionError, lacks_descriptors};
 
-use crate::volumes::policy::MediaClass;
+use crate::policy::MediaClass;
 
 /// Why a store cannot do what it was asked. Every variant names the thing, the place and the way
 /// out.

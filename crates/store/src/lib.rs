@@ -6,12 +6,19 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod bytes;
 mod cache;
 mod error;
+mod failure;
+mod manifest;
 mod memtable;
+mod names;
 mod options;
+mod policy;
 mod repair;
 mod run;
+mod scheduler;
+mod segment;
 pub mod trial;
 mod types;
 mod upkeep;
@@ -38,6 +45,7 @@ pub use options::{
     GROUP_BYTES_MAX, KEY_BYTES_MAX, KVS_MAX, KvdbOptions, KvsOptions, NAME_BYTES_MAX,
     VALUE_BYTES_MAX,
 };
+pub use policy::{Classes, MediaClass, Policy};
 pub use repair::check::{CheckProgress, CheckReport, Finding, Unchecked, check, check_at};
 pub use repair::checkpoint::{Checkpoint, CheckpointProgress};
 pub use repair::salvage::{SalvageReport, SalvagedKvs, salvage, salvage_at};
@@ -49,4 +57,3 @@ pub use version::statistics::{
     SpaceBytes, Stall, StallStatistics, Statistics, WrittenBytes,
 };
 pub use volumes::Volume;
-pub use volumes::policy::{Classes, MediaClass, Policy};

@@ -5,8 +5,6 @@ use std::time::Duration;
 use entresol_base::ByteSize;
 use entresol_media::PmemMode;
 
-use crate::cache::row::ENTRY_CACHE_BYTES_MIN;
-use crate::run::PREFIXES_GONE_MAX;
 use crate::{Policy, StoreError};
 
 /// The longest key.
@@ -19,6 +17,11 @@ pub const GROUP_BYTES_MAX: u64 = (2 << 30) - (1 << 20);
 pub const NAME_BYTES_MAX: usize = 64;
 /// The most `Kvs` of a store.
 pub const KVS_MAX: usize = 1024;
+
+/// The least bytes of a row cache that is not left out.
+pub(crate) const ENTRY_CACHE_BYTES_MIN: u64 = 128 << 10;
+/// The most prefixes that one run says are gone; every reader holds them in memory.
+pub(crate) const PREFIXES_GONE_MAX: usize = 16 << 10;
 
 /// How a store is opened. What it contains does not depend on it: every one may differ from the
 /// last time.

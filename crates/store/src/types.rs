@@ -2,6 +2,9 @@
 
 use entresol_base::Seconds;
 
+/// Every block of a run is whole pages of so many bytes.
+pub(crate) const PAGE_BYTES: usize = 4096;
+
 /// The number of a write: of two writes the later one has the greater.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct Sequence(pub u64);
@@ -99,4 +102,42 @@ pub struct Entry<'a> {
     pub expiry: Expiry,
     /// What it says.
     pub value: Value<'a>,
+}
+
+/// A version that was found. Its value, if it lies beside its key, was appended to a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) sequence: Sequence,
+    pub(crate) expiry: Expiry,
+    pub(crate) value: ValuePlace,
+}
+
+/// Where the value of a version is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ValuePlace {
+    /// In the buffer, or beside its key.
+    Here,
+    /// In a record.
+    Apart(RecordPlace),
+    /// Nowhere: the key is gone.
+    Gone,
+}
+
+impl ValuePlace {
+    /// Where a value is that a run has said, if who asks knows the run.
+    pub(crate) fn at(value: Value<'_>) -> ValuePlace {
+        match value {
+            Value::Inline(_) => ValuePlace::Here,
+            Value::Apart(place) => ValuePlace::Apart(place),
+            Value::Gone => ValuePlace::Gone,
+        }
+    }
+
+    /// Where a value is that a run has said; one beside its key is appended to `out`.
+    pub(crate) fn of(value: Value<'_>, out: &mut Vec<u8>) -> ValuePlace {
+        if let Value::Inline(value) = value {
+            out.extend_from_slice(value);
+        }
+        ValuePlace::at(value)
+    }
 }

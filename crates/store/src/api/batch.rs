@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::StoreError;
 use crate::api::kvs::Kvs;
 use crate::options::{check_prefix, check_sizes};
+use crate::segment::record::{Draft, Kind};
 use crate::types::{KvsId, Sequence};
 use crate::version::core::Core;
-use crate::wal::record::{Draft, Kind};
 
 /// Writes to one or several [`Kvs`] of a store, for [`Kvdb::write`](crate::Kvdb::write). Later ones
 /// of the same key win.

@@ -15,20 +15,21 @@ use entresol_media::directory::DirectoryLock;
 use entresol_media::{Directory, LocalDirectory};
 
 use crate::api::kvs::Kvs;
-use crate::cache::preload::keep_preloading;
+use crate::manifest::{KvsState, Manifest, VolumeState};
+use crate::names;
 use crate::options::{KVS_MAX, KvdbOptions, KvsOptions, check_name, whole_seconds};
+use crate::policy::MediaClass;
 use crate::types::{KvsId, Sequence};
 use crate::upkeep::compaction;
 use crate::upkeep::flush::flush;
+use crate::upkeep::preload::keep_preloading;
 use crate::upkeep::threads::{keep_compacting, keep_durable, keep_flushing, keep_spares};
 use crate::version::core::Core;
-use crate::version::manifest::{KvsState, Manifest, VolumeState};
 use crate::version::recovery::Opening;
 use crate::version::view::View;
 use crate::volumes;
 use crate::volumes::Volume;
-use crate::volumes::policy::MediaClass;
-use crate::{Batch, Snapshot, StoreError, run};
+use crate::{Batch, Snapshot, StoreError};
 
 /// A store in a directory: several [`Kvs`], written in one order.
 ///
@@ -159,7 +160,7 @@ impl Kvdb {
         let mut manifest = Manifest::new(store & (u64::MAX >> 1));
         manifest.volumes = vec![VolumeState::home(home.class, home.bytes_max)];
         for (number, place) in others.iter().enumerate() {
-            let state = manifest.take_place(place);
+            let state = manifest.take_place(place.class, place.directory.path(), place.bytes_max);
             // The lock is taken again when it is opened.
             let labelled = volumes::label(place, manifest.store, state.place, directory).map(drop);
             if let Err(error) = labelled {
@@ -341,7 +342,7 @@ impl Kvdb {
         });
         drop(manifest);
         let files: Vec<String> =
-            dropped.runs.iter().map(|run| run::file_name(run.number())).collect();
+            dropped.runs.iter().map(|run| names::of_run(run.number())).collect();
         core.remove(&files)?;
         core.drop_dead_segments()?;
         core.work.tell();

@@ -9,12 +9,12 @@ use entresol_base::mutation_site;
 use crate::api::cursor::{Cursor, CursorOptions};
 use crate::cache::row;
 use crate::cache::row::Cached;
+use crate::manifest::KvsState;
 use crate::options::{check_prefix, check_sizes, whole_seconds};
-use crate::types::{Expiry, KvsId, Sequence};
+use crate::segment::record::{Draft, Kind};
+use crate::types::{Expiry, KvsId, Sequence, ValuePlace, Version};
 use crate::version::core::Core;
-use crate::version::manifest::KvsState;
-use crate::version::view::{Held, Version, View};
-use crate::wal::record::{Draft, Kind};
+use crate::version::view::View;
 use crate::{Snapshot, StoreError};
 
 /// A named ordered map from keys to values, in a [`Kvdb`](crate::Kvdb). Clones are the same one.
@@ -82,7 +82,7 @@ impl Kvs {
     }
 
     /// Locks a key for who is going to write it.
-    pub(crate) fn lock(&self, key: &[u8]) -> row::Held<'_> {
+    pub(crate) fn lock(&self, key: &[u8]) -> row::KeyLocks<'_> {
         self.core.entries.lock(&self.core.entries.name(self.id, key))
     }
 
@@ -279,8 +279,9 @@ impl Core {
         out: &mut Vec<u8>,
     ) -> Result<Option<Version>, StoreError> {
         let found = view.find(kvs, key, at, out)?;
-        let is_there =
-            |version: &Version| version.value != Held::Gone && !self.has_ended(version.expiry);
+        let is_there = |version: &Version| {
+            version.value != ValuePlace::Gone && !self.has_ended(version.expiry)
+        };
         Ok(found.filter(is_there))
     }
 
@@ -342,7 +343,7 @@ impl Core {
                 match view.find_in_memtables(kvs, key, Sequence::MAX, &mut gone)? {
                     None if view.runs.get(&kvs).is_none_or(|runs| runs.is_empty()) => None,
                     None => return Ok(None),
-                    Some(Version { sequence, expiry, value: Held::Apart(place) }) => {
+                    Some(Version { sequence, expiry, value: ValuePlace::Apart(place) }) => {
                         view.value(place, (kvs, key), out)?;
                         (sequence >= gone).then_some((sequence, expiry))
                     }
@@ -371,7 +372,7 @@ impl Core {
             out.truncate(before);
             return Ok(None);
         };
-        if let Held::Apart(place) = version.value {
+        if let ValuePlace::Apart(place) = version.value {
             view.value(place, (kvs, key), out)?;
             self.count_read(view, kvs, key, place);
         }

@@ -1,9 +1,9 @@
 //! Reads of several keys: of values that lie on disks all reads are begun before the first is
 //! waited for.
 
-use crate::types::{KvsId, RecordPlace};
+use crate::types::{KvsId, RecordPlace, ValuePlace};
 use crate::version::core::Core;
-use crate::version::view::{Held, View};
+use crate::version::view::View;
 use crate::{Snapshot, StoreError};
 
 /// So many keys are looked for before the first value is waited for: what a disk has to do at once,
@@ -106,9 +106,9 @@ impl Core {
         }
         let version = self.find(view, kvs, key, at, out)?;
         Ok(match version.map(|version| version.value) {
-            None | Some(Held::Gone) => Found::Nothing,
-            Some(Held::Here) => Found::Here,
-            Some(Held::Apart(place)) => Found::Apart(place),
+            None | Some(ValuePlace::Gone) => Found::Nothing,
+            Some(ValuePlace::Here) => Found::Here,
+            Some(ValuePlace::Apart(place)) => Found::Apart(place),
         })
     }
 }

@@ -10,13 +10,14 @@ use entresol_media::Directory;
 
 use crate::StoreError;
 use crate::api::kvdb::Kvdb;
+use crate::manifest;
+use crate::manifest::Manifest;
+use crate::manifest::absolute;
+use crate::policy::{Classes, MediaClass, Policy};
 use crate::types::KvsId;
 use crate::upkeep::compaction;
 use crate::version::core::Core;
-use crate::version::manifest;
-use crate::version::manifest::Manifest;
-use crate::volumes::policy::{Classes, MediaClass, Policy};
-use crate::volumes::{Held, Volume, What, absolute};
+use crate::volumes::{OpenVolume, Volume, What};
 
 /// How often somebody who waits looks how far it has come.
 const LOOK: Duration = Duration::from_millis(10);
@@ -61,7 +62,7 @@ impl Kvdb {
             return core.take_back(manifest, &held, place);
         }
         let mut next = Manifest::clone(manifest);
-        let state = next.take_place(place);
+        let state = next.take_place(place.class, place.directory.path(), place.bytes_max);
         let held = core.volumes.prepare(place, next.store, state.place)?;
         next.volumes.push(state);
         core.save(manifest, next)?;
@@ -213,7 +214,7 @@ impl Core {
         })
     }
 
-    fn volume_at(&self, path: &Path) -> Result<Arc<Held>, StoreError> {
+    fn volume_at(&self, path: &Path) -> Result<Arc<OpenVolume>, StoreError> {
         let all = self.volumes.all();
         let wanted = absolute(path);
         let found = all.iter().find(|held| absolute(held.directory.path()) == wanted);
@@ -229,7 +230,7 @@ impl Core {
         })
     }
 
-    fn check_not_last(&self, held: &Held) -> Result<(), StoreError> {
+    fn check_not_last(&self, held: &OpenVolume) -> Result<(), StoreError> {
         let others = self.volumes.all();
         if others.iter().any(|other| other.number != held.number && !other.is_retiring()) {
             return Ok(());
@@ -240,7 +241,7 @@ impl Core {
     }
 
     /// Puts nothing new in a place from now on.
-    fn set_retiring(&self, held: &Held) -> Result<(), StoreError> {
+    fn set_retiring(&self, held: &OpenVolume) -> Result<(), StoreError> {
         let manifest = &mut *self.manifest.lock();
         self.check_not_last(held)?;
         let mut next = Manifest::clone(manifest);
@@ -253,7 +254,7 @@ impl Core {
         Ok(())
     }
 
-    fn has_files(&self, held: &Arc<Held>) -> bool {
+    fn has_files(&self, held: &Arc<OpenVolume>) -> bool {
         self.volumes.count(held) > 0
     }
 
@@ -261,7 +262,7 @@ impl Core {
     fn take_back(
         &self,
         manifest: &mut Manifest,
-        held: &Held,
+        held: &OpenVolume,
         place: &Volume,
     ) -> Result<(), StoreError> {
         let path = place.directory.path();
@@ -289,7 +290,7 @@ impl Core {
 
     /// Lets a place go that has no files; the home stays, for the manifest. Answers whether it was
     /// let go: somebody may have added it again.
-    fn forget_volume(&self, held: &Held) -> Result<bool, StoreError> {
+    fn forget_volume(&self, held: &OpenVolume) -> Result<bool, StoreError> {
         let manifest = &mut *self.manifest.lock();
         if held.number == manifest::HOME || !held.is_retiring() {
             return Ok(held.is_retiring());

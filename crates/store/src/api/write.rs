@@ -2,11 +2,11 @@
 //! records and enters them into the memtables, then the row cache learns of them.
 
 use crate::StoreError;
-use crate::cache::row::Held;
+use crate::cache::row::KeyLocks;
 use crate::options::GROUP_BYTES_MAX;
+use crate::segment::record::{Draft, Kind};
 use crate::types::Sequence;
 use crate::version::core::Core;
-use crate::wal::record::{Draft, Kind};
 
 impl Core {
     /// Writes drafts whose keys the caller has locked.
@@ -16,7 +16,7 @@ impl Core {
     pub(crate) fn append(
         &self,
         drafts: &[Draft<'_>],
-        mut held: Held<'_>,
+        mut held: KeyLocks<'_>,
     ) -> Result<Sequence, StoreError> {
         let log = self.log()?;
         if let Some(draft) = drafts.iter().find(|draft| self.dropped.has(draft.kvs)) {

@@ -2,5 +2,4 @@
 
 pub(crate) mod block;
 pub(crate) mod budget;
-pub(crate) mod preload;
 pub(crate) mod row;

@@ -40,10 +40,11 @@ use entresol_media::{Directory, MapOptions, MappedFile, PmemMode};
 
 use super::{Position, Segments};
 use crate::StoreError;
-use crate::run::format::bytes::{u32_at, u64_at};
+use crate::bytes::{u32_at, u64_at};
+use crate::names;
 use crate::run::format::filter;
+use crate::segment::record::{HEADER_BYTES, Kind};
 use crate::types::{KvsId, SegmentNumber, Sequence};
-use crate::wal::record::{HEADER_BYTES, Kind};
 
 const MAGIC: [u8; 8] = *b"ENTRIMAG";
 const VERSION: u32 = 1;
@@ -66,17 +67,6 @@ const PLACE: u64 = (1 << TAG_SHIFT) - 1;
 /// which hardly one is in the processor's caches, are fetched meanwhile.
 const RECORDS_AHEAD: usize = 16;
 /// What an image's name begins with.
-const PREFIX: &str = "image-";
-
-/// The name of the image of the generation that begins with a segment.
-pub(crate) fn file_name(first: SegmentNumber) -> String {
-    format!("{PREFIX}{:012}", first.0)
-}
-
-/// The first segment of the generation whose image has a name.
-pub(crate) fn number_of(name: &str) -> Option<SegmentNumber> {
-    name.strip_prefix(PREFIX)?.parse().ok().map(SegmentNumber)
-}
 
 /// Whose image it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -268,7 +258,7 @@ impl Making {
             pmem: Some(pmem),
             read_only: false,
         };
-        let name = file_name(owner.segment);
+        let name = names::of_image(owner.segment);
         // What is there is none of ours: what it leads to may be something else by now.
         directory.remove(&name)?;
         let file = directory.map_file(&name, &options)?;
@@ -445,7 +435,7 @@ impl Left {
     /// Opens the image that a crash has left of a generation; none if there is none that says
     /// anything.
     pub(crate) fn open(directory: &dyn Directory, owner: Owner, pmem: PmemMode) -> Option<Left> {
-        let name = file_name(owner.segment);
+        let name = names::of_image(owner.segment);
         let options =
             MapOptions { create: None, magic: Some(MAGIC), pmem: Some(pmem), read_only: true };
         let file = directory.map_file(&name, &options).ok()?;
@@ -607,7 +597,7 @@ mod tests {
         assert_eq!(left.prefixes().expect("whole").len(), 7);
         drop(left);
         for link in [1_u64, 101, 1 << 40] {
-            let file = directory.map_file(&file_name(OWNER.segment), &MapOptions::default());
+            let file = directory.map_file(&names::of_image(OWNER.segment), &MapOptions::default());
             file.expect("is mapped").write(LINES_AT + 56, &link.to_le_bytes());
             let told = open(OWNER).expect("an image").prefixes().map(|_| ());
             // The first line behind those that hashes choose from is one.

@@ -15,15 +15,15 @@ use entresol_base::sync::RwLock;
 use entresol_index::{Direction, Flow};
 
 use crate::StoreError;
+use crate::bytes::u32_at;
 use crate::cache::budget;
 use crate::cache::budget::{GenerationLimits, Room, Taken};
 use crate::cache::row::NameHasher;
 use crate::memtable::range_deletes::Prefixes;
 use crate::run::PREFIXES_GONE_BYTES_MAX;
-use crate::run::format::bytes::u32_at;
+use crate::segment::record::{Draft, HEADER_BYTES, Header, Kind};
+use crate::segment::{FIRST_RECORD, Segment};
 use crate::types::{Expiry, KvsId, RecordPlace, Sequence};
-use crate::wal::record::{Draft, HEADER_BYTES, Header, Kind};
-use crate::wal::segment::{FIRST_RECORD, Segment};
 use ordered::Ordered;
 use table::Table;
 

@@ -21,8 +21,8 @@ use entresol_media::Direct;
 
 use super::{Position, Segments, key};
 use crate::StoreError;
+use crate::segment::record::{HEADER_BYTES, Kind};
 use crate::types::{KvsId, Sequence};
-use crate::wal::record::{HEADER_BYTES, Kind};
 
 type Tree = SvTree<Direct, Outside<Keys>>;
 

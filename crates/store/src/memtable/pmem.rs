@@ -9,8 +9,8 @@ use entresol_media::{Directory, PmemMode};
 use super::Generation;
 use super::image::{Left, Making, Owner};
 use crate::StoreError;
+use crate::segment::record::{HEADER_BYTES, Kind};
 use crate::types::{SegmentNumber, Sequence};
-use crate::wal::record::{HEADER_BYTES, Kind};
 
 /// So many records are entered into an image before it says so.
 const RECORDS_AT_ONCE: usize = 4096;

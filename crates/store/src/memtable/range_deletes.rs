@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use entresol_base::sync::RwLock;
 
+use crate::bytes::common_prefix;
 use crate::run::PREFIXES_GONE_BYTES_MAX;
-use crate::run::format::bytes::common_prefix;
 use crate::types::Sequence;
 
 /// A prefix, and the write that removed its keys.
@@ -161,7 +161,7 @@ mod tests {
     use entresol_base::rng::Rng;
 
     use super::*;
-    use crate::run::PREFIXES_GONE_MAX;
+    use crate::options::PREFIXES_GONE_MAX;
 
     const MOST: u32 = PREFIXES_GONE_MAX as u32;
 

@@ -7,9 +7,9 @@ use std::cmp::Ordering;
 
 use super::{Generation, Position, Segments};
 use crate::StoreError;
-use crate::run::format::bytes::{common_prefix, head_of};
+use crate::bytes::{common_prefix, head_of};
+use crate::segment::record::{HEADER_BYTES, Kind};
 use crate::types::{KvsId, Sequence};
-use crate::wal::record::{HEADER_BYTES, Kind};
 
 /// A record that is to be sorted.
 #[derive(Debug, Clone, Copy)]

@@ -9,14 +9,13 @@ use serde::Serialize;
 
 use crate::StoreError;
 use crate::api::kvdb::Kvdb;
-use crate::repair::file_copy::{Source, copy};
-use crate::run;
+use crate::manifest::{LogState, Manifest, VolumeState};
+use crate::names;
+use crate::policy::MediaClass;
 use crate::types::{KvsId, Sequence};
-use crate::version::manifest::{LogState, Manifest, VolumeState};
+use crate::upkeep::file_copy::{Source, copy};
 use crate::version::view::View;
 use crate::volumes::check_apart;
-use crate::volumes::policy::MediaClass;
-use crate::wal::segment;
 
 /// A checkpoint that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -148,10 +147,10 @@ impl Copy<'_> {
     fn all(&mut self, manifest: &Manifest, view: &View) -> Result<bool, StoreError> {
         let mut files: Vec<(String, &dyn Source)> = Vec::new();
         for flushed in view.runs.values().flat_map(|runs| runs.iter()) {
-            files.push((run::file_name(flushed.number()), &*flushed.run));
+            files.push((names::of_run(flushed.number()), &*flushed.run));
         }
         for (number, segment) in view.segments.iter() {
-            files.push((segment::file_name(*number), &**segment));
+            files.push((names::of_segment(*number), &**segment));
         }
         let is_named = |(name, _): &(String, &dyn Source)| manifest.has_file(name);
         files.retain(is_named);

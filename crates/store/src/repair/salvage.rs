@@ -13,19 +13,18 @@ use crate::StoreError;
 use crate::api::kvdb::Kvdb;
 use crate::api::kvs::Kvs;
 use crate::cache::block::BlockCache;
+use crate::manifest::{KvsState, Manifest, RunState};
+use crate::names;
 use crate::options::{KvdbOptions, KvsOptions};
 use crate::repair::check::{
     CACHE_BYTES, CheckReport, Finding, guess, leads_there, load_or_guess, open_volumes, shown,
 };
-use crate::run;
 use crate::run::read::scan::{Piece, scan};
+use crate::segment::Segment;
+use crate::segment::record::{Draft, Kind, Record};
 use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Value};
-use crate::version::manifest::{KvsState, Manifest, RunState};
 use crate::volumes::{Missing, Volumes, check_apart};
-use crate::wal::record::{Draft, Kind, Record};
 use crate::wal::scan as log_scan;
-use crate::wal::segment;
-use crate::wal::segment::Segment;
 
 /// What was copied, and what could not be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -152,7 +151,7 @@ struct Salvage<'a> {
 impl Salvage<'_> {
     fn open_segments(&mut self, manifest: &Manifest) -> Result<(), StoreError> {
         for number in manifest.segments() {
-            let directory = self.from.directory_of(&segment::file_name(number));
+            let directory = self.from.directory_of(&names::of_segment(number));
             match Segment::open_blocks(&*directory, manifest.store, number) {
                 Ok(segment) => drop(self.segments.insert(number, segment)),
                 Err(error) if error.is_refused() => return Err(error),
@@ -177,7 +176,7 @@ impl Salvage<'_> {
     }
 
     fn run(&mut self, id: KvsId, state: RunState) -> Result<(), StoreError> {
-        let name = run::file_name(state.number());
+        let name = names::of_run(state.number());
         let from = &self.from.directory_of(&name);
         let pages = self.pages.clone();
         // Removed prefixes first: what the run still has under them was written later.
@@ -246,7 +245,7 @@ impl Salvage<'_> {
         let is_new = segment.is_some() || self.missing.insert(place.segment);
         if is_new {
             let lost = format!("the value of key {} is lost", shown(key));
-            self.report.find(&segment::file_name(place.segment), place.offset, what, lost);
+            self.report.find(&names::of_segment(place.segment), place.offset, what, lost);
         }
         if let Some((_, salvaged)) = self.kvs.get_mut(&id) {
             salvaged.values_lost += 1;
@@ -278,8 +277,7 @@ impl Salvage<'_> {
 
     /// Copies the writes of the log; answers how many.
     fn log(&mut self, manifest: &Manifest) -> Result<u64, StoreError> {
-        let is_guessed =
-            self.report.findings.iter().any(|it| it.file == crate::version::manifest::FILE);
+        let is_guessed = self.report.findings.iter().any(|it| it.file == crate::names::MANIFEST);
         let found = log_scan::scan(self.from, manifest, &mut |record: &Record<'_>| {
             let id = record.header.kvs;
             if is_guessed && !self.kvs.contains_key(&id) {

@@ -14,11 +14,10 @@
 //! whenever it is read from the disk. What was read and passed is decoded without trust all the
 //! same: no bytes make it panic.
 
-use crate::types::{KvsId, Mark, RunNumber, SegmentNumber, Sequence};
+use crate::types::{KvsId, Mark, PAGE_BYTES, RunNumber, SegmentNumber, Sequence};
 
 mod verify;
 
-pub(crate) use format::block::PAGE_BYTES;
 pub(crate) use read::cursor::{Cursor, Next};
 pub(crate) use read::reader::Run;
 pub(crate) use write::writer::RunWriter;
@@ -29,8 +28,6 @@ use format::ends::Footer;
 pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
 /// The most bytes of a value that lies beside its key.
 pub(crate) const INLINE_BYTES_MAX: usize = 16 << 20;
-/// The most prefixes that one run says are gone; every reader holds them in memory.
-pub(crate) const PREFIXES_GONE_MAX: usize = 16 << 10;
 /// The most bytes in all of them.
 pub(crate) const PREFIXES_GONE_BYTES_MAX: usize = 1 << 20;
 /// The most bytes that blocks can be wanted to have.
@@ -39,9 +36,6 @@ pub(crate) const BLOCK_BYTES_MAX: usize = 64 << 10;
 pub(crate) const FILTER_BITS_MAX: u32 = 32;
 /// How many keys have a filter together. It bounds what a writer holds in memory.
 const GROUP_KEYS: usize = 1 << 18;
-/// What two writers take: a run that is flushed, and one that others are merged into. Each has its
-/// buffer, the hashes of a group of keys with their filter, and some blocks.
-pub(crate) const WRITERS_BYTES: u64 = 8 << 20;
 /// The most levels of index blocks: with the smallest blocks four are enough for a billion keys.
 const LEVELS_MAX: u8 = 16;
 
@@ -71,20 +65,6 @@ impl Default for RunOptions {
             write_bytes: 512 << 10,
         }
     }
-}
-
-/// The name of a run's file.
-#[must_use]
-pub(crate) fn file_name(number: RunNumber) -> String {
-    format!("run-{:016x}", number.0)
-}
-
-/// The number of the run whose file is called so, if one is.
-#[must_use]
-pub(crate) fn number_of(file_name: &str) -> Option<RunNumber> {
-    let digits = file_name.strip_prefix("run-")?;
-    let number = RunNumber(u64::from_str_radix(digits, 16).ok()?);
-    (self::file_name(number) == file_name).then_some(number)
 }
 
 /// That all keys that begin so are gone, in versions up to a write.

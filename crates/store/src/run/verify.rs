@@ -134,7 +134,7 @@ impl Check<'_> {
                 break;
             }
         }
-        let bytes_done = self.pages * crate::run::format::block::PAGE_BYTES as u64;
+        let bytes_done = self.pages * crate::types::PAGE_BYTES as u64;
         (self.progress)(Progress { bytes_done, bytes: self.run.summary().file_bytes });
         Ok(())
     }

@@ -19,14 +19,12 @@ use entresol_media::disk::{
 use super::carry_out::{begun, make};
 use super::expected::{State, apply, difference};
 use super::{Change, NAMES, Op, To, Trial, of_history, options, write};
+use crate::manifest;
+use crate::manifest::Manifest;
+use crate::names;
 use crate::repair::check::guess;
 use crate::types::KvsId;
-use crate::version::manifest;
-use crate::version::manifest::Manifest;
-use crate::wal::segment;
-use crate::{
-    CheckReport, CursorOptions, Kvdb, Kvs, SalvageReport, StoreError, check, run, salvage,
-};
+use crate::{CheckReport, CursorOptions, Kvdb, Kvs, SalvageReport, StoreError, check, salvage};
 
 /// Damages that are tried on the store of one history.
 const DAMAGES: usize = 24;
@@ -285,7 +283,7 @@ fn look(
     // A segment of the log is in no list: what is behind it is named.
     let is_named = |report: &CheckReport| {
         let is_listed = |number: u64| before.manifest.segments.contains(&number);
-        let is_of_log = segment::number_of(name).is_some_and(|number| !is_listed(number.0));
+        let is_of_log = names::segment_number(name).is_some_and(|number| !is_listed(number.0));
         is_of_log && damage == Damage::Missing || report.findings.iter().any(|it| it.file == name)
     };
     match &report {
@@ -299,7 +297,7 @@ fn look(
         Err(error) => {
             // What no store can be made out of, or what might be of a later version.
             return match damage {
-                Damage::Bit(..) if name != manifest::FILE => Err(format!("not checked: {error}")),
+                Damage::Bit(..) if name != names::MANIFEST => Err(format!("not checked: {error}")),
                 _ => Ok(()),
             };
         }
@@ -361,7 +359,7 @@ fn is_confined(
     lost: &BTreeSet<(usize, Vec<u8>)>,
     before: &Before,
 ) -> Result<(), String> {
-    let Some(number) = run::number_of(name) else { return Ok(()) };
+    let Some(number) = names::run_number(name) else { return Ok(()) };
     let owns = |kvs: &&manifest::KvsState| kvs.runs.iter().any(|run| run.number() == number);
     let owner = before.manifest.kvs.iter().find(owns).map(|kvs| kvs.name.as_str());
     let other = lost.iter().find(|(kvs, _)| Some(NAMES[*kvs]) != owner);
@@ -413,13 +411,13 @@ fn look_at_saved(
         let (name, key) = (NAMES[*kvs], String::from_utf8_lossy(key));
         return Err(format!("saved was {name} {key} with a value that it never had"));
     }
-    if !matches!(damage, Damage::Bit(..)) || name == manifest::FILE {
+    if !matches!(damage, Damage::Bit(..)) || name == names::MANIFEST {
         return Ok(());
     }
     let keys: BTreeSet<_> = found.keys().chain(before.state.keys()).collect();
     let odd = keys.into_iter().filter(|key| found.get(*key) != before.state.get(*key)).count();
     let has_gaps = report.kvs.iter().any(|kvs| kvs.has_gaps);
-    let most = match (run::number_of(name), segment::number_of(name)) {
+    let most = match (names::run_number(name), names::segment_number(name)) {
         // The page that was hit has what it has.
         (Some(_), _) if has_gaps => return Ok(()),
         (None, Some(number)) if before.manifest.segments.contains(&number.0) => {

@@ -11,19 +11,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use entresol_base::mutation_site;
 
 use crate::StoreError;
-use crate::repair::file_copy::{Source, copy};
-use crate::run;
+use crate::names;
+use crate::policy::Classes;
+use crate::segment::Segment;
 use crate::types::{KvsId, RunNumber, SegmentNumber};
 use crate::upkeep::charging::{Bill, Traffic};
+use crate::upkeep::file_copy::{Source, copy};
 use crate::version::core::Core;
 use crate::version::view::{View, ViewRun};
-use crate::volumes::policy::Classes;
-use crate::volumes::{Cause, Held, What};
-use crate::wal::segment;
-use crate::wal::segment::Segment;
-
-/// What the name of a file begins with that is on its way.
-const ON_ITS_WAY: &str = "moving-";
+use crate::volumes::{Cause, OpenVolume, What};
 
 /// A flushed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,22 +38,12 @@ pub(crate) struct FileMove {
     pub(crate) cause: Cause,
 }
 
-/// The name of a file while it is on its way.
-pub(crate) fn on_its_way(name: &str) -> String {
-    format!("{ON_ITS_WAY}{name}")
-}
-
-/// Whether a name is that of a file on its way.
-pub(crate) fn is_on_its_way(name: &str) -> bool {
-    name.starts_with(ON_ITS_WAY)
-}
-
 impl Whole {
     /// The file's name.
     pub(crate) fn name(self) -> String {
         match self {
-            Whole::Segment(number) => segment::file_name(number),
-            Whole::Run(_, number) => run::file_name(number),
+            Whole::Segment(number) => names::of_segment(number),
+            Whole::Run(_, number) => names::of_run(number),
         }
     }
 
@@ -80,7 +66,7 @@ enum Found {
 
 impl Found {
     /// The same file in another place.
-    fn open_in(&self, core: &Core, place: &Held) -> Result<Found, StoreError> {
+    fn open_in(&self, core: &Core, place: &OpenVolume) -> Result<Found, StoreError> {
         let directory = &place.directory;
         Ok(match self {
             Found::Segment(segment) => {
@@ -104,7 +90,7 @@ impl Found {
 impl FileMove {
     /// Where the file goes, if there is room for so many bytes and it is not there already. What
     /// cannot stay goes wherever there is room.
-    pub(crate) fn target(&self, core: &Core, bytes: u64) -> Option<Arc<Held>> {
+    pub(crate) fn target(&self, core: &Core, bytes: u64) -> Option<Arc<OpenVolume>> {
         let what = match self.file {
             Whole::Segment(_) => What::Values,
             Whole::Run(..) => What::Keys,
@@ -150,7 +136,7 @@ fn move_one_file(
     };
     let bytes = found.source().bytes();
     let Some(to) = file_move.target(core, bytes) else { return Ok(true) };
-    let unfinished = on_its_way(&name);
+    let unfinished = names::on_its_way(&name);
     let mut bill = Bill::new(core, |core| core.background.is_awaited());
     let mut traffic = Traffic::default();
     let mut go_on = |piece| {
@@ -185,7 +171,7 @@ fn move_one_file(
 }
 
 /// Lets readers find a file that was copied; says whether it was wanted still.
-fn install(core: &Core, file: Whole, moved: Found, to: &Arc<Held>, bytes: u64) -> bool {
+fn install(core: &Core, file: Whole, moved: Found, to: &Arc<OpenVolume>, bytes: u64) -> bool {
     let _manifest = core.manifest.lock();
     if file.find(&core.current.get()).is_none() {
         return false;

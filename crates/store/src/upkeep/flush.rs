@@ -10,20 +10,20 @@ use entresol_base::thread;
 
 use crate::StoreError;
 use crate::cache::budget::Taken;
+use crate::manifest::{LogState, Manifest};
 use crate::memtable::range_deletes;
-use crate::memtable::{Found, Generation, image};
-use crate::run::{self, RunWriter};
+use crate::memtable::{Found, Generation};
+use crate::names;
+use crate::run::RunWriter;
+use crate::segment::Segment;
+use crate::segment::record::OVERHEAD;
 use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
 use crate::upkeep::charging::Bill;
 use crate::upkeep::compaction::values::ValueWriter;
 use crate::upkeep::tiering::Moves;
 use crate::version::core::Core;
-use crate::version::manifest::{LogState, Manifest};
 use crate::version::view::{View, ViewRun};
-use crate::volumes::{Held, What};
-use crate::wal::record::OVERHEAD;
-use crate::wal::segment;
-use crate::wal::segment::Segment;
+use crate::volumes::{OpenVolume, What};
 
 /// So many records ahead are fetched.
 const RECORDS_AHEAD: usize = 8;
@@ -66,7 +66,7 @@ pub(crate) fn flush(
     });
     if let Err(error) = done {
         // It is tried again: what was written meanwhile must not take the room.
-        let runs = made.runs.values().flatten().map(|run| run::file_name(run.number()));
+        let runs = made.runs.values().flatten().map(|run| names::of_run(run.number()));
         core.remove(&runs.collect::<Vec<_>>())?;
         return Err(error);
     }
@@ -167,13 +167,13 @@ fn flush_kvs<'a>(
 /// Ends a run, and adds it to those that were made; answers its bytes.
 fn end_run(
     core: &Core,
-    place: &Arc<Held>,
+    place: &Arc<OpenVolume>,
     writer: RunWriter,
     made: &mut Vec<ViewRun>,
 ) -> Result<u64, StoreError> {
     let run = ViewRun::of(writer.finish(&core.pages)?);
     let bytes = run.run.summary().file_bytes;
-    core.volumes.made(run::file_name(run.number()), place, bytes);
+    core.volumes.made(names::of_run(run.number()), place, bytes);
     place.written.flush.fetch_add(bytes, Relaxed);
     made.push(run);
     Ok(bytes)
@@ -252,21 +252,21 @@ fn install(
         match next.kvs_mut(kvs) {
             Some(state) => drop(state.runs.splice(..0, runs.iter().map(ViewRun::state))),
             // It was dropped meanwhile.
-            None => strays.extend(runs.iter().map(|run| run::file_name(run.number()))),
+            None => strays.extend(runs.iter().map(|run| names::of_run(run.number()))),
         }
     }
     if !mutation_site!("the manifest names the segments in which a flush leaves values") {
         next.segments.extend(kept.iter().chain(&moved).map(|segment| segment.number().0));
     }
     go_on_behind(&mut next.log, (last, durable), first_segment_behind(&view, generation));
-    let mut dead: Vec<String> = dead.iter().map(|it| segment::file_name(it.number())).collect();
+    let mut dead: Vec<String> = dead.iter().map(|it| names::of_segment(it.number())).collect();
     let image = generation.first_segment().filter(|_| generation.has_image());
-    dead.extend(image.map(image::file_name));
+    dead.extend(image.map(names::of_image));
     if mutation_site!("flushed segments are removed once the manifest does not need them") {
         core.remove(&dead)?;
     }
-    let made = runs.values().flatten().map(|run| run::file_name(run.number()));
-    let values = moved.iter().map(|segment| segment::file_name(segment.number()));
+    let made = runs.values().flatten().map(|run| names::of_run(run.number()));
+    let values = moved.iter().map(|segment| names::of_segment(segment.number()));
     let made: Vec<String> = made.chain(values).collect();
     core.save_with(manifest, next, &made)?;
     kept.iter().for_each(|segment| segment.mark_flushed());

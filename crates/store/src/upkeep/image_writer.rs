@@ -11,13 +11,13 @@ use entresol_base::{ByteSize, Nanos};
 use serde::Serialize;
 
 use crate::StoreError;
-use crate::memtable::{Generation, image};
+use crate::memtable::Generation;
+use crate::names;
 use crate::types::Sequence;
 use crate::version::core::Core;
 use crate::version::view::View;
-use crate::volumes::Held;
+use crate::volumes::OpenVolume;
 use crate::wal::Log;
-use crate::wal::segment;
 
 /// After a failure it is tried again after so long, and after twice as long each time that fails.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -145,12 +145,12 @@ impl Core {
 
     fn begin_image(&self, generation: &Arc<Generation>) -> Result<(), StoreError> {
         let Some(first) = generation.first_segment() else { return Ok(()) };
-        let Some(place) = self.volumes.find(&segment::file_name(first)) else { return Ok(()) };
+        let Some(place) = self.volumes.find(&names::of_segment(first)) else { return Ok(()) };
         let Some(pmem) = place.pmem else { return Ok(()) };
         self.check_room_for_an_image(&place)?;
         let store = self.manifest.lock().store;
         let made = generation.make_image(&place.directory, (store, first), pmem)?;
-        self.volumes.made(image::file_name(first), &place, 0);
+        self.volumes.made(names::of_image(first), &place, 0);
         // Whoever flushes the generation removes its image, if it has one by then.
         let manifest = self.manifest.lock();
         if first.0 >= manifest.log.first_segment {
@@ -158,11 +158,11 @@ impl Core {
             return Ok(());
         }
         drop(made);
-        self.remove(&[image::file_name(first)])
+        self.remove(&[names::of_image(first)])
     }
 
     /// Refuses to take the room that is kept for what makes room.
-    fn check_room_for_an_image(&self, place: &Held) -> Result<(), StoreError> {
+    fn check_room_for_an_image(&self, place: &OpenVolume) -> Result<(), StoreError> {
         let needed = self.options.reserve_bytes + self.options.generation_bytes / 4;
         let free = place.room().unwrap_or(u64::MAX);
         if free > needed {

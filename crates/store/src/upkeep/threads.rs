@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::StoreError;
+use crate::scheduler::IDLE;
 use crate::upkeep::compaction;
 use crate::upkeep::flush::flush;
-use crate::upkeep::scheduler::IDLE;
 use crate::version::core::Core;
 
 /// How long a thread that could not make room waits before it tries again.

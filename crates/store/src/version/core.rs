@@ -14,25 +14,25 @@ use crate::api::transaction::Transactions;
 use crate::cache::block::BlockCache;
 use crate::cache::budget::Room;
 use crate::cache::row::RowCache;
+use crate::failure::Failure;
+use crate::manifest::Manifest;
 use crate::memtable::range_deletes::Gone;
+use crate::names;
 use crate::options::KvdbOptions;
+use crate::policy::Classes;
 use crate::run::{RunOptions, RunWriter};
+use crate::scheduler::Scheduler;
+use crate::segment::Segment;
 use crate::types::{KvsId, RunNumber, SegmentNumber, Sequence};
 use crate::upkeep::charging::Background;
 use crate::upkeep::image_writer::ImageWriter;
 use crate::upkeep::read_frequency::ReadFrequency;
 use crate::upkeep::read_frequency::kept::Stamp;
-use crate::upkeep::scheduler::Scheduler;
 use crate::upkeep::threads::RETRY;
-use crate::version::failure::Failure;
-use crate::version::manifest::Manifest;
 use crate::version::statistics::Counters;
 use crate::version::view::{Current, View, ViewRun};
-use crate::volumes::policy::Classes;
-use crate::volumes::{Held, Volumes, What};
+use crate::volumes::{OpenVolume, Volumes, What};
 use crate::wal::Log;
-use crate::wal::segment;
-use crate::wal::segment::Segment;
 
 /// So many numbers a `Kvs` can have.
 const KVS_NUMBERS: usize = 1 << 16;
@@ -150,14 +150,14 @@ impl Core {
         &self,
         classes: Classes,
         bytes: u64,
-    ) -> Result<(Arc<Held>, Segment), StoreError> {
+    ) -> Result<(Arc<OpenVolume>, Segment), StoreError> {
         let (store, number) = {
             let manifest = &mut *self.manifest.lock();
             (manifest.store, manifest.take_value_segment())
         };
         let place = self.volumes.choose_of_reserve(What::Values, classes, bytes);
         let segment = Segment::create(&*place.directory, store, number, bytes, place.pmem)?;
-        self.volumes.made(segment::file_name(number), &place, segment.len());
+        self.volumes.made(names::of_segment(number), &place, segment.len());
         Ok((place, segment))
     }
 
@@ -167,7 +167,7 @@ impl Core {
     /// If it cannot be made, or there are more prefixes than one run can say.
     pub(crate) fn begin_run(
         &self,
-        place: &Held,
+        place: &OpenVolume,
         (number, kvs): (RunNumber, KvsId),
         gone: impl IntoIterator<Item = Gone>,
     ) -> Result<RunWriter, StoreError> {
@@ -387,7 +387,7 @@ impl Core {
         let mut next = manifest.clone();
         next.segments = kept;
         let dead_files: Vec<String> =
-            dead.iter().map(|number| segment::file_name(SegmentNumber(*number))).collect();
+            dead.iter().map(|number| names::of_segment(SegmentNumber(*number))).collect();
         if mutation_site!("dead segments are removed once the manifest does not name them") {
             self.remove(&dead_files)?;
         }
@@ -396,7 +396,7 @@ impl Core {
             let segments = Arc::make_mut(&mut view.segments);
             for number in &dead {
                 if let Some(segment) = segments.remove(&SegmentNumber(*number)) {
-                    let name = segment::file_name(segment.number());
+                    let name = names::of_segment(segment.number());
                     if let Some(place) = self.volumes.find(&name) {
                         place.written.values_read.fetch_add(segment.bytes_read(), Relaxed);
                     }

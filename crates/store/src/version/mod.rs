@@ -1,8 +1,6 @@
 //! State of an open store: manifest, view, recovery, and the core that all handles share.
 
 pub(crate) mod core;
-pub(crate) mod failure;
-pub(crate) mod manifest;
 pub(crate) mod recovery;
 pub(crate) mod statistics;
 pub(crate) mod view;

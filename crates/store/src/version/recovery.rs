@@ -15,25 +15,23 @@ use crate::api::transaction::Transactions;
 use crate::cache::block::{BlockCache, CACHE_BYTES_MIN};
 use crate::cache::budget::{Room, Shares};
 use crate::cache::row::RowCache;
+use crate::failure::Failure;
+use crate::manifest::{LogState, Manifest};
 use crate::memtable::Generation;
+use crate::names;
 use crate::options::KvdbOptions;
-use crate::run;
+use crate::scheduler::Scheduler;
+use crate::segment::Segment;
 use crate::types::{KvsId, SegmentNumber, Sequence};
 use crate::upkeep::charging::Background;
-use crate::upkeep::file_move;
 use crate::upkeep::image_writer::ImageWriter;
 use crate::upkeep::read_frequency::ReadFrequency;
 use crate::upkeep::read_frequency::kept::Stamp;
-use crate::upkeep::scheduler::Scheduler;
 use crate::version::core::{Core, KvsBits, Unreadable};
-use crate::version::failure::Failure;
-use crate::version::manifest::{LogState, Manifest};
 use crate::version::statistics::Counters;
 use crate::version::view::{Current, View, ViewRun};
 use crate::volumes::{Access, Volumes};
 use crate::wal::recover::{Recovered, Rest, Start, recover};
-use crate::wal::segment;
-use crate::wal::segment::Segment;
 use crate::wal::{Beginning, Log, LogOptions, Rotated};
 
 /// What a store is opened with.
@@ -236,13 +234,13 @@ fn open_flushed(
 ) -> Result<(Runs, Segments, Unreadable), StoreError> {
     let (mut runs, mut unreadable) = (BTreeMap::new(), Unreadable::new());
     for kvs in &manifest.kvs {
-        let mut names = kvs.runs.iter().map(|run| run::file_name(run.number()));
+        let mut names = kvs.runs.iter().map(|run| names::of_run(run.number()));
         if let Some(what) = names.find_map(|name| volumes.away(&name)) {
             unreadable.insert(KvsId(kvs.id), what);
             continue;
         }
         let of_kvs = kvs.runs.iter().map(|&run| {
-            let name = run::file_name(run.number());
+            let name = names::of_run(run.number());
             let opened = ViewRun::open(&volumes.directory_of(&name), run, pages);
             let opened = opened.map_err(StoreError::of_own_file)?;
             volumes.has_bytes(&name, opened.run.summary().file_bytes);
@@ -259,7 +257,7 @@ fn open_flushed(
     }
     let mut segments = BTreeMap::new();
     for number in manifest.segments() {
-        let name = segment::file_name(number);
+        let name = names::of_segment(number);
         if is_partial && volumes.away(&name).is_some() {
             // Its values are said to be missing when they are asked for.
             continue;
@@ -278,8 +276,8 @@ fn open_flushed(
 fn remove_strangers(volumes: &Volumes, manifest: &Manifest) -> Result<(), StoreError> {
     volumes.remove_copies()?;
     for name in volumes.names() {
-        let is_data = segment::number_of(&name).is_some() || run::number_of(&name).is_some();
-        let is_file = is_data || file_move::is_on_its_way(&name);
+        let is_data = names::segment_number(&name).is_some() || names::run_number(&name).is_some();
+        let is_file = is_data || names::is_on_its_way(&name);
         if is_file && !manifest.has_file(&name) {
             volumes.remove(&name)?;
         }

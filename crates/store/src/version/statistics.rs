@@ -14,18 +14,17 @@ use crate::api::kvdb::Kvdb;
 use crate::cache::block::BlockCacheCounts;
 use crate::cache::budget::Shares;
 use crate::cache::row::RowCacheCounts;
-use crate::run;
+use crate::manifest;
+use crate::manifest::KvsState;
+use crate::names;
+use crate::policy::MediaClass;
+use crate::segment::Segment;
 use crate::types::{KvsId, SegmentNumber};
 use crate::upkeep::image_writer::MemtableImageStatistics;
 use crate::upkeep::read_frequency::ReadFrequencyStatistics;
 use crate::version::core::{Core, live_segments};
-use crate::version::manifest;
-use crate::version::manifest::KvsState;
 use crate::version::view::View;
-use crate::volumes::policy::MediaClass;
-use crate::volumes::{Cause, Held, Missing};
-use crate::wal::segment;
-use crate::wal::segment::Segment;
+use crate::volumes::{Cause, Missing, OpenVolume};
 use crate::wal::{Log, Written};
 
 /// What a store has done since it was opened, and what it holds now.
@@ -421,7 +420,7 @@ impl Core {
     fn medium(
         &self,
         view: &View,
-        place: &Arc<Held>,
+        place: &Arc<OpenVolume>,
         live: &BTreeMap<SegmentNumber, u64>,
         log: Written,
     ) -> MediumStatistics {
@@ -442,7 +441,7 @@ impl Core {
         };
         let is_here =
             |name: String| self.volumes.find(&name).is_some_and(|found| Arc::ptr_eq(&found, place));
-        let here = |segment: &&Arc<Segment>| is_here(segment::file_name(segment.number()));
+        let here = |segment: &&Arc<Segment>| is_here(names::of_segment(segment.number()));
         let values_read: u64 = view.segments.values().filter(here).map(|it| it.bytes_read()).sum();
         let read = ReadBytes {
             run_bytes: of_home(self.pages.bytes_read()),
@@ -457,7 +456,7 @@ impl Core {
         let young = view.generations().flat_map(|generation| generation.segments().iter());
         let log_bytes = young.filter(here).map(|segment| segment.len()).sum();
         let runs = view.runs.values().flat_map(|runs| runs.iter());
-        let runs = runs.filter(|run| is_here(run::file_name(run.number())));
+        let runs = runs.filter(|run| is_here(names::of_run(run.number())));
         let run_bytes = runs.map(|run| run.run.summary().file_bytes).sum();
         let segments = || view.segments.values().filter(here);
         let value_bytes: u64 = segments().map(|segment| segment.len()).sum();

@@ -11,12 +11,12 @@ use entresol_media::Directory;
 use crate::StoreError;
 use crate::cache::block::BlockCache;
 use crate::cache::budget::Room;
+use crate::manifest::RunState;
 use crate::memtable::Generation;
 use crate::memtable::range_deletes::Prefixes;
 use crate::run::{Run, RunSummary};
-use crate::types::{Expiry, KvsId, RecordPlace, RunNumber, SegmentNumber, Sequence, Value};
-use crate::version::manifest::RunState;
-use crate::wal::segment::Segment;
+use crate::segment::Segment;
+use crate::types::{KvsId, RecordPlace, RunNumber, SegmentNumber, Sequence, ValuePlace, Version};
 
 /// All data of a store.
 #[derive(Debug, Clone)]
@@ -44,25 +44,6 @@ pub(crate) struct Current {
     view: RwLock<Arc<View>>,
     /// Is told how large the runs are.
     room: Arc<Room>,
-}
-
-/// A version that was found. Its value, if it lies beside its key, was appended to a buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Version {
-    pub(crate) sequence: Sequence,
-    pub(crate) expiry: Expiry,
-    pub(crate) value: Held,
-}
-
-/// Where the value of a version is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
-    /// In the buffer, or beside its key.
-    Here,
-    /// In a record.
-    Apart(RecordPlace),
-    /// Nowhere: the key is gone.
-    Gone,
 }
 
 impl ViewRun {
@@ -96,25 +77,6 @@ impl ViewRun {
     pub(crate) fn state(&self) -> RunState {
         let RunSummary { number, mark, .. } = *self.run.summary();
         RunState { run: number.0, mark }
-    }
-}
-
-impl Held {
-    /// Where a value is that a run has said, if who asks knows the run.
-    pub(crate) fn at(value: Value<'_>) -> Held {
-        match value {
-            Value::Inline(_) => Held::Here,
-            Value::Apart(place) => Held::Apart(place),
-            Value::Gone => Held::Gone,
-        }
-    }
-
-    /// Where a value is that a run has said; one beside its key is appended to `out`.
-    pub(crate) fn of(value: Value<'_>, out: &mut Vec<u8>) -> Held {
-        if let Value::Inline(value) = value {
-            out.extend_from_slice(value);
-        }
-        Held::at(value)
     }
 }
 
@@ -196,7 +158,7 @@ impl View {
         for flushed in self.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter()) {
             gone = gone.max(flushed.prefixes.covering(key, at).unwrap_or_default());
             if let Some(found) = flushed.run.get(key, at)? {
-                let value = Held::of(found.value(), out);
+                let value = ValuePlace::of(found.value(), out);
                 let (sequence, expiry) = (found.sequence(), found.expiry());
                 let version = Version { sequence, expiry, value };
                 let is_there = version.sequence >= gone
@@ -224,7 +186,7 @@ impl View {
                 *gone = (*gone).max(prefixes.covering(key, at).unwrap_or_default());
             }
             if let Some(found) = generation.find(kvs, key, at)? {
-                let value = found.value.map_or(Held::Gone, Held::Apart);
+                let value = found.value.map_or(ValuePlace::Gone, ValuePlace::Apart);
                 let version = Version { sequence: found.sequence, expiry: found.expiry, value };
                 return Ok(Some(version));
             }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use entresol_base::mutation_site;
 
-use super::{Held, Known, Volumes};
+use super::{Known, OpenVolume, Volumes};
 use crate::StoreError;
+use crate::names;
 use crate::types::SegmentNumber;
-use crate::wal::segment;
 
 /// What the name of a file begins with that is about to be removed.
 const ASIDE: &str = "removed-";
@@ -20,7 +20,7 @@ impl Volumes {
     /// # Errors
     /// If a disk fails: see [`remove_the_rest`](Volumes::remove_the_rest).
     pub(crate) fn remove_for_good(&self, names: &[String]) -> Result<(), StoreError> {
-        let mut removed: Vec<(Arc<Held>, Option<String>)> = Vec::new();
+        let mut removed: Vec<(Arc<OpenVolume>, Option<String>)> = Vec::new();
         for name in names {
             // A crash while what was set aside had its name again may have left two of it.
             let twins =
@@ -48,7 +48,7 @@ impl Volumes {
     /// If the disk fails.
     pub(crate) fn set_aside(
         &self,
-        place: &Arc<Held>,
+        place: &Arc<OpenVolume>,
         name: &str,
     ) -> Result<Option<String>, StoreError> {
         if let Some(Known { place, bytes }) = self.files.write().remove(name) {
@@ -75,7 +75,7 @@ impl Volumes {
     /// If a disk fails.
     pub(crate) fn remove_the_rest(&self, behind: &[SegmentNumber]) -> Result<(), StoreError> {
         let mut rest = Vec::new();
-        let last = self.names().into_iter().filter_map(|name| segment::number_of(&name));
+        let last = self.names().into_iter().filter_map(|name| names::segment_number(&name));
         let is_left = |number: &SegmentNumber| {
             !behind.contains(number)
                 || mutation_site!("segments behind the log's end say nothing of its length")
@@ -86,7 +86,7 @@ impl Volumes {
                 let Some(name) = entry.name.strip_prefix(ASIDE) else { continue };
                 // If the log has gone on behind it, or its name was given again, it was known to be
                 // away; and a crash that left it by its name would end the log there.
-                if segment::number_of(name) > last && self.find(name).is_none() {
+                if names::segment_number(name) > last && self.find(name).is_none() {
                     place.directory.rename(&entry.name, name)?;
                     place.directory.rename(name, &entry.name)?;
                 }

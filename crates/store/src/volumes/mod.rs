@@ -20,20 +20,15 @@ use entresol_media::directory::DirectoryLock;
 use entresol_media::{Directory, FileError, PmemMode, files};
 use serde::{Deserialize, Serialize};
 
-use crate::memtable::image;
-use crate::upkeep::file_move;
-use crate::upkeep::tiering::SINK_BELOW;
-use crate::version::manifest;
-use crate::version::manifest::{KvsState, Manifest, VolumeState};
-use crate::volumes::policy::{Classes, MediaClass};
-use crate::wal::segment;
-use crate::{KvdbOptions, StoreError, run};
+use crate::manifest::{self, KvsState, Manifest, VolumeState, absolute, shown};
+use crate::names::{self, LABEL};
+use crate::policy::{Classes, MediaClass};
+use crate::{KvdbOptions, StoreError};
 
 mod aside;
-pub(crate) mod policy;
 
-/// Says in each place but the home whose it is.
-pub(crate) const LABEL: &str = "PLACE";
+/// With less than this share of a class free, values sink.
+pub(crate) const SINK_BELOW: f64 = 0.2;
 
 /// A directory for a store's files.
 #[derive(Debug, Clone)]
@@ -88,7 +83,7 @@ impl Cause {
 }
 
 /// A place that is held open.
-pub(crate) struct Held {
+pub(crate) struct OpenVolume {
     pub(crate) number: u32,
     pub(crate) class: MediaClass,
     pub(crate) directory: Arc<dyn Directory>,
@@ -108,7 +103,7 @@ pub(crate) struct Held {
     lock: Mutex<Option<DirectoryLock>>,
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for OpenVolume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.class, self.directory.path().display())
     }
@@ -117,7 +112,7 @@ impl fmt::Debug for Held {
 /// A file, and what it takes.
 #[derive(Debug, Clone)]
 struct Known {
-    place: Arc<Held>,
+    place: Arc<OpenVolume>,
     bytes: u64,
 }
 
@@ -127,10 +122,10 @@ pub(crate) struct Volumes {
     home: Arc<dyn Directory>,
     pmem: Option<PmemMode>,
     reserve_bytes: u64,
-    all: RwLock<Vec<Arc<Held>>>,
+    all: RwLock<Vec<Arc<OpenVolume>>>,
     files: RwLock<HashMap<String, Known>>,
     /// Files that are in two volumes since a crash came when they were moved: the other ones.
-    copies: Mutex<Vec<(Arc<Held>, String)>>,
+    copies: Mutex<Vec<(Arc<OpenVolume>, String)>>,
     /// Those that were not there when the store was opened to be read.
     missing: Vec<Missing>,
 }
@@ -220,7 +215,7 @@ impl Volumes {
             // A store with one directory is on persistent memory if it is opened so.
             let class = if is_alone && pmem.is_some() { MediaClass::Pmem } else { state.class };
             let (number, bytes_max) = (state.place, state.bytes_max);
-            let held = Held::new(number, Volume { class, directory, bytes_max }, pmem, lock);
+            let held = OpenVolume::new(number, Volume { class, directory, bytes_max }, pmem, lock);
             held.set_retiring(state.is_retiring);
             all.push(Arc::new(held));
         }
@@ -259,14 +254,14 @@ impl Volumes {
     fn readable(&self, manifest: &Manifest) -> String {
         let is_there = |name: String| self.find(&name).is_some();
         let has_runs =
-            |kvs: &&KvsState| kvs.runs.iter().all(|run| is_there(run::file_name(run.number())));
+            |kvs: &&KvsState| kvs.runs.iter().all(|run| is_there(names::of_run(run.number())));
         let (whole, not): (Vec<_>, Vec<_>) = manifest.kvs.iter().partition(has_runs);
         let names = |kvs: Vec<&KvsState>| match kvs.is_empty() {
             true => "none".to_owned(),
             false => kvs.iter().map(|kvs| kvs.name.as_str()).collect::<Vec<_>>().join(", "),
         };
         let not = if not.is_empty() { String::new() } else { format!(", not of {}", names(not)) };
-        let segments = manifest.segments().filter(|it| !is_there(segment::file_name(*it))).count();
+        let segments = manifest.segments().filter(|it| !is_there(names::of_segment(*it))).count();
         format!(
             "All flushed keys can be read of the Kvs {}{not}; {segments} of {} segments of values \
              are missing",
@@ -280,7 +275,7 @@ impl Volumes {
         let mut files = self.files.write();
         for place in self.all.read().iter() {
             let names = place.directory.list()?.into_iter().map(|entry| entry.name);
-            for name in names.filter(|name| name != manifest::FILE && name != LABEL) {
+            for name in names.filter(|name| name != names::MANIFEST && name != LABEL) {
                 let found = Known { place: place.clone(), bytes: 0 };
                 if let Some(other) = files.insert(name.clone(), found) {
                     self.copies.lock().push((other.place, name));
@@ -300,7 +295,7 @@ impl Volumes {
             return Ok(());
         }
         let is_ours =
-            |name: &str| segment::number_of(name).is_some() || run::number_of(name).is_some();
+            |name: &str| names::segment_number(name).is_some() || names::run_number(name).is_some();
         let ours: Vec<_> = copies.iter().filter(|(_, name)| is_ours(name)).collect();
         // The other ones may have got their names shortly before the process died, or by a sync
         // that failed, after which none is sure that is not given again.
@@ -308,7 +303,7 @@ impl Volumes {
             if mutation_site!("a file that is in two places gets its name again") {
                 continue;
             }
-            let (directory, unsure) = (self.directory_of(name), file_move::on_its_way(name));
+            let (directory, unsure) = (self.directory_of(name), names::on_its_way(name));
             directory.rename(name, &unsure)?;
             directory.rename(&unsure, name)?;
         }
@@ -329,7 +324,7 @@ impl Volumes {
     }
 
     /// All volumes.
-    pub(crate) fn all(&self) -> Vec<Arc<Held>> {
+    pub(crate) fn all(&self) -> Vec<Arc<OpenVolume>> {
         self.all.read().clone()
     }
 
@@ -366,7 +361,7 @@ impl Volumes {
     }
 
     /// The place that a file lies in, if it is there.
-    pub(crate) fn find(&self, name: &str) -> Option<Arc<Held>> {
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<OpenVolume>> {
         self.files.read().get(name).map(|known| known.place.clone())
     }
 
@@ -404,7 +399,7 @@ impl Volumes {
     }
 
     /// Notes that a file is made, or has become larger.
-    pub(crate) fn made(&self, name: String, place: &Arc<Held>, bytes: u64) {
+    pub(crate) fn made(&self, name: String, place: &Arc<OpenVolume>, bytes: u64) {
         let known = Known { place: place.clone(), bytes };
         // Before anybody can remove it.
         place.used.fetch_add(bytes, Relaxed);
@@ -465,7 +460,7 @@ impl Volumes {
         what: What,
         classes: Classes,
         bytes: u64,
-    ) -> Result<Arc<Held>, StoreError> {
+    ) -> Result<Arc<OpenVolume>, StoreError> {
         self.choose_strictly(what, classes, bytes).or_else(|_| {
             let others = MediaClass::ALL.into_iter().rev().map(|class| (class, 0.0));
             self.first_with_room(others, bytes)
@@ -481,7 +476,7 @@ impl Volumes {
         what: What,
         classes: Classes,
         bytes: u64,
-    ) -> Result<Arc<Held>, StoreError> {
+    ) -> Result<Arc<OpenVolume>, StoreError> {
         let last = classes.as_slice().last().copied();
         let kept = |class| if Some(class) == last { 0.0 } else { what.kept_free() };
         let classes = classes.as_slice().iter();
@@ -489,7 +484,12 @@ impl Volumes {
     }
 
     /// As [`Volumes::choose`]; where only the reserve is left, that is taken.
-    pub(crate) fn choose_of_reserve(&self, what: What, classes: Classes, bytes: u64) -> Arc<Held> {
+    pub(crate) fn choose_of_reserve(
+        &self,
+        what: What,
+        classes: Classes,
+        bytes: u64,
+    ) -> Arc<OpenVolume> {
         self.choose(what, classes, bytes).unwrap_or_else(|_| self.with_most_room(classes))
     }
 
@@ -497,7 +497,7 @@ impl Volumes {
     ///
     /// # Errors
     /// If none has.
-    pub(crate) fn choose_for_log(&self, bytes: u64) -> Result<Arc<Held>, StoreError> {
+    pub(crate) fn choose_for_log(&self, bytes: u64) -> Result<Arc<OpenVolume>, StoreError> {
         let has = MediaClass::ALL.map(|class| (class, self.has(class)));
         let had: Vec<MediaClass> =
             has.into_iter().filter(|(_, has)| *has).map(|(class, _)| class).collect();
@@ -511,7 +511,7 @@ impl Volumes {
         &self,
         classes: impl Iterator<Item = (MediaClass, f64)>,
         bytes: u64,
-    ) -> Result<Arc<Held>, StoreError> {
+    ) -> Result<Arc<OpenVolume>, StoreError> {
         let all = self.all();
         let mut looked_at = Vec::new();
         for (class, kept) in classes {
@@ -534,7 +534,7 @@ impl Volumes {
 
     /// What is kept of a place for deleting and merging: of one with a narrow bound no more than a
     /// quarter of it, or nothing would ever lie there.
-    fn reserve_of(&self, place: &Held) -> u64 {
+    fn reserve_of(&self, place: &OpenVolume) -> u64 {
         place.bytes_max().map_or(self.reserve_bytes, |most| self.reserve_bytes.min(most / 4))
     }
 
@@ -542,7 +542,11 @@ impl Volumes {
     ///
     /// # Errors
     /// If they have not.
-    pub(crate) fn check_room_beside(&self, held: &Held, bytes: u64) -> Result<(), StoreError> {
+    pub(crate) fn check_room_beside(
+        &self,
+        held: &OpenVolume,
+        bytes: u64,
+    ) -> Result<(), StoreError> {
         let others = self.all().into_iter();
         let others = others.filter(|other| other.number != held.number && !other.is_retiring());
         let mut rooms =
@@ -559,9 +563,9 @@ impl Volumes {
         }
     }
 
-    fn with_most_room(&self, classes: Classes) -> Arc<Held> {
+    fn with_most_room(&self, classes: Classes) -> Arc<OpenVolume> {
         let all = self.all();
-        let room = |place: &&Arc<Held>| {
+        let room = |place: &&Arc<OpenVolume>| {
             let is_wanted = classes.has(place.class);
             (!place.is_retiring(), place.room().unwrap_or(u64::MAX) > 0, is_wanted, place.room())
         };
@@ -591,13 +595,13 @@ impl Volumes {
         place: &Volume,
         store: u64,
         number: u32,
-    ) -> Result<Arc<Held>, StoreError> {
+    ) -> Result<Arc<OpenVolume>, StoreError> {
         let lock = label(place, store, number, &self.home)?;
-        Ok(Arc::new(Held::new(number, place.clone(), self.pmem, Some(lock))))
+        Ok(Arc::new(OpenVolume::new(number, place.clone(), self.pmem, Some(lock))))
     }
 
     /// Uses a place that the manifest names now.
-    pub(crate) fn add(&self, held: Arc<Held>) {
+    pub(crate) fn add(&self, held: Arc<OpenVolume>) {
         self.all.write().push(held);
     }
 
@@ -607,10 +611,11 @@ impl Volumes {
     }
 
     /// How many files of the store a place has; those of others are left alone.
-    pub(crate) fn count(&self, place: &Arc<Held>) -> usize {
+    pub(crate) fn count(&self, place: &Arc<OpenVolume>) -> usize {
         let is_ours = |name: &str| {
-            let is_data = segment::number_of(name).is_some() || run::number_of(name).is_some();
-            is_data || image::number_of(name).is_some()
+            let is_data =
+                names::segment_number(name).is_some() || names::run_number(name).is_some();
+            is_data || names::image_number(name).is_some()
         };
         let files = self.files.read();
         let here = files.iter().filter(|(_, known)| Arc::ptr_eq(&known.place, place));
@@ -621,7 +626,7 @@ impl Volumes {
     ///
     /// # Errors
     /// If the disk fails.
-    pub(crate) fn forget(&self, held: &Held) -> Result<(), StoreError> {
+    pub(crate) fn forget(&self, held: &OpenVolume) -> Result<(), StoreError> {
         self.all.write().retain(|place| place.number != held.number);
         held.directory.remove(LABEL)?;
         *held.lock.lock() = None;
@@ -638,14 +643,14 @@ pub(crate) struct Fill {
     pub(crate) free: u64,
 }
 
-impl Held {
+impl OpenVolume {
     fn new(
         number: u32,
         Volume { class, directory, bytes_max }: Volume,
         pmem: Option<PmemMode>,
         lock: Option<DirectoryLock>,
-    ) -> Held {
-        Held {
+    ) -> OpenVolume {
+        OpenVolume {
             number,
             class,
             directory,
@@ -660,7 +665,7 @@ impl Held {
     }
 
     pub(crate) fn place(&self) -> Volume {
-        let Held { class, directory, .. } = self;
+        let OpenVolume { class, directory, .. } = self;
         Volume { class: *class, directory: directory.clone(), bytes_max: self.bytes_max() }
     }
 
@@ -808,16 +813,6 @@ fn directory_at(
         Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// A path that leads there from wherever the store is opened the next time.
-pub(crate) fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
-}
-
-/// The same as it is written down.
-pub(crate) fn shown(path: &Path) -> String {
-    absolute(path).display().to_string()
 }
 
 /// Notes in a manifest where volumes are that are given: they may have moved.

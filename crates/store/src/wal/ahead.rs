@@ -4,9 +4,9 @@
 
 use std::collections::VecDeque;
 
-use super::record::{Draft, Kind, Record};
 use crate::StoreError;
 use crate::memtable::Generation;
+use crate::segment::record::{Draft, Kind, Record};
 use crate::types::{Expiry, KvsId, RecordPlace, Sequence};
 
 /// So many records wait.

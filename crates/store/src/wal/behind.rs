@@ -4,8 +4,9 @@
 //! missing.
 
 use super::chain::Chain;
-use super::segment::{self, FIRST_RECORD, Segment};
 use crate::StoreError;
+use crate::names;
+use crate::segment::{FIRST_RECORD, Segment};
 use crate::types::{SegmentNumber, Sequence};
 use crate::volumes::Volumes;
 
@@ -80,12 +81,12 @@ pub(super) fn lost(
         false => format!(
             "{why}: the log ends with write {}, and {} says that all before it was durable",
             last.0,
-            segment::file_name(marked),
+            names::of_segment(marked),
         ),
     };
     let before_marked = said.first.map_or(0, |first| first.0.saturating_sub(1));
     let durable = Sequence(before_marked.max(last.0 + 1));
-    Ok(Some(Lost { file: segment::file_name(file), offset, what, durable }))
+    Ok(Some(Lost { file: names::of_segment(file), offset, what, durable }))
 }
 
 /// What a segment says of others.
@@ -106,7 +107,7 @@ impl Said {
 
 /// What a segment says; nothing if it is none.
 fn look_at(volumes: &Volumes, store: u64, number: SegmentNumber) -> Result<Said, StoreError> {
-    let directory = volumes.directory_of(&segment::file_name(number));
+    let directory = volumes.directory_of(&names::of_segment(number));
     match Segment::open_unchecked(&*directory, store, number) {
         Ok(segment) => Said::by(&segment),
         Err(error) if error.is_damage() => Ok(Said::default()),

@@ -25,27 +25,25 @@ use entresol_base::sync::Mutex;
 use entresol_media::MappedKind;
 
 use crate::cache::budget::{GenerationLimits, Room};
+use crate::failure::Failure;
 use crate::memtable::Generation;
+use crate::names;
+use crate::policy::Classes;
+use crate::scheduler::Scheduler;
+use crate::segment::groups::PAGE_BYTES;
+use crate::segment::record::{Draft, HEADER_BYTES, Kind};
+use crate::segment::{FIRST_RECORD, SEAL_BYTES, Segment};
 use crate::types::{SegmentNumber, Sequence};
-use crate::upkeep::scheduler::Scheduler;
-use crate::version::failure::Failure;
-use crate::volumes::policy::Classes;
-use crate::volumes::{Held, Volumes, What};
+use crate::volumes::{OpenVolume, Volumes, What};
 use crate::{KvdbOptions, StoreError};
-use groups::PAGE_BYTES;
 use order::{Order, Position};
-use record::{Draft, HEADER_BYTES, Kind};
-use segment::{FIRST_RECORD, SEAL_BYTES, Segment};
 
 mod ahead;
 mod behind;
 mod chain;
-mod groups;
 mod order;
-pub(crate) mod record;
 pub(crate) mod recover;
 pub(crate) mod scan;
-pub(crate) mod segment;
 
 /// How large things are.
 #[derive(Debug, Clone)]
@@ -83,7 +81,7 @@ pub(crate) struct Log {
     spares: Mutex<VecDeque<Segment>>,
     /// Where a segment was removed that could not be made, which no sync has made durable yet, and
     /// what it is called there, if it was set aside.
-    removed: Mutex<Vec<(Arc<Held>, Option<String>)>>,
+    removed: Mutex<Vec<(Arc<OpenVolume>, Option<String>)>>,
     /// How many segments were asked for since spares were made.
     wanted: AtomicU64,
     failure: Arc<Failure>,
@@ -186,7 +184,7 @@ const RESERVE_PARTS: u64 = 4;
 const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
 /// The bytes of a segment that is made of the reserve in a place, if no write needs more.
-fn bytes_of_reserve(place: &Held, options: &LogOptions) -> u64 {
+fn bytes_of_reserve(place: &OpenVolume, options: &LogOptions) -> u64 {
     let part = place.room().unwrap_or(u64::MAX) / RESERVE_PARTS / PAGE_BYTES * PAGE_BYTES;
     let bytes = part.clamp(KvdbOptions::SEGMENT_BYTES_MIN, RESERVE_SEGMENT_BYTES_MAX);
     bytes.min(options.segment_bytes)
@@ -265,10 +263,10 @@ impl Log {
     }
 
     /// Bytes of records that were written in a place.
-    pub(crate) fn bytes_at(&self, place: &Arc<Held>) -> u64 {
+    pub(crate) fn bytes_at(&self, place: &Arc<OpenVolume>) -> u64 {
         let head = self.head.lock();
         let newest = head.as_ref().filter(|head| {
-            let found = self.volumes.find(&segment::file_name(head.segment.number()));
+            let found = self.volumes.find(&names::of_segment(head.segment.number()));
             found.is_some_and(|found| Arc::ptr_eq(&found, place))
         });
         let counted = place.written.log.load(Relaxed);
@@ -278,16 +276,16 @@ impl Log {
     /// Counts what was written to the newest segment where it lies; another one follows.
     fn count(&self, head: &mut Head) {
         let Head { segment, written, .. } = head;
-        if let Some(place) = self.volumes.find(&segment::file_name(segment.number())) {
+        if let Some(place) = self.volumes.find(&names::of_segment(segment.number())) {
             place.written.log.fetch_add(written.bytes - written.counted, Relaxed);
         }
         written.counted = written.bytes;
     }
 
     /// How what is written becomes durable, if it is written in a place now.
-    pub(crate) fn kind_at(&self, place: &Arc<Held>) -> Option<MappedKind> {
+    pub(crate) fn kind_at(&self, place: &Arc<OpenVolume>) -> Option<MappedKind> {
         let segment = self.head.lock().as_ref().map(|head| head.segment.clone())?;
-        let found = self.volumes.find(&segment::file_name(segment.number()))?;
+        let found = self.volumes.find(&names::of_segment(segment.number()))?;
         Arc::ptr_eq(&found, place).then(|| segment.kind())
     }
 
@@ -526,7 +524,7 @@ impl Log {
     }
 
     /// Makes a segment. The caller holds `making`.
-    fn make_segment(&self, place: &Arc<Held>, bytes: u64) -> Result<Segment, StoreError> {
+    fn make_segment(&self, place: &Arc<OpenVolume>, bytes: u64) -> Result<Segment, StoreError> {
         // The sync of the new name settles those in its own place.
         let removed = std::mem::take(&mut *self.removed.lock());
         let mut elsewhere = removed.iter().filter(|(other, _)| !Arc::ptr_eq(other, place));
@@ -537,7 +535,7 @@ impl Log {
         if let Err(error) = &made {
             // It may be there all the same, and what is written behind an empty segment is not
             // found again.
-            let aside = self.volumes.set_aside(place, &segment::file_name(number));
+            let aside = self.volumes.set_aside(place, &names::of_segment(number));
             if aside.is_err() || place.has_failed_to_sync_names() {
                 self.failure.set(error);
             }
@@ -556,7 +554,7 @@ impl Log {
     /// what is written behind an empty segment is not found again. The caller holds `making`.
     fn remove_spares(&self) -> Result<(), StoreError> {
         let spares = std::mem::take(&mut *self.spares.lock());
-        let names = spares.iter().map(|spare| segment::file_name(spare.number()));
+        let names = spares.iter().map(|spare| names::of_segment(spare.number()));
         // The next one may get its name in another place, whose sync says nothing of these.
         let removed = self.volumes.remove_for_good(&names.collect::<Vec<_>>());
         removed.inspect_err(|error| self.failure.set(error))
@@ -587,7 +585,7 @@ impl Log {
     ///
     /// # Errors
     /// If there is no room, or the disk fails.
-    pub(crate) fn leave(&self, place: &Arc<Held>) -> Result<(), StoreError> {
+    pub(crate) fn leave(&self, place: &Arc<OpenVolume>) -> Result<(), StoreError> {
         {
             let _held = self.making.lock();
             self.remove_spares()?;
@@ -595,7 +593,7 @@ impl Log {
         self.failure.check()?;
         let mut head = self.head.lock();
         let head = head.as_mut().ok_or(StoreError::Closed)?;
-        let now = self.volumes.find(&segment::file_name(head.segment.number()));
+        let now = self.volumes.find(&names::of_segment(head.segment.number()));
         match now.is_some_and(|now| Arc::ptr_eq(&now, place)) {
             true => self.close(head),
             false => Ok(()),
@@ -733,13 +731,13 @@ impl Log {
 /// Makes a segment, whose name is durable.
 fn make(
     volumes: &Volumes,
-    place: &Arc<Held>,
+    place: &Arc<OpenVolume>,
     store: u64,
     number: SegmentNumber,
     bytes: u64,
 ) -> Result<Segment, StoreError> {
     let segment = Segment::create(&*place.directory, store, number, bytes, place.pmem)?;
-    volumes.made(segment::file_name(number), place, segment.len());
+    volumes.made(names::of_segment(number), place, segment.len());
     place.sync_names()?;
     segment.expect_writes(FIRST_RECORD, 2 * READY_BYTES - FIRST_RECORD);
     Ok(segment)

@@ -11,14 +11,14 @@ use entresol_media::Directory;
 use super::ahead::Ahead;
 use super::behind::{self, LogEnd, Lost};
 use super::chain::Chain;
-use super::groups::End;
-use super::record::{Draft, Record};
-use super::segment::{self, SEAL_BYTES, Segment};
 use crate::StoreError;
 use crate::cache::budget::GenerationLimits;
 use crate::memtable::Generation;
-use crate::memtable::image;
 use crate::memtable::image::{Left, Owner, Watermark};
+use crate::names;
+use crate::segment::groups::End;
+use crate::segment::record::{Draft, Record};
+use crate::segment::{SEAL_BYTES, Segment};
 use crate::types::{RecordPlace, SegmentNumber, Sequence};
 use crate::volumes::Volumes;
 
@@ -121,7 +121,7 @@ pub(crate) fn recover(
     read_only: bool,
 ) -> Result<Recovered, StoreError> {
     let names: BTreeSet<String> = volumes.names().into_iter().collect();
-    let numbers = names.iter().filter_map(|name| segment::number_of(name));
+    let numbers = names.iter().filter_map(|name| names::segment_number(name));
     let numbers = numbers.filter(|number| number.is_of_log());
     let mut numbers: Vec<SegmentNumber> = numbers.collect();
     numbers.sort_unstable();
@@ -132,7 +132,7 @@ pub(crate) fn recover(
     }
     let Walked { chain, end, open_end, rest } = reader.walk(&names, &numbers)?;
     let last = reader.last;
-    volumes.refuse_other(&segment::file_name(chain.next()))?;
+    volumes.refuse_other(&names::of_segment(chain.next()))?;
     let lost = match end {
         Some(end) => {
             let open = open_end.as_ref().map(|(segment, _)| &**segment);
@@ -148,7 +148,8 @@ pub(crate) fn recover(
     reader.close_generation();
     let next_segment = newest.map_or(0, |newest| newest.0 + 1).max(start.segment.0);
     let Reader { closed: generations, last, records, unsure, images: used, .. } = reader;
-    let is_useless = |name: &String| image::number_of(name).is_some_and(|it| !used.contains(&it));
+    let is_useless =
+        |name: &String| names::image_number(name).is_some_and(|it| !used.contains(&it));
     let images = names.into_iter().filter(is_useless).collect();
     let rest = Rest { behind: rest.to_vec(), images, unsure, open_end, last };
     let uncertain_behind = Some(last).filter(|_| !volumes.missing().is_empty() && !chain.is_over);
@@ -234,7 +235,7 @@ fn newest_of(
     let followed = numbers.len() - rest.len();
     let mut newest = numbers.get(..followed).and_then(<[_]>::last).copied();
     for &number in rest {
-        let directory = volumes.directory_of(&segment::file_name(number));
+        let directory = volumes.directory_of(&names::of_segment(number));
         let is_ours = Segment::is_ours(&*directory, start.store, number);
         if is_ours.map_err(|error| stranger(&*directory, number, error))? {
             newest = Some(number);
@@ -248,7 +249,7 @@ fn stranger(directory: &dyn Directory, number: SegmentNumber, error: StoreError)
     if !error.is_damage() {
         return error;
     }
-    let path = directory.path().join(segment::file_name(number));
+    let path = directory.path().join(names::of_segment(number));
     let what = format!(
         "{}, and lies behind the end of the log: if it is not the store's, move it elsewhere, and \
          open the store again",
@@ -261,7 +262,7 @@ fn stranger(directory: &dyn Directory, number: SegmentNumber, error: StoreError)
 /// durable before anything is written; if a crash comes before, they are met again, and end the log
 /// where it ends now.
 fn remove(volumes: &Volumes, numbers: &[SegmentNumber]) -> Result<(), StoreError> {
-    let names = numbers.iter().map(|number| segment::file_name(*number));
+    let names = numbers.iter().map(|number| names::of_segment(*number));
     // The log's next segment may get its name in another place, whose sync says nothing of these.
     volumes.remove_for_good(&names.collect::<Vec<_>>())
 }
@@ -292,7 +293,7 @@ impl<'a> Reader<'a> {
 
     /// Opens a segment; none if it never became one.
     fn open(&self, number: SegmentNumber) -> Result<Option<Segment>, StoreError> {
-        let name = segment::file_name(number);
+        let name = names::of_segment(number);
         let directory = self.volumes.directory_of(&name);
         let pmem = self.volumes.find(&name).and_then(|place| place.pmem);
         let read_only = self.unsynced.is_none();
@@ -313,7 +314,7 @@ impl<'a> Reader<'a> {
         let chain = Chain::from(self.start.segment);
         let mut walked = Walked { chain, end: None, open_end: None, rest: numbers };
         while let Some((&number, behind)) = walked.rest.split_first() {
-            let has_image = names.contains(&image::file_name(number));
+            let has_image = names.contains(&names::of_image(number));
             let last_before = self.last;
             let left = if has_image { self.left(walked.rest) } else { None };
             let (segment, end) = match left {
@@ -373,7 +374,7 @@ impl<'a> Reader<'a> {
     fn left(&self, numbers: &[SegmentNumber]) -> Option<(LeftBehind, usize)> {
         let store = self.start.store;
         let owner = Owner { store, segment: *numbers.first()?, first: Sequence(self.last.0 + 1) };
-        let place = self.volumes.find(&image::file_name(owner.segment))?;
+        let place = self.volumes.find(&names::of_image(owner.segment))?;
         let left = Left::open(&*place.directory, owner, place.pmem?)?;
         let last = numbers.iter().position(|number| *number == left.watermark.segment)?;
         let mut segments = Vec::with_capacity(last + 1);
@@ -448,7 +449,7 @@ impl<'a> Reader<'a> {
     /// The newest segment that says that all before it are durable, else the first.
     fn first_unsynced(&self, numbers: &[SegmentNumber]) -> SegmentNumber {
         let is_durable_before = |number: &&SegmentNumber| {
-            let directory = self.volumes.directory_of(&segment::file_name(**number));
+            let directory = self.volumes.directory_of(&names::of_segment(**number));
             let segment = Segment::open_unchecked(&*directory, self.start.store, **number);
             // One that cannot be read says nothing: more is written again then.
             segment.and_then(|segment| segment.is_durable_before()).unwrap_or(false)

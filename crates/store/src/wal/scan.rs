@@ -4,12 +4,13 @@ use entresol_index::Flow;
 
 use super::behind::{LogEnd, Lost, lost};
 use super::chain::Chain;
-use super::groups::{PAGE_BYTES, Window};
-use super::record::{HEADER_BYTES, Kind, Record};
-use super::segment::{self, FIRST_RECORD, Segment};
 use crate::StoreError;
+use crate::manifest::Manifest;
+use crate::names;
+use crate::segment::groups::{PAGE_BYTES, Window};
+use crate::segment::record::{HEADER_BYTES, Kind, Record};
+use crate::segment::{FIRST_RECORD, Segment};
 use crate::types::{RecordPlace, SegmentNumber, Sequence};
-use crate::version::manifest::Manifest;
 use crate::volumes::Volumes;
 
 /// What was found of a log.
@@ -47,7 +48,7 @@ pub(crate) fn scan(
     visit: &mut Visit<'_>,
 ) -> Result<LogScan, StoreError> {
     let names = volumes.names();
-    let numbers = names.iter().filter_map(|name| segment::number_of(name));
+    let numbers = names.iter().filter_map(|name| names::segment_number(name));
     let is_of_log = |it: &SegmentNumber| it.is_of_log() && it.0 >= manifest.log.first_segment;
     let mut numbers: Vec<SegmentNumber> = numbers.filter(is_of_log).collect();
     numbers.sort_unstable();
@@ -68,7 +69,7 @@ pub(crate) fn scan(
         }
     }
     scan.found.is_over = chain.is_over;
-    let next = segment::file_name(chain.next());
+    let next = names::of_segment(chain.next());
     if let Err(error) = volumes.refuse_other(&next) {
         scan.found.damage.get_or_insert((next, error.offset(), error.reason()));
     }
@@ -97,7 +98,7 @@ struct Scan<'a, 'v> {
 impl Scan<'_, '_> {
     /// Goes through a segment; if the log ends in it, answers behind where.
     fn segment(&mut self, number: SegmentNumber) -> Result<Option<u64>, StoreError> {
-        let name = segment::file_name(number);
+        let name = names::of_segment(number);
         // What is only read may be mapped as an ordinary file, whatever it lies on.
         let (store, directory) = (self.manifest.store, self.volumes.directory_of(&name));
         let segment = match Segment::open_mapped(&*directory, store, number, None, true) {
@@ -170,14 +171,14 @@ impl Scan<'_, '_> {
             };
             let LogEnd { segment, offset, why } = end.unwrap_or(first);
             let what = format!("{why}: the log ends with write {last}, {durable} was durable");
-            let file = segment::file_name(segment);
+            let file = names::of_segment(segment);
             (found.is_short, found.damage) = (true, Some((file, offset, what)));
         }
     }
 
     /// Whether a file at the end or behind that is no segment.
     fn look_for_stranger(&mut self, number: SegmentNumber) {
-        let name = segment::file_name(number);
+        let name = names::of_segment(number);
         let directory = self.volumes.directory_of(&name);
         if let Err(error) = Segment::is_ours(&*directory, self.manifest.store, number) {
             self.found.strangers.push((name, error.offset(), error.reason()));
@@ -199,7 +200,7 @@ impl Scan<'_, '_> {
 
     /// Shows what records there are behind a place, wherever they begin.
     fn search(&mut self, number: SegmentNumber, from: u64) -> Result<(), StoreError> {
-        let directory = self.volumes.directory_of(&segment::file_name(number));
+        let directory = self.volumes.directory_of(&names::of_segment(number));
         let Ok(segment) = Segment::open_unchecked(&*directory, self.manifest.store, number) else {
             return Ok(());
         };

@@ -9,8 +9,8 @@ use super::source::Source;
 use crate::StoreError;
 use crate::cache::row::RowCache;
 use crate::memtable::range_deletes::Prefixes;
-use crate::types::{Expiry, KvsId, RecordPlace, Sequence};
-use crate::version::view::{Held, Version, View};
+use crate::types::{Expiry, KvsId, RecordPlace, Sequence, ValuePlace, Version};
+use crate::version::view::View;
 
 /// A source, and the prefixes that are gone by what is in it.
 pub(crate) type Part = (Source, Option<Arc<Prefixes>>);
@@ -59,7 +59,7 @@ pub(crate) struct Taken {
 impl Taken {
     /// What [`Merged::take_simply`] took.
     pub(crate) const SIMPLE: Taken = Taken {
-        version: Version { sequence: Sequence(0), expiry: Expiry::NEVER, value: Held::Here },
+        version: Version { sequence: Sequence(0), expiry: Expiry::NEVER, value: ValuePlace::Here },
         is_deleted: false,
     };
 }

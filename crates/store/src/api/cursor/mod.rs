@@ -8,9 +8,9 @@ use entresol_index::Direction;
 use crate::api::kvs::Kvs;
 use crate::api::transaction::Own;
 use crate::memtable::range_deletes::Prefixes;
-use crate::types::Sequence;
+use crate::types::{Sequence, ValuePlace, Version};
 use crate::version::core::Core;
-use crate::version::view::{Held, Version, View};
+use crate::version::view::View;
 use crate::{KvsId, Snapshot, StoreError};
 use merged::{Merged, Taken};
 use source::Source;
@@ -217,10 +217,10 @@ impl Cursor {
     /// Whether what was taken is there to be shown; its value is read then, if that lies elsewhere.
     fn is_there(&mut self, taken: Taken) -> Result<bool, StoreError> {
         let Taken { version: Version { sequence, expiry, value }, is_deleted } = taken;
-        if is_deleted || self.core.has_ended(expiry) || value == Held::Gone {
+        if is_deleted || self.core.has_ended(expiry) || value == ValuePlace::Gone {
             return Ok(false);
         }
-        if let Held::Apart(place) = value
+        if let ValuePlace::Apart(place) = value
             && !self.options.keys_only
         {
             let (waits, cache) = (&self.core.counters.waits, &self.core.entries);

@@ -8,12 +8,11 @@ use entresol_index::{Direction, Flow};
 
 use crate::StoreError;
 use crate::api::transaction::{Own, OwnWrite};
+use crate::bytes::head_of;
 use crate::memtable::{Found, Generation};
-use crate::run::format::bytes::head_of;
 use crate::run::{self, Next, Run};
-use crate::types::{KvsId, Sequence};
-use crate::version::view::{Held, Version};
-use crate::wal::segment::Segment;
+use crate::segment::Segment;
+use crate::types::{KvsId, Sequence, ValuePlace, Version};
 
 /// So many records are taken from an index at first, and at most: twice as many each time, since
 /// most walks end soon, and of several sources each has few of the keys.
@@ -152,7 +151,7 @@ impl Source {
                 young.taken.get(young.place).map(|Taken { found, .. }| Version {
                     sequence: found.sequence,
                     expiry: found.expiry,
-                    value: found.value.map_or(Held::Gone, Held::Apart),
+                    value: found.value.map_or(ValuePlace::Gone, ValuePlace::Apart),
                 })
             }
             Source::Run(run) => run.cursor.version(),
@@ -232,7 +231,7 @@ impl OfOwn {
     /// Newer than all that counts.
     fn version(&self) -> Option<Version> {
         let write = self.write()?;
-        let value = if write.value.is_some() { Held::Here } else { Held::Gone };
+        let value = if write.value.is_some() { ValuePlace::Here } else { ValuePlace::Gone };
         Some(Version { sequence: Sequence::MAX, expiry: write.expiry, value })
     }
 }

@@ -22,9 +22,9 @@ use super::merged::{Merged, Taken};
 use crate::StoreError;
 use crate::cache::block::Charge;
 use crate::cache::row::RowCache;
-use crate::types::{Expiry, KvsId, RecordPlace, SegmentNumber, Sequence};
+use crate::types::{Expiry, KvsId, RecordPlace, SegmentNumber, Sequence, ValuePlace};
 use crate::version::core::Core;
-use crate::version::view::{Held, View};
+use crate::version::view::View;
 
 /// So many values are read one by one at first, unless it is known how many are wanted.
 const ALONE_AT_FIRST: u32 = 2;
@@ -287,7 +287,7 @@ impl Window {
     /// Adds an entry, unless it is gone; answers the bytes of its record if that is to be read.
     fn add(&mut self, merged: &Merged, of: &Of<'_>, taken: &Taken, alone_bytes: u64) -> u64 {
         let Taken { version, is_deleted } = taken;
-        if *is_deleted || version.value == Held::Gone {
+        if *is_deleted || version.value == ValuePlace::Gone {
             return 0;
         }
         let from = self.keys.len();
@@ -295,7 +295,7 @@ impl Window {
         let key = from..self.keys.len();
         let value = match version.value {
             // A segment that is not there is an error of this entry, when it is come to.
-            Held::Apart(place) => match of.view.segment(place.segment) {
+            ValuePlace::Apart(place) => match of.view.segment(place.segment) {
                 Ok(segment) if segment.may_wait() => Lies::In(place, 0),
                 _ => Lies::Apart(place),
             },

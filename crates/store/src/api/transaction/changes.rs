@@ -8,9 +8,9 @@ use crate::StoreError;
 use crate::api::cursor::source::Source;
 use crate::memtable::Generation;
 use crate::memtable::range_deletes::Prefixes;
+use crate::segment::record::{Draft, Kind};
 use crate::types::{KvsId, Sequence};
 use crate::version::view::{View, ViewRun};
-use crate::wal::record::{Draft, Kind};
 
 /// A part of a view that may have changes behind a write.
 enum Part<'a> {

@@ -14,9 +14,9 @@ use crate::api::cursor::{Cursor, CursorOptions};
 use crate::api::kvdb::Kvdb;
 use crate::api::kvs::Kvs;
 use crate::options::{GROUP_BYTES_MAX, check_prefix, check_sizes};
+use crate::segment::record::{Draft, Kind};
 use crate::types::{Expiry, KvsId, Sequence};
 use crate::version::core::Core;
-use crate::wal::record::{Draft, Kind};
 use crate::{Snapshot, StoreError};
 use own::{OwnKvs, Said};
 

@@ -5,9 +5,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::memtable::range_deletes::Prefixes;
+use crate::segment::record::{Draft, HEADER_BYTES, Kind};
 use crate::types::{Expiry, KvsId, Sequence};
 use crate::version::core::Core;
-use crate::wal::record::{Draft, HEADER_BYTES, Kind};
 
 /// What a transaction has written to keys of a `Kvs`.
 pub(crate) type Own = BTreeMap<Vec<u8>, OwnWrite>;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use entresol_media::{IoBuffer, SlotPool};
 
 use crate::cache::budget::Room;
-use crate::run::PAGE_BYTES;
+use crate::types::PAGE_BYTES;
 
 /// What remembering a block takes beside its bytes: its entry in the map, in a queue, and later
 /// its name among those that left.

@@ -28,8 +28,8 @@ use entresol_media::IoBuffer;
 use serde::Serialize;
 
 use crate::cache::budget::{Borrower, Room};
+use crate::scheduler::Scheduler;
 use crate::types::RunNumber;
-use crate::upkeep::scheduler::Scheduler;
 
 mod frame;
 mod page;

@@ -5,7 +5,6 @@
 //! entries and that of pages of runs, which map theirs, and take what others leave ([`room`]).
 
 use crate::KvdbOptions;
-use crate::run::WRITERS_BYTES;
 use crate::types::Sequence;
 
 mod room;
@@ -18,6 +17,10 @@ const INDEX_BYTES_MIN: u64 = 256 << 10;
 const INDEX_PART: u64 = 10;
 /// What sorting takes for a record: a word and eight bytes of the key.
 const SORTING_BYTES: u64 = 16;
+
+/// What two writers take: a run that is flushed, and one that others are merged into. Each has its
+/// buffer, the hashes of a group of keys with their filter, and some blocks.
+const WRITERS_BYTES: u64 = 8 << 20;
 
 /// What is not counted one by one: of small memory this part, of large one the bytes that code,
 /// stacks and what is known of files take, and a third of this part, for holes that the allocator

@@ -39,8 +39,9 @@ use serde::Serialize;
 
 use crate::StoreError;
 use crate::cache::budget::{Borrower, Room};
+use crate::options::ENTRY_CACHE_BYTES_MIN;
+use crate::segment::record::{Draft, Kind};
 use crate::types::{Expiry, KvsId, Sequence};
-use crate::wal::record::{Draft, Kind};
 use ring::{Header, Ring, Stripes};
 use slot::Slot;
 
@@ -49,8 +50,8 @@ mod slot;
 
 /// How many locks there are.
 pub(crate) const STRIPES: usize = 256;
-/// The least bytes of a cache, unless there is none.
-pub(crate) const ENTRY_CACHE_BYTES_MIN: u64 = STRIPES as u64 * 8 * 64;
+// Each stripe has room for some entries.
+const _: () = assert!(ENTRY_CACHE_BYTES_MIN >= STRIPES as u64 * 8 * 64);
 /// How often a reader looks again whose entry was moved.
 const LOOKS: u32 = 4;
 /// So many prefixes that were removed are remembered, and so many bytes of them.
@@ -136,7 +137,7 @@ pub(crate) struct Ticket {
 
 /// Keys that are locked by who writes them.
 #[derive(Debug)]
-pub(crate) struct Held<'a> {
+pub(crate) struct KeyLocks<'a> {
     entries: &'a RowCache,
     guards: Guards<'a>,
     /// The slot that led to the key that is written, if it is one.
@@ -321,14 +322,17 @@ impl RowCache {
 
     /// Locks a key.
     #[inline]
-    pub(crate) fn lock(&self, name: &Name<'_>) -> Held<'_> {
+    pub(crate) fn lock(&self, name: &Name<'_>) -> KeyLocks<'_> {
         self.prefetch(name);
         let ring = self.locks[name.stripe()].ring.lock();
-        Held { entries: self, guards: Guards::One(name.hash, ring), emptied: None }
+        KeyLocks { entries: self, guards: Guards::One(name.hash, ring), emptied: None }
     }
 
     /// Locks several keys, in an order that all agree on.
-    pub(crate) fn lock_all<'a>(&self, keys: impl Iterator<Item = (KvsId, &'a [u8])>) -> Held<'_> {
+    pub(crate) fn lock_all<'a>(
+        &self,
+        keys: impl Iterator<Item = (KvsId, &'a [u8])>,
+    ) -> KeyLocks<'_> {
         let mut stripes: Vec<usize> = keys.map(|(kvs, key)| self.name(kvs, key).stripe()).collect();
         stripes.sort_unstable();
         stripes.dedup();
@@ -336,13 +340,13 @@ impl RowCache {
     }
 
     /// Locks all keys.
-    pub(crate) fn lock_every(&self) -> Held<'_> {
+    pub(crate) fn lock_every(&self) -> KeyLocks<'_> {
         self.lock_stripes(0..STRIPES)
     }
 
-    fn lock_stripes(&self, stripes: impl Iterator<Item = usize>) -> Held<'_> {
+    fn lock_stripes(&self, stripes: impl Iterator<Item = usize>) -> KeyLocks<'_> {
         let guards = stripes.map(|stripe| (stripe, self.locks[stripe].ring.lock())).collect();
-        Held { entries: self, guards: Guards::Several(guards), emptied: None }
+        KeyLocks { entries: self, guards: Guards::Several(guards), emptied: None }
     }
 
     /// Remembers a prefix that was removed.
@@ -411,7 +415,7 @@ pub(crate) fn stripe_of(hash: u64) -> usize {
     (hash >> 56) as usize % STRIPES
 }
 
-impl Held<'_> {
+impl KeyLocks<'_> {
     /// Removes what is cached of what is going to be seen.
     #[inline]
     pub(crate) fn remove(&mut self, drafts: &[Draft<'_>]) {
@@ -470,7 +474,7 @@ impl Guards<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for KeyLocks<'_> {
     fn drop(&mut self) {
         for stripe in self.guards.stripes() {
             let writes = &self.entries.locks[stripe].writes;

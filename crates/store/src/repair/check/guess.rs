@@ -9,14 +9,13 @@ use entresol_media::Directory;
 use super::CACHE_BYTES;
 use crate::StoreError;
 use crate::cache::block::BlockCache;
-use crate::run;
+use crate::manifest::{KvsState, Manifest, RunState};
+use crate::names;
+use crate::policy::Policy;
 use crate::run::read::scan::{Identity, identify};
+use crate::segment::record::Kind;
+use crate::segment::{FIRST_RECORD, Segment};
 use crate::types::{KvsId, Mark, RunNumber, SegmentNumber, Sequence};
-use crate::version::manifest::{KvsState, Manifest, RunState};
-use crate::volumes::policy::Policy;
-use crate::wal::record::Kind;
-use crate::wal::segment;
-use crate::wal::segment::{FIRST_RECORD, Segment};
 
 /// A manifest of all runs and segments that there are; none if there are none.
 ///
@@ -25,8 +24,8 @@ use crate::wal::segment::{FIRST_RECORD, Segment};
 pub(crate) fn manifest(directory: &Arc<dyn Directory>) -> Result<Option<Manifest>, StoreError> {
     let names = directory.list()?;
     let names = || names.iter().map(|entry| entry.name.as_str());
-    let segments: Vec<SegmentNumber> = names().filter_map(segment::number_of).collect();
-    let runs: Vec<RunNumber> = names().filter_map(run::number_of).collect();
+    let segments: Vec<SegmentNumber> = names().filter_map(names::segment_number).collect();
+    let runs: Vec<RunNumber> = names().filter_map(names::run_number).collect();
     if segments.is_empty() && runs.is_empty() {
         return Ok(None);
     }

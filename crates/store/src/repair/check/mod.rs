@@ -10,18 +10,17 @@ use serde::Serialize;
 
 use crate::StoreError;
 use crate::cache::block::BlockCache;
+use crate::manifest::{Manifest, RunState};
+use crate::names;
+use crate::run::Run;
 use crate::run::read::scan::{Piece, scan};
-use crate::run::{self, Run};
+use crate::segment::Segment;
+use crate::segment::record::Record;
 use crate::types::{Entry, KvsId, RecordPlace, SegmentNumber, Value};
 use crate::upkeep::read_frequency;
-use crate::version::manifest;
-use crate::version::manifest::{Manifest, RunState};
 use crate::version::statistics::MissingVolume;
 use crate::volumes::{Access, Volumes};
-use crate::wal::record::Record;
 use crate::wal::scan as log_scan;
-use crate::wal::segment;
-use crate::wal::segment::Segment;
 use values::{Lead, Leads, Proofs};
 
 pub(crate) mod guess;
@@ -208,7 +207,7 @@ fn check_with(
     checker.log(&manifest)?;
     checker.strangers(&manifest)?;
     if let Some(what) = read_frequency::kept::what_is_wrong(&**directory) {
-        let (file, lost) = (read_frequency::kept::FILE, "what is read often is learned anew");
+        let (file, lost) = (names::READ_FREQUENCY, "what is read often is learned anew");
         checker.report.remarks.push(format!("{file} cannot be used: {what}; {lost}"));
     }
     Ok(checker.report)
@@ -236,7 +235,7 @@ pub(crate) fn load_or_guess(
     };
     let lost = "the store cannot be opened, and the names and options of its Kvs are lost; what \
                 the files themselves say is gone by from here on";
-    report.find(manifest::FILE, offset, what, lost.to_owned());
+    report.find(names::MANIFEST, offset, what, lost.to_owned());
     Ok(guessed)
 }
 
@@ -292,7 +291,7 @@ impl Checker<'_> {
 
     fn open_segments(&mut self, manifest: &Manifest) -> Result<(), StoreError> {
         for number in manifest.segments() {
-            let name = segment::file_name(number);
+            let name = names::of_segment(number);
             if self.is_away(&name) {
                 self.report.unchecked.segments += 1;
                 self.away.insert(number);
@@ -327,7 +326,7 @@ impl Checker<'_> {
         (id, state): (KvsId, RunState),
         leads: &mut Leads,
     ) -> Result<(), StoreError> {
-        let name = run::file_name(state.number());
+        let name = names::of_run(state.number());
         if self.is_away(&name) {
             let unchecked = &mut self.report.unchecked;
             unchecked.runs += 1;
@@ -467,7 +466,7 @@ impl Checker<'_> {
     fn each_entry(&mut self, manifest: &Manifest, visit: &mut Visit<'_>) {
         for kvs in &manifest.kvs {
             for state in &kvs.runs {
-                let (name, pages) = (run::file_name(state.number()), self.pages.clone());
+                let (name, pages) = (names::of_run(state.number()), self.pages.clone());
                 let directory = self.volumes.directory_of(&name);
                 // What is wrong with the run itself was told when it was looked at.
                 _ = scan(&directory, *state, &pages, &mut |piece| {
@@ -492,12 +491,12 @@ impl Checker<'_> {
             Err(error) => (error.offset(), error.reason()),
         };
         let lost = format!("the value of key {} is lost", shown(entry.key));
-        self.report.find(&segment::file_name(place.segment), offset, what, lost);
+        self.report.find(&names::of_segment(place.segment), offset, what, lost);
     }
 
     fn tell_missing(&mut self) {
         for (number, (values, first)) in std::mem::take(&mut self.missing) {
-            let name = segment::file_name(number);
+            let name = names::of_segment(number);
             let what = "values lie in it, and it cannot be opened or is no part of the store";
             let lost = format!("{values} values are lost, that of key {first} among them");
             self.report.find(&name, 0, what.to_owned(), lost);

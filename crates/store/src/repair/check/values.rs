@@ -7,9 +7,9 @@
 
 use crate::StoreError;
 use crate::cache::row::NameHasher;
+use crate::segment::Segment;
+use crate::segment::record::Record;
 use crate::types::{KvsId, RecordPlace, SegmentNumber, Sequence};
-use crate::wal::record::Record;
-use crate::wal::segment::Segment;
 
 /// So many volumes are kept at once: with room for as many more they take 64 MiB.
 pub(super) const LEADS_MAX: usize = 1 << 20;
@@ -180,10 +180,10 @@ mod tests {
     use entresol_media::LocalDirectory;
 
     use super::*;
+    use crate::names;
+    use crate::segment::FIRST_RECORD;
+    use crate::segment::record::Draft;
     use crate::types::Expiry;
-    use crate::wal::record::Draft;
-    use crate::wal::segment;
-    use crate::wal::segment::FIRST_RECORD;
 
     /// A segment with records of some lengths, and where they are.
     fn segment_of(directory: &LocalDirectory, lengths: &[usize]) -> (Segment, Vec<RecordPlace>) {
@@ -242,7 +242,7 @@ mod tests {
             let middle = place.offset + u64::from(place.bytes) / 2;
             byte.clear();
             segment.read(middle, 1, &mut byte).expect("inside");
-            let path = scratch.path().join(segment::file_name(SegmentNumber(3)));
+            let path = scratch.path().join(names::of_segment(SegmentNumber(3)));
             let file = std::fs::File::options().write(true).open(path).expect("there");
             file.write_at(&[byte[0] ^ 4], middle).expect("is written");
             assert_eq!(verified(&leads).0, [expected], "record {number}");

@@ -3,12 +3,10 @@
 
 use entresol_base::checksum;
 
-use crate::types::{Entry, Expiry, RunNumber, Value};
+use crate::types::{Entry, Expiry, PAGE_BYTES, RunNumber, Value};
 
-use super::bytes::{common_prefix, head_of, push_varint, u32_at};
+use crate::bytes::{common_prefix, head_of, push_varint, u32_at};
 
-/// Every block is whole pages of so many bytes.
-pub(crate) const PAGE_BYTES: usize = 4096;
 /// What a block begins with.
 pub(in crate::run) const HEAD_BYTES: usize = 16;
 /// What a block ends with: its checksum.

@@ -1,11 +1,11 @@
 //! The two pages at the ends of a run: the first, which says what the file is, and the last, which
 //! says that it is whole and where everything lies in it.
 
-use crate::types::{KvsId, Mark, RunNumber, Sequence};
+use crate::types::{KvsId, Mark, PAGE_BYTES, RunNumber, Sequence};
 
-use super::block::{Address, Child, PAGE_BYTES, is_sealed, seal};
-use super::bytes::{u32_at, u64_at};
+use super::block::{Address, Child, is_sealed, seal};
 use super::filter;
+use crate::bytes::{u32_at, u64_at};
 
 /// What a run's file begins with.
 pub(in crate::run) const MAGIC: [u8; 8] = *b"ENTSRUN\n";

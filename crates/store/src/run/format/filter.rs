@@ -2,8 +2,9 @@
 //! cache line (F. Putze, P. Sanders, J. Singler, "Cache-, Hash- and Space-Efficient Bloom Filters",
 //! section 3), in pages that are checked and cached one by one.
 
-use super::block::{BlockKind, CRC_BYTES, PAGE_BYTES};
-use super::bytes::{u32_at, u64_at};
+use super::block::{BlockKind, CRC_BYTES};
+use crate::bytes::{u32_at, u64_at};
+use crate::types::PAGE_BYTES;
 
 /// Bits of one line.
 const LINE_BITS: u32 = 512;

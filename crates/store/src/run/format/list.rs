@@ -4,8 +4,8 @@ use crate::error::StoreError;
 use crate::types::{Expiry, Value};
 
 use super::block::{BlockBuilder, BlockKind, Body, Record};
-use super::bytes::common_prefix;
 use super::ends::ListPlace;
+use crate::bytes::common_prefix;
 use crate::run::write::output::Output;
 
 /// What a list says under a key.

@@ -1,7 +1,6 @@
 //! Bytes of a run: blocks, filters, the list of pages and its ends.
 
 pub(crate) mod block;
-pub(crate) mod bytes;
 pub(crate) mod ends;
 pub(crate) mod filter;
 pub(crate) mod list;

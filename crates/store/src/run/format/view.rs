@@ -3,13 +3,13 @@
 
 use std::cmp::Ordering;
 
-use crate::types::{Expiry, RecordPlace, SegmentNumber, Value};
+use crate::types::{Expiry, PAGE_BYTES, RecordPlace, SegmentNumber, Value};
 
 use super::block::{
-    APART, BlockKind, Body, CHILD, CRC_BYTES, Child, EXPIRES, GONE, HEAD_BYTES, INLINE, PAGE_BYTES,
+    APART, BlockKind, Body, CHILD, CRC_BYTES, Child, EXPIRES, GONE, HEAD_BYTES, INLINE,
     RESTART_BYTES, RESTART_ENTRIES, WHAT,
 };
-use super::bytes::{Reader, common_prefix, head_of, u16_at, u32_at, u64_at};
+use crate::bytes::{Reader, common_prefix, head_of, u16_at, u32_at, u64_at};
 
 /// What is sought: the first entry at or behind a key and sequence.
 #[derive(Debug, Clone, Copy)]
@@ -367,8 +367,8 @@ fn is_before(key: &[u8], delta: u64, target: &Target<'_>) -> bool {
 mod tests {
     use entresol_base::rng::Rng;
 
-    use super::super::bytes::push_varint;
     use super::*;
+    use crate::bytes::push_varint;
 
     /// Whatever the quick way reads, the other one reads alike; and it reads what is simple.
     #[test]

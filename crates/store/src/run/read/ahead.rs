@@ -4,9 +4,10 @@
 
 use crate::cache::block::Lease;
 use crate::error::StoreError;
+use crate::types::PAGE_BYTES;
 
 use super::reader::Blocks;
-use crate::run::format::block::{Child, PAGE_BYTES};
+use crate::run::format::block::Child;
 
 /// How much is read first, and at most. A walk of a hundred small entries ends within the first,
 /// for which a buffer is kept.

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use crate::cache::block::{Page, PageId, PageKind};
 use crate::error::StoreError;
-use crate::types::{Entry, Expiry, Sequence};
-use crate::version::view::{Held, Version};
+use crate::types::{Entry, Expiry, Sequence, ValuePlace, Version};
 
 use super::ahead::Ahead;
 use super::reader::Run;
@@ -75,7 +74,7 @@ impl Cursor {
         self.place.as_ref().map(Walker::key)
     }
 
-    /// The first eight bytes of that key, as [`head_of`](crate::run::format::bytes::head_of) says.
+    /// The first eight bytes of that key, as [`head_of`](crate::bytes::head_of) says.
     #[must_use]
     #[inline]
     pub(crate) fn head(&self) -> Option<u64> {
@@ -107,9 +106,9 @@ impl Cursor {
         let place = self.place.as_ref()?;
         let item = place.item();
         let value = match item.is_inline() {
-            true => Held::Here,
+            true => ValuePlace::Here,
             false => match place.body()? {
-                Body::Value(value) => Held::at(value),
+                Body::Value(value) => ValuePlace::at(value),
                 Body::Child(_) => return None,
             },
         };

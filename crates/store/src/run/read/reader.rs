@@ -8,17 +8,18 @@ use entresol_media::{BlockFile, BlockOptions, Directory, IoBuffer};
 
 use crate::cache::block::{BlockCache, Charge, Lease, Page, PageId, PageKind};
 use crate::error::StoreError;
-use crate::types::{Expiry, Mark, RunNumber, SegmentNumber, Sequence, Value};
+use crate::names;
+use crate::types::{Expiry, Mark, PAGE_BYTES, RunNumber, SegmentNumber, Sequence, Value};
 
 use super::walker::Walker;
-use crate::run::format::block::{Address, BlockKind, Body, Child, PAGE_BYTES, is_sealed};
-use crate::run::format::bytes::{u32_at, u64_at};
+use crate::bytes::{u32_at, u64_at};
+use crate::run::format::block::{Address, BlockKind, Body, Child, is_sealed};
 use crate::run::format::ends::{EndError, FORMAT_VERSION, Footer, ListPlace, MAGIC, check_header};
 use crate::run::format::filter;
 use crate::run::format::filter::Probe;
 use crate::run::format::view::{Block, Item, Nature, Target};
 use crate::run::{
-    INLINE_BYTES_MAX, KEY_BYTES_MAX, LEVELS_MAX, RangeDelete, RunSummary, SegmentBytes, file_name,
+    INLINE_BYTES_MAX, KEY_BYTES_MAX, LEVELS_MAX, RangeDelete, RunSummary, SegmentBytes,
 };
 
 /// The most pages that a block can have: room for one entry beside a block that is nearly full.
@@ -65,7 +66,7 @@ impl FilterGroup {
 }
 
 /// What readers hold of a run, beside the root of its tree.
-pub(in crate::run) struct Held {
+pub(in crate::run) struct RunParts {
     pub(in crate::run) footer: Footer,
     pub(in crate::run) groups: Vec<FilterGroup>,
     pub(in crate::run) prefixes: Vec<RangeDelete>,
@@ -118,7 +119,7 @@ impl Run {
     ) -> Result<Arc<Run>, StoreError> {
         let options =
             BlockOptions { magic: Some(MAGIC), read_only: true, ..BlockOptions::default() };
-        let file = directory.open_block_file(&file_name(number), &options)?;
+        let file = directory.open_block_file(&names::of_run(number), &options)?;
         let reader = Blocks { file: &file, pages, run: number, end: u64::MAX };
         let footer = reader.footer()?;
         let reader = Blocks { end: footer.pages - 1, ..reader };
@@ -136,7 +137,7 @@ impl Run {
         if footer.entries > 0 && groups.is_empty() {
             return Err(reader.damaged(footer.groups.page, "the keys have no groups"));
         }
-        Ok(Run::with(file, pages, root, Held { footer, groups, prefixes, live, last_key }))
+        Ok(Run::with(file, pages, root, RunParts { footer, groups, prefixes, live, last_key }))
     }
 
     /// A run that was just written, with the root of its tree.
@@ -144,7 +145,7 @@ impl Run {
         file: Arc<dyn BlockFile>,
         pages: &Arc<BlockCache>,
         root: Option<&[u8]>,
-        held: Held,
+        held: RunParts,
     ) -> Arc<Run> {
         let Footer { number, root: Child { page, .. }, levels, .. } = held.footer;
         let (id, kind) = (PageId { run: number, page }, page_kind(levels));
@@ -158,7 +159,7 @@ impl Run {
         file: Arc<dyn BlockFile>,
         pages: &Arc<BlockCache>,
         root: Option<Arc<Page>>,
-        Held { footer, groups, prefixes, live, last_key }: Held,
+        RunParts { footer, groups, prefixes, live, last_key }: RunParts,
     ) -> Arc<Run> {
         let first_key = groups.first().map(|group| group.first.clone()).unwrap_or_default();
         let summary = RunSummary::new(&footer, first_key, last_key, live);

@@ -7,13 +7,13 @@ use entresol_media::{BlockFile, BlockOptions, Directory};
 
 use crate::cache::block::{BlockCache, Page, PageId, PageKind};
 use crate::error::StoreError;
-use crate::types::{Entry, KvsId, Mark, RunNumber, Sequence};
-use crate::version::manifest::RunState;
+use crate::manifest::RunState;
+use crate::types::{Entry, KvsId, Mark, PAGE_BYTES, RunNumber, Sequence};
 
 use super::reader::{BLOCK_PAGES_MAX, Blocks};
 use super::walker::Walker;
-use crate::run::file_name;
-use crate::run::format::block::{Address, BlockKind, Body, PAGE_BYTES, is_sealed};
+use crate::names;
+use crate::run::format::block::{Address, BlockKind, Body, is_sealed};
 use crate::run::format::ends::{Footer, check_header, mark_behind};
 use crate::run::format::view::{Block, Nature};
 
@@ -80,7 +80,7 @@ fn open_file(
     number: RunNumber,
 ) -> Result<Arc<dyn BlockFile>, StoreError> {
     let options = BlockOptions { read_only: true, ..BlockOptions::default() };
-    Ok(directory.open_block_file(&file_name(number), &options)?)
+    Ok(directory.open_block_file(&names::of_run(number), &options)?)
 }
 
 struct Scan<'a, 'v> {

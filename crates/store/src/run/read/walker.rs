@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::cache::block::Page;
 
+use crate::bytes::head_of;
 use crate::run::format::block::{Body, RESTART_ENTRIES};
-use crate::run::format::bytes::head_of;
 use crate::run::format::view::{Block, Item, Target};
 
 /// A place in a block. Where an answer is none, the block's bytes make no sense.

@@ -4,6 +4,7 @@ use entresol_base::thread;
 
 use super::*;
 use crate::cache::block::{PageId, PageKind};
+use crate::names;
 
 /// Reads by gets and by cursors, and compares.
 fn read_some(run: &Arc<Run>, model: &Model, seed: u64, rounds: u64) {
@@ -99,7 +100,7 @@ fn what_is_written_is_found_in_the_cache_if_that_has_room() {
     assert_eq!((large.bytes_read(), before.0), (0, 0), "nothing is read");
     assert_eq!(large.counts().data.misses, before.1.data.misses);
     drop(run);
-    disk.root().remove(&file_name(NUMBER)).expect("there");
+    disk.root().remove(&names::of_run(NUMBER)).expect("there");
     // A small one has what is read often, and gives up none of it.
     let small = BlockCache::new(512 << 10);
     let other = PageId { run: RunNumber(99), page: 1 };

@@ -57,7 +57,7 @@ fn slow_every_bit_that_turns_over_is_noticed() {
 
 fn turn_over(wanted: impl Fn(u64, u8) -> bool) {
     let (disk, model) = small();
-    let name = file_name(NUMBER);
+    let name = names::of_run(NUMBER);
     let bytes = disk.contents()[&name].len() as u64;
     assert!((20 << 10..60 << 10).contains(&bytes), "{bytes} bytes");
     for byte in 0..bytes {
@@ -76,7 +76,7 @@ fn turn_over(wanted: impl Fn(u64, u8) -> bool) {
 #[cfg(feature = "mutants")]
 pub(super) fn one_bit_of_each_page() -> Result<(), String> {
     let (disk, model) = small();
-    let name = file_name(NUMBER);
+    let name = names::of_run(NUMBER);
     for byte in (0..disk.contents()[&name].len() as u64).step_by(4096) {
         // Among the entries, in the padding, and in what would pass for the format's version.
         for (behind, bit) in [(100, 0), (4090, 1), (30, 0)] {
@@ -95,14 +95,14 @@ fn damage_stays_where_it_is() {
     let model = sample(5000, 6);
     let _ = write(&disk.root(), &model, RunOptions::default()).expect("writes");
     // Somewhere in the third block of entries.
-    disk.flip(&file_name(NUMBER), 3 * 4096 + 777, 3).expect("is there");
+    disk.flip(&names::of_run(NUMBER), 3 * 4096 + 777, 3).expect("is there");
     let run = Run::open(&disk.root(), NUMBER, &pages()).expect("the ends are whole");
     let mut lost = 0;
     for (place, value) in &model {
         match get(&run, &place.0, place.1.0) {
             Ok(found) => assert_eq!(found, Some((place.clone(), value.clone()))),
             Err(StoreError::Damaged { path, offset, .. }) => {
-                assert!(path.ends_with(file_name(NUMBER)));
+                assert!(path.ends_with(names::of_run(NUMBER)));
                 assert_eq!(offset, 3 * 4096);
                 lost += 1;
             }
@@ -125,7 +125,7 @@ fn damage_stays_where_it_is() {
 #[test]
 fn blocks_of_elsewhere_are_refused() {
     let (disk, model) = small();
-    let name = file_name(NUMBER);
+    let name = names::of_run(NUMBER);
     let whole = disk.contents()[&name].clone();
     let blocks = whole.len() / 4096;
     let other_disk = self::disk();
@@ -143,7 +143,7 @@ fn blocks_of_elsewhere_are_refused() {
         other_root.sync().expect("syncs");
     }
     // The same blocks in the file of another run.
-    put(&other_root, &file_name(RunNumber(43)), &whole);
+    put(&other_root, &names::of_run(RunNumber(43)), &whole);
     Run::open(&other_root, RunNumber(43), &pages()).expect_err("is run 42");
     // A file that was cut.
     for pages_left in 1..blocks {
@@ -167,7 +167,7 @@ fn put(root: &Arc<dyn Directory>, name: &str, bytes: &[u8]) {
 fn bytes_that_pass_their_checksum_never_panic() {
     // What the checksums would have refused, had they been made over it: any bytes in place of any.
     let (disk, model) = small();
-    let name = file_name(NUMBER);
+    let name = names::of_run(NUMBER);
     let whole = disk.contents()[&name].clone();
     let other = self::disk();
     let root = other.root();
@@ -207,7 +207,7 @@ fn bytes_that_pass_their_checksum_never_panic() {
 fn another_version_is_refused_as_such() {
     for page in ["first", "last"] {
         let (disk, _) = small();
-        let name = file_name(NUMBER);
+        let name = names::of_run(NUMBER);
         let bytes = disk.contents()[&name].len() as u64;
         let at = if page == "first" { 8 } else { bytes - 4096 + 8 };
         disk.flip(&name, at, 2).expect("is there");

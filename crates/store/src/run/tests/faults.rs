@@ -115,7 +115,7 @@ fn a_cursor_goes_on_after_an_error() {
     }
     let error = more.expect_err("the fourth read");
     assert!(
-        matches!(&error, StoreError::Io { doing: "read", path, .. } if path.ends_with(file_name(NUMBER)))
+        matches!(&error, StoreError::Io { doing: "read", path, .. } if path.ends_with(names::of_run(NUMBER)))
     );
     assert!(cursor.entry().is_none());
     let (key, sequence) = last.expect("some were read");

@@ -12,6 +12,8 @@ use entresol_media::disk::{Disk, DiskOptions};
 use super::*;
 use crate::cache::block::BlockCache;
 use crate::error::StoreError;
+use crate::names;
+use crate::options::PREFIXES_GONE_MAX;
 use crate::types::{Entry, Expiry, RecordPlace, SegmentNumber, Value};
 
 mod cached;
@@ -196,10 +198,10 @@ fn what_a_run_says_of_itself_is_so() {
 
 #[test]
 fn names_of_files_are_those_of_runs() {
-    assert_eq!(file_name(NUMBER), "run-000000000000002a");
-    assert_eq!(number_of("run-000000000000002a"), Some(NUMBER));
+    assert_eq!(names::of_run(NUMBER), "run-000000000000002a");
+    assert_eq!(names::run_number("run-000000000000002a"), Some(NUMBER));
     for other in ["run-2a", "run-000000000000002A", "run-+00000000000002a", "log-1", "run-"] {
-        assert_eq!(number_of(other), None, "{other}");
+        assert_eq!(names::run_number(other), None, "{other}");
     }
 }
 

@@ -7,9 +7,9 @@ use entresol_media::{BlockFile, BlockOptions, Directory, IoBuffer};
 
 use crate::cache::block::{BlockCache, PageId, PageKind};
 use crate::error::StoreError;
-use crate::types::{Mark, RunNumber};
+use crate::types::{Mark, PAGE_BYTES, RunNumber};
 
-use crate::run::format::block::{Address, PAGE_BYTES};
+use crate::run::format::block::Address;
 use crate::run::format::ends::{MAGIC, mark_behind};
 
 /// The file grows by its own length, but by so much at most.

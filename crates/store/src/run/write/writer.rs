@@ -8,21 +8,23 @@ use entresol_media::Directory;
 
 use crate::cache::block::{BlockCache, PageKind};
 use crate::error::StoreError;
-use crate::types::{Entry, Expiry, KvsId, Mark, RunNumber, Sequence, Value};
+use crate::names;
+use crate::options::PREFIXES_GONE_MAX;
+use crate::types::{Entry, Expiry, KvsId, Mark, PAGE_BYTES, RunNumber, Sequence, Value};
 
 use super::output::Output;
+use crate::bytes::common_prefix;
 use crate::run::format::block::{
-    Address, BlockBuilder, BlockKind, Body, Child, PAGE_BYTES, Record, seal, separator,
+    Address, BlockBuilder, BlockKind, Body, Child, Record, seal, separator,
 };
-use crate::run::format::bytes::common_prefix;
 use crate::run::format::ends::{Footer, header};
 use crate::run::format::filter;
 use crate::run::format::list;
 use crate::run::format::list::ListEntry;
-use crate::run::read::reader::{FilterGroup, Held, Run};
+use crate::run::read::reader::{FilterGroup, Run, RunParts};
 use crate::run::{
     BLOCK_BYTES_MAX, FILTER_BITS_MAX, GROUP_KEYS, INLINE_BYTES_MAX, KEY_BYTES_MAX,
-    PREFIXES_GONE_BYTES_MAX, PREFIXES_GONE_MAX, RangeDelete, RunOptions, SegmentBytes, file_name,
+    PREFIXES_GONE_BYTES_MAX, RangeDelete, RunOptions, SegmentBytes,
 };
 
 /// A run that is being written. If it is dropped before [`RunWriter::finish`] has returned, its
@@ -76,7 +78,8 @@ impl RunWriter {
         options: RunOptions,
     ) -> Result<RunWriter, StoreError> {
         check_options(&options)?;
-        let mut output = Output::create(directory, file_name(number), number, options.write_bytes)?;
+        let mut output =
+            Output::create(directory, names::of_run(number), number, options.write_bytes)?;
         output.append(&header(number, kvs))?;
         let footer = Footer {
             number,
@@ -189,7 +192,7 @@ impl RunWriter {
         let file = self.output.finish(&self.footer.encode())?;
         let RunWriter { footer, groups, prefixes, live, .. } = self;
         let live = live.iter().map(SegmentBytes::of).collect();
-        let held = Held { footer, groups, prefixes, live, last_key };
+        let held = RunParts { footer, groups, prefixes, live, last_key };
         Ok(Run::written(file, pages, root.as_deref(), held))
     }
 

@@ -6,9 +6,9 @@ use entresol_media::disk::{Call, Disk, DiskOptions, FaultPlan, Repeat};
 
 use super::crashed::is_kept;
 use super::{Pairs, Told, all, create, failing, in_world, key, open, require, text};
-use crate::wal::record::HEADER_BYTES;
-use crate::wal::segment;
-use crate::wal::segment::Segment;
+use crate::names;
+use crate::segment::Segment;
+use crate::segment::record::HEADER_BYTES;
 use crate::{Kvdb, Kvs, KvsOptions, StoreError};
 
 /// So many random cuts are tried at each.
@@ -135,7 +135,7 @@ pub(super) fn durable_before() -> Told {
         let say_so = |left: Disk| -> Result<Vec<bool>, String> {
             let home = left.root();
             let names = home.list().map_err(text)?.into_iter().map(|entry| entry.name);
-            let numbers = names.filter_map(|name| segment::number_of(&name));
+            let numbers = names.filter_map(|name| names::segment_number(&name));
             let say_so = numbers
                 .map(|it| Segment::open_unchecked(&*home, identity, it)?.is_durable_before());
             say_so.collect::<Result<_, StoreError>>().map_err(text)

@@ -10,7 +10,8 @@ use super::super::arrange;
 use super::super::drives::Drives;
 use super::{Told, in_world, require, text};
 use crate::Kvdb;
-use crate::upkeep::read_frequency::kept::{FILE, Kept};
+use crate::names;
+use crate::upkeep::read_frequency::kept::Kept;
 
 /// It is used by the next opening, unless a bit of it has turned over.
 pub(super) fn kept() -> Told {
@@ -24,7 +25,7 @@ pub(super) fn kept() -> Told {
             store.close().map_err(text)
         };
         closed(store.map_err(text)?)?;
-        let name = disk.contents().into_keys().find(|name| name.ends_with(FILE));
+        let name = disk.contents().into_keys().find(|name| name.ends_with(names::READ_FREQUENCY));
         let name = name.ok_or("nothing is kept")?;
         let opened = || {
             let home = arrange::home(disk).map_err(text)?;

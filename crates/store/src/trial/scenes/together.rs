@@ -10,9 +10,9 @@ use entresol_base::world::Preemption;
 
 use super::crashed::left_by_a_death;
 use super::{Told, all, create, flush, in_world, key, open, require, text};
+use crate::segment::record::Draft;
 use crate::types::Expiry;
 use crate::wal::Log;
-use crate::wal::record::Draft;
 use crate::{Batch, CursorOptions, Kvdb, Kvs, Sequence, StoreError, TransactionOptions};
 
 fn ended(thread: JoinHandle<Told>) -> Told {

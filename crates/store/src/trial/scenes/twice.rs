@@ -13,11 +13,11 @@ use entresol_media::{BlockOptions, Directory};
 use super::super::arrange::{self, FASTEST_BYTES};
 use super::super::drives::Drives;
 use super::{Pairs, Told, all, failing, in_world, key, left_by, on_disk, require, text};
+use crate::manifest::Manifest;
+use crate::names;
+use crate::segment::Segment;
 use crate::types::{RunNumber, SegmentNumber};
-use crate::version::manifest::Manifest;
-use crate::wal::segment;
-use crate::wal::segment::Segment;
-use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, StoreError, Volume, run};
+use crate::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, StoreError, Volume};
 
 fn create(world: &World, disk: &Disk) -> Result<(Kvdb, Kvs), StoreError> {
     let clock = Arc::new(world.clone());
@@ -157,7 +157,7 @@ fn add_empty_segments(disk: &Disk, directories: &[&str]) -> Told {
     let home = arrange::home(disk).map_err(text)?;
     let manifest = Manifest::load(&*home).map_err(text)?.ok_or("there is no manifest")?;
     let names = home.list().map_err(text)?.into_iter().map(|entry| entry.name);
-    let last = names.filter_map(|name| segment::number_of(&name)).max();
+    let last = names.filter_map(|name| names::segment_number(&name)).max();
     let last = last.ok_or("there is no segment")?.0;
     for (next, directory) in (last + 1..).map(SegmentNumber).zip(directories) {
         let directory = disk.root().subdirectory(directory).map_err(text)?;
@@ -199,7 +199,7 @@ pub(super) fn removed_from_two() -> Told {
         let [capacity, third] = ["capacity", "third"].map(|name| disk.root().subdirectory(name));
         let (capacity, third) = (capacity.map_err(text)?, third.map_err(text)?);
         let names = capacity.list().map_err(text)?.into_iter().map(|entry| entry.name);
-        for name in names.filter(|name| segment::number_of(name).is_some()) {
+        for name in names.filter(|name| names::segment_number(name).is_some()) {
             copy((&*capacity, &name), (&*third, &name))?;
         }
         // All of that was durable.
@@ -310,10 +310,11 @@ pub(super) fn numbers_given_again() -> Told {
         let home = arrange::home(disk).map_err(text)?;
         let capacity = disk.root().subdirectory("capacity").map_err(text)?;
         let names = home.list().map_err(text)?.into_iter().map(|entry| entry.name);
-        let last = names.filter_map(|name| run::number_of(&name)).max().ok_or("there is no run")?;
+        let last =
+            names.filter_map(|name| names::run_number(&name)).max().ok_or("there is no run")?;
         for more in 1..4 {
-            let stray = run::file_name(RunNumber(last.0 + more));
-            copy((&*home, &run::file_name(last)), (&*capacity, &stray))?;
+            let stray = names::of_run(RunNumber(last.0 + more));
+            copy((&*home, &names::of_run(last)), (&*capacity, &stray))?;
         }
         // All of that was durable.
         let disk = &disk.image(&disk.units());

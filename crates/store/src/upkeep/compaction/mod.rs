@@ -18,20 +18,20 @@ use crate::StoreError;
 use crate::api::cursor::merged::{Merged, Taken};
 use crate::api::cursor::source::Source;
 use crate::api::kvdb::CompactProgress;
+use crate::manifest::{Manifest, RunState};
 use crate::memtable::range_deletes;
 use crate::memtable::range_deletes::Gone;
-use crate::run::{self, RunWriter};
-use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
+use crate::names;
+use crate::run::RunWriter;
+use crate::segment::Segment;
+use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value, ValuePlace, Version};
 use crate::upkeep::charging::{Bill, Traffic};
 use crate::upkeep::file_move::{FileMove, move_all_files};
 use crate::upkeep::tiering::{Moves, Tiering, live_in};
 use crate::version::core::{Core, live_segments};
-use crate::version::manifest::{Manifest, RunState};
-use crate::version::view::{Held, Version, View, ViewRun};
+use crate::version::view::{View, ViewRun};
 use crate::volumes;
 use crate::volumes::What;
-use crate::wal::segment;
-use crate::wal::segment::Segment;
 use ahead::{Ahead, Due};
 use values::ValueWriter;
 
@@ -390,7 +390,7 @@ fn merge(
     let segments = values.finish()?;
     place.sync_names()?;
     let bytes = run.run.summary().file_bytes;
-    core.volumes.made(run::file_name(number), &place, bytes);
+    core.volumes.made(names::of_run(number), &place, bytes);
     place.written.merge.fetch_add(bytes, Relaxed);
     let all = traffic(core, old, 1.0, moved, (&place, bytes));
     bill.settle(&all);
@@ -430,9 +430,9 @@ fn due<'a>(
     let value = match value {
         _ if *is_deleted && has_oldest => return None,
         _ if *is_deleted || core.has_ended(expiry) => Value::Gone,
-        Held::Gone => Value::Gone,
-        Held::Here => Value::Inline(merged.value()),
-        Held::Apart(place) => {
+        ValuePlace::Gone => Value::Gone,
+        ValuePlace::Here => Value::Inline(merged.value()),
+        ValuePlace::Apart(place) => {
             let moved = plan.moved.get(&place.segment);
             to = moved.and_then(|to| core.moved_to(plan.kvs, merged.key(), place, to));
             Value::Apart(place)
@@ -456,10 +456,10 @@ fn traffic(
     old: &[ViewRun],
     done: f64,
     mut traffic: Traffic,
-    (place, written): (&volumes::Held, u64),
+    (place, written): (&volumes::OpenVolume, u64),
 ) -> Traffic {
     for run in old {
-        if let Some(class) = core.volumes.class_of(&run::file_name(run.number())) {
+        if let Some(class) = core.volumes.class_of(&names::of_run(run.number())) {
             traffic.read(class, (run.run.summary().file_bytes as f64 * done) as u64);
         }
     }
@@ -468,7 +468,7 @@ fn traffic(
 }
 
 /// Where the run goes that a plan yields, of which there are at most so many bytes.
-fn place_for_keys(core: &Core, plan: &Plan, is_aged: bool, bytes: u64) -> Arc<volumes::Held> {
+fn place_for_keys(core: &Core, plan: &Plan, is_aged: bool, bytes: u64) -> Arc<volumes::OpenVolume> {
     let policy = core.policy(plan.kvs).map(|(policy, _)| policy).unwrap_or_default();
     core.volumes.choose_of_reserve(What::Keys, core.had(policy.keys(is_aged)), bytes)
 }
@@ -502,8 +502,8 @@ fn install(
     let dead: BTreeSet<u64> = old.iter().map(|run| run.number().0).collect();
     let is_dead = |run: &RunState| dead.contains(&run.run);
     let number = run.number();
-    let values = segments.iter().map(|segment| segment::file_name(segment.number()));
-    let made: Vec<String> = values.chain([run::file_name(number)]).collect();
+    let values = segments.iter().map(|segment| names::of_segment(segment.number()));
+    let made: Vec<String> = values.chain([names::of_run(number)]).collect();
     let Some(state) = next.kvs_mut(kvs) else {
         // It was dropped meanwhile.
         core.read_frequency.removed(segments.iter().map(|segment| segment.number()));
@@ -522,7 +522,7 @@ fn install(
     if !mutation_site!("the manifest names the segments to which values were moved") {
         next.segments.extend(segments.iter().map(|segment| segment.number().0));
     }
-    let dead_files: Vec<String> = old.iter().map(|run| run::file_name(run.number())).collect();
+    let dead_files: Vec<String> = old.iter().map(|run| names::of_run(run.number())).collect();
     if mutation_site!("merged runs are removed once the manifest does not name them") {
         core.remove(&dead_files)?;
     }

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::StoreError;
+use crate::names;
+use crate::policy::Classes;
+use crate::segment::record::{Draft, Record};
+use crate::segment::{FIRST_RECORD, Segment};
 use crate::types::{KvsId, RecordPlace, SegmentNumber};
 use crate::upkeep::charging::Traffic;
 use crate::upkeep::tiering::Move;
 use crate::version::core::Core;
 use crate::version::view::View;
-use crate::volumes::policy::Classes;
-use crate::volumes::{Cause, Held};
-use crate::wal::record::{Draft, Record};
-use crate::wal::segment;
-use crate::wal::segment::{FIRST_RECORD, Segment};
+use crate::volumes::{Cause, OpenVolume};
 
 /// Writes records that stood elsewhere.
 pub(crate) struct ValueWriter<'a> {
@@ -26,7 +26,7 @@ pub(crate) struct ValueWriter<'a> {
     /// The segments that are written to, one for each choice of classes; hot values lie apart.
     open: Vec<Open>,
     /// The volumes of all segments, by number.
-    volumes: BTreeMap<u32, Arc<Held>>,
+    volumes: BTreeMap<u32, Arc<OpenVolume>>,
     /// Segments of hot values.
     hot: Vec<SegmentNumber>,
     traffic: Traffic,
@@ -37,7 +37,7 @@ pub(crate) struct ValueWriter<'a> {
 struct Open {
     to: Classes,
     is_hot: bool,
-    place: Arc<Held>,
+    place: Arc<OpenVolume>,
     segment: Arc<Segment>,
     used: u64,
 }
@@ -151,7 +151,7 @@ impl Drop for ValueWriter<'_> {
     fn drop(&mut self) {
         for segment in self.segments.drain(..) {
             // Nobody knows of it; where it cannot be removed, the next opening does it.
-            let _ = self.core.volumes.remove(&segment::file_name(segment.number()));
+            let _ = self.core.volumes.remove(&names::of_segment(segment.number()));
         }
     }
 }

@@ -28,11 +28,9 @@ use entresol_media::{Directory, FileError};
 
 use super::{COUNT_MAX, HotBytes, ReadFrequency};
 use crate::StoreError;
-use crate::run::format::bytes::{u32_at, u64_at};
+use crate::bytes::{u32_at, u64_at};
+use crate::names;
 use crate::types::{SegmentNumber, Sequence};
-
-/// The file's name, in the home.
-pub(crate) const FILE: &str = "HEAT";
 
 const MAGIC: [u8; 8] = *b"ENTRHEAT";
 const VERSION: u32 = 1;
@@ -113,7 +111,7 @@ impl ReadFrequency {
         if !self.is_on() && *self.from_before.lock() != Kept::Used {
             return Ok(());
         }
-        Ok(home.replace(FILE, &encode(&self.summary(), stamp))?)
+        Ok(home.replace(names::READ_FREQUENCY, &encode(&self.summary(), stamp))?)
     }
 
     fn summary(&self) -> Summary {
@@ -199,7 +197,7 @@ fn encode(summary: &Summary, stamp: Stamp) -> Vec<u8> {
 /// The summary in a directory, if there is one; or why it cannot be used. Without a stamp that of
 /// any store and time will do.
 fn read(home: &dyn Directory, stamp: Option<Stamp>) -> Result<Option<Summary>, String> {
-    let bytes = match home.read(FILE) {
+    let bytes = match home.read(names::READ_FREQUENCY) {
         Ok(bytes) => bytes,
         Err(FileError::NoFile { .. }) => return Ok(None),
         Err(error) => return Err(error.to_string()),

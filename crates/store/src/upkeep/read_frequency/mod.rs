@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Re
 use entresol_base::sync::Mutex;
 use serde::Serialize;
 
+use crate::policy::MediaClass;
 use crate::types::{KvsId, RecordPlace, SegmentNumber};
 use crate::version::core::Core;
 use crate::version::view::View;
-use crate::volumes::policy::MediaClass;
 use kept::Kept;
 
 pub(crate) mod kept;

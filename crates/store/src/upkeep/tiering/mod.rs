@@ -16,18 +16,15 @@ mod promotion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::run;
+use crate::names;
+use crate::policy::{Classes, MediaClass, Policy};
+use crate::segment::{FIRST_RECORD, Segment};
 use crate::types::{KvsId, RunNumber, SegmentNumber};
 use crate::upkeep::file_move::{FileMove, Whole};
 use crate::version::core::{Core, live_of};
 use crate::version::view::{View, ViewRun};
-use crate::volumes::policy::{Classes, MediaClass, Policy};
-use crate::volumes::{Cause, Fill, What};
-use crate::wal::segment;
-use crate::wal::segment::{FIRST_RECORD, Segment};
+use crate::volumes::{Cause, Fill, SINK_BELOW, What};
 
-/// With less than this share of a class free, values sink.
-pub(crate) const SINK_BELOW: f64 = 0.2;
 /// They sink until so much is free.
 const SINK_UNTIL: f64 = 0.3;
 /// With more than this share of a class free, values return to it.
@@ -107,7 +104,7 @@ impl Core {
 
     /// The class of a segment.
     pub(crate) fn class_of(&self, segment: SegmentNumber) -> Option<MediaClass> {
-        self.volumes.class_of(&segment::file_name(segment))
+        self.volumes.class_of(&names::of_segment(segment))
     }
 
     /// Where values of a segment have to move by a policy alone; none if they may stay.
@@ -117,7 +114,7 @@ impl Core {
         is_aged: bool,
         number: SegmentNumber,
     ) -> Option<Move> {
-        let place = self.volumes.find(&segment::file_name(number))?;
+        let place = self.volumes.find(&names::of_segment(number))?;
         let (wanted, aged) = (self.had(policy.values(is_aged)), self.had(policy.aged_values));
         // What the log has put where it belongs once it is aged stays there.
         let may_stay = wanted.has(place.class) || aged.has(place.class) && !is_aged;
@@ -150,7 +147,7 @@ impl Core {
         let mut moves = self.moves_by_policy(policy, true, live.keys());
         let is_kept = |number: &SegmentNumber| {
             let segment = view.segments.get(number);
-            let is_retiring = self.volumes.is_retiring(&segment::file_name(*number));
+            let is_retiring = self.volumes.is_retiring(&names::of_segment(*number));
             is_retiring || segment.is_none_or(|it| is_nearly_all(it, live[number]))
         };
         let kept = self.read_frequency.kept();
@@ -365,7 +362,7 @@ impl Core {
             let to = self.below(class, policy.aged_keys, bytes)?;
             let here = runs
                 .iter()
-                .filter(|run| self.volumes.class_of(&run::file_name(run.number())) == Some(class));
+                .filter(|run| self.volumes.class_of(&names::of_run(run.number())) == Some(class));
             let largest = here.max_by_key(|run| run.run.summary().file_bytes)?;
             let file = Whole::Run(*kvs, largest.number());
             let bytes = largest.run.summary().file_bytes;

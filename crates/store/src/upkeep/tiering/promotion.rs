@@ -1,12 +1,12 @@
 //! Values that are read often: how much of a faster class is theirs, and when they come back to it.
 
 use super::{MISPLACED_BYTES_MIN, Move, Moves, Tiering, Which, compaction_of, on_class};
+use crate::policy::{Classes, MediaClass, Policy};
 use crate::types::{KvsId, RecordPlace, SegmentNumber};
 use crate::upkeep::read_frequency::ReadFrequencyStatistics;
 use crate::upkeep::read_frequency::kept::Kept;
 use crate::version::core::{Core, live_of};
 use crate::version::view::{View, ViewRun};
-use crate::volumes::policy::{Classes, MediaClass, Policy};
 use crate::volumes::{Cause, What};
 
 impl Core {

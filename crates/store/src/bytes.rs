@@ -1,11 +1,11 @@
 //! Numbers in bytes: little-endian, or with seven bits a byte.
 
 /// The most bytes of a number with seven bits a byte.
-pub(in crate::run) const VARINT_BYTES_MAX: usize = 10;
+pub(crate) const VARINT_BYTES_MAX: usize = 10;
 
 /// Appends a number, seven bits a byte, the lowest first; all bytes but the last have the top bit.
 #[inline]
-pub(in crate::run) fn push_varint(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn push_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -28,7 +28,7 @@ pub(crate) fn head_of(key: &[u8]) -> u64 {
 
 /// The two bytes at `at`, as a number.
 #[inline]
-pub(in crate::run) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|chunk| u16::from_le_bytes(*chunk))
 }
 
@@ -45,30 +45,30 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Bytes that are read from front to back.
-pub(in crate::run) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
 impl<'a> Reader<'a> {
-    pub(in crate::run) fn new(bytes: &'a [u8], at: usize) -> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8], at: usize) -> Reader<'a> {
         Reader { bytes, at }
     }
 
     /// Where the next byte lies.
-    pub(in crate::run) fn at(&self) -> usize {
+    pub(crate) fn at(&self) -> usize {
         self.at
     }
 
     #[inline]
-    pub(in crate::run) fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         let byte = *self.bytes.get(self.at)?;
         self.at += 1;
         Some(byte)
     }
 
     #[inline]
-    pub(in crate::run) fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         let value = u32_at(self.bytes, self.at)?;
         self.at += 4;
         Some(value)
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
 
     /// Most numbers have one byte, and most others three at most: these are read in line.
     #[inline(always)]
-    pub(in crate::run) fn varint(&mut self) -> Option<u64> {
+    pub(crate) fn varint(&mut self) -> Option<u64> {
         let first = u64::from(self.byte()?);
         if first < 0x80 {
             return Some(first);
@@ -111,14 +111,14 @@ impl<'a> Reader<'a> {
 
     /// A number of bytes that is still there, or none.
     #[inline]
-    pub(in crate::run) fn length(&mut self) -> Option<usize> {
+    pub(crate) fn length(&mut self) -> Option<usize> {
         let length = usize::try_from(self.varint()?).ok()?;
         (length <= self.bytes.len()).then_some(length)
     }
 
     /// Skips so many bytes and answers where they begin.
     #[inline]
-    pub(in crate::run) fn skip(&mut self, length: usize) -> Option<usize> {
+    pub(crate) fn skip(&mut self, length: usize) -> Option<usize> {
         let start = self.at;
         let end = start.checked_add(length)?;
         if end > self.bytes.len() {

@@ -4,7 +4,7 @@
 //! digits. What no manifest names is no part of the store.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use entresol_base::checksum;
 use entresol_media::{Directory, FileError};
@@ -12,16 +12,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
-use crate::memtable::image;
-use crate::run;
+use crate::names::{self, LABEL, MANIFEST, READ_FREQUENCY};
+use crate::policy::{MediaClass, Policy};
 use crate::types::{KvsId, Mark, RunNumber, SegmentNumber};
-use crate::upkeep::read_frequency;
-use crate::volumes::policy::{MediaClass, Policy};
-use crate::volumes::{LABEL, Volume, shown};
-use crate::wal::segment;
-
-/// The manifest's name.
-pub(crate) const FILE: &str = "MANIFEST";
 
 /// The version of the format that is written.
 pub(crate) const FORMAT: u32 = 3;
@@ -180,16 +173,16 @@ impl Manifest {
     /// # Errors
     /// If it cannot be read, is damaged, or of a format that is not known.
     pub(crate) fn load(directory: &dyn Directory) -> Result<Option<Manifest>, StoreError> {
-        let bytes = match directory.read(FILE) {
+        let bytes = match directory.read(MANIFEST) {
             Ok(bytes) => bytes,
             Err(FileError::NoFile { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let mut manifest: Manifest = read_checked(&bytes, &directory.path().join(FILE))?;
+        let mut manifest: Manifest = read_checked(&bytes, &directory.path().join(MANIFEST))?;
         manifest.format = FORMAT;
         if manifest.volumes.first().is_none_or(|place| place.place != HOME) {
             let what = "it does not name its own directory first".to_owned();
-            let path = directory.path().join(FILE);
+            let path = directory.path().join(MANIFEST);
             return Err(StoreError::Damaged { path, offset: 0, what });
         }
         Ok(Some(manifest))
@@ -201,7 +194,7 @@ impl Manifest {
     /// # Errors
     /// If the disk fails: then either may be there.
     pub(crate) fn save(&self, directory: &dyn Directory) -> Result<u64, StoreError> {
-        save_checked(self, directory, FILE)
+        save_checked(self, directory, MANIFEST)
     }
 
     /// A `Kvs` by its number.
@@ -224,13 +217,18 @@ impl Manifest {
     }
 
     /// What is to be said of a new place.
-    pub(crate) fn take_place(&mut self, place: &Volume) -> VolumeState {
+    pub(crate) fn take_place(
+        &mut self,
+        class: MediaClass,
+        path: &Path,
+        bytes_max: Option<u64>,
+    ) -> VolumeState {
         self.next_place += 1;
         VolumeState {
             place: self.next_place - 1,
-            class: place.class,
-            path: shown(place.directory.path()),
-            bytes_max: place.bytes_max,
+            class,
+            path: shown(path),
+            bytes_max,
             is_retiring: false,
         }
     }
@@ -261,7 +259,7 @@ impl Manifest {
             _ => next,
         };
         for name in names {
-            match (segment::number_of(name), run::number_of(name)) {
+            match (names::segment_number(name), names::run_number(name)) {
                 (Some(SegmentNumber(number)), _) => {
                     self.next_value_segment = behind(self.next_value_segment, number);
                 }
@@ -280,15 +278,15 @@ impl Manifest {
 
     /// Whether a file is the store's, or may be that of its log.
     pub(crate) fn has_file(&self, name: &str) -> bool {
-        match (segment::number_of(name), run::number_of(name)) {
+        match (names::segment_number(name), names::run_number(name)) {
             (Some(number), _) => {
                 let is_ahead = number.is_of_log() && number.0 >= self.log.first_segment;
                 is_ahead || self.segments.contains(&number.0)
             }
             (_, Some(RunNumber(number))) => self.runs().any(|it| it.run == number),
-            (None, None) => match image::number_of(name) {
+            (None, None) => match names::image_number(name) {
                 Some(number) => number.0 >= self.log.first_segment,
-                None => [FILE, LABEL, read_frequency::kept::FILE].contains(&name),
+                None => [MANIFEST, LABEL, READ_FREQUENCY].contains(&name),
             },
         }
     }
@@ -313,13 +311,13 @@ impl Manifest {
         let (now, then) = (grown(self), grown(before));
         let has_grown = now.as_flattened().iter().zip(then.as_flattened()).all(|(n, t)| n >= t);
         assert!(has_grown, "the manifest's numbers go back from {then:?} to {now:?}");
-        let name = |number| run::file_name(RunNumber(number));
+        let name = |number| names::of_run(RunNumber(number));
         assert_added(&self.run_numbers(), &before.run_numbers(), |number| {
             assert!(number < self.next_run, "run {number} is new, so is {}", self.next_run);
             assert!(is_there(&name(number)), "run {number} is new, and has no file");
         });
         assert_added(&self.segments, &before.segments, |number| {
-            let name = segment::file_name(SegmentNumber(number));
+            let name = names::of_segment(SegmentNumber(number));
             assert!(is_there(&name), "segment {number} is new, and has no file");
         });
     }
@@ -336,7 +334,6 @@ impl Manifest {
     }
 }
 
-/// What is read before the version is known.
 /// Asserts of numbers that came since before that each came once, and what else is said.
 fn assert_added(now: &[u64], before: &[u64], is_right: impl Fn(u64)) {
     let before: BTreeSet<u64> = before.iter().copied().collect();
@@ -347,6 +344,7 @@ fn assert_added(now: &[u64], before: &[u64], is_right: impl Fn(u64)) {
     }
 }
 
+/// What is read before the version is known.
 #[derive(Deserialize)]
 struct Head {
     format: u32,
@@ -410,6 +408,16 @@ fn parts(bytes: &[u8]) -> Option<(&[u8], u32)> {
     Some((object, u32::from_str_radix(digits, 16).ok()?))
 }
 
+/// A path that leads there from wherever the store is opened the next time.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The same as it is written down.
+pub(crate) fn shown(path: &Path) -> String {
+    absolute(path).display().to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -426,7 +434,7 @@ mod tests {
         let follows = |change: fn(&mut Manifest)| {
             let mut next = before.clone();
             change(&mut next);
-            let files = [run::file_name(RunNumber(7)), segment::file_name(SegmentNumber(4))];
+            let files = [names::of_run(RunNumber(7)), names::of_segment(SegmentNumber(4))];
             let is_there = |name: &str| files.iter().any(|file| file == name);
             std::panic::catch_unwind(|| next.assert_follows(&before, is_there)).is_ok()
         };

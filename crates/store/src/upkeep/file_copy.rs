@@ -7,7 +7,7 @@ use entresol_media::{BlockFile, BlockOptions, Directory, IoBuffer};
 
 use crate::StoreError;
 use crate::run::Run;
-use crate::wal::segment::Segment;
+use crate::segment::Segment;
 
 /// So much is copied at once.
 const PIECE_BYTES: usize = 1 << 20;

@@ -21,11 +21,15 @@ use entresol_media::{
     BlockFile, BlockOptions, Directory, FileError, MapOptions, MappedFile, MappedKind, PmemMode,
 };
 
-use super::groups::{End, Window};
-use super::record::{Address, Draft, HEADER_BYTES, Header, Record};
 use crate::StoreError;
-use crate::run::format::bytes::{u32_at, u64_at};
+use crate::bytes::{u32_at, u64_at};
+use crate::names;
 use crate::types::{KvsId, RecordPlace, SegmentNumber, Sequence};
+use groups::{End, Window};
+use record::{Address, Draft, HEADER_BYTES, Header, Record};
+
+pub(crate) mod groups;
+pub(crate) mod record;
 
 /// The first bytes of a segment.
 pub(crate) const MAGIC: [u8; 8] = *b"ENTRSEGM";
@@ -33,8 +37,6 @@ pub(crate) const MAGIC: [u8; 8] = *b"ENTRSEGM";
 pub(crate) const FIRST_RECORD: u64 = 4096;
 /// What a seal takes, which every segment has room for.
 pub(crate) const SEAL_BYTES: u64 = HEADER_BYTES as u64;
-/// What a segment's name ends with.
-pub(crate) const SUFFIX: &str = ".segment";
 
 const VERSION: u32 = 1;
 /// The bytes of the header behind the magic number.
@@ -67,18 +69,6 @@ enum Bytes {
     Blocks(Arc<dyn BlockFile>),
 }
 
-/// The name of a segment's file.
-pub(crate) fn file_name(number: SegmentNumber) -> String {
-    format!("{:012}{SUFFIX}", number.0)
-}
-
-/// The segment whose file has a name.
-pub(crate) fn number_of(name: &str) -> Option<SegmentNumber> {
-    let number = name.strip_suffix(SUFFIX)?.parse().ok().map(SegmentNumber)?;
-    // What is called almost so is somebody else's.
-    (file_name(number) == name).then_some(number)
-}
-
 impl Segment {
     fn of(number: SegmentNumber, store: u64, bytes: Bytes) -> Segment {
         Segment {
@@ -103,7 +93,7 @@ impl Segment {
     ) -> Result<Segment, StoreError> {
         let (create, magic) = (Some(bytes), Some(MAGIC));
         let options = MapOptions { create, magic, pmem, read_only: false };
-        let file = directory.map_file(&file_name(number), &options)?;
+        let file = directory.map_file(&names::of_segment(number), &options)?;
         let mut head = [0; HEAD_BYTES];
         head[4..8].copy_from_slice(&VERSION.to_le_bytes());
         head[8..16].copy_from_slice(&store.to_le_bytes());
@@ -129,7 +119,7 @@ impl Segment {
         read_only: bool,
     ) -> Result<Option<Segment>, StoreError> {
         let options = MapOptions { create: None, magic: Some(MAGIC), pmem, read_only };
-        let file = directory.map_file(&file_name(number), &options)?;
+        let file = directory.map_file(&names::of_segment(number), &options)?;
         let segment = Segment::of(number, store, Bytes::Mapped(file));
         match segment.head()? {
             Some(head) => segment.checked(head).map(Some),
@@ -147,7 +137,7 @@ impl Segment {
         number: SegmentNumber,
     ) -> Result<Segment, StoreError> {
         let options = MapOptions { read_only: true, ..MapOptions::default() };
-        let file = directory.map_file(&file_name(number), &options)?;
+        let file = directory.map_file(&names::of_segment(number), &options)?;
         Ok(Segment::of(number, store, Bytes::Mapped(file)))
     }
 
@@ -163,7 +153,7 @@ impl Segment {
     ) -> Result<Segment, StoreError> {
         // The system's cache has what was written last, and is not the store's memory.
         let options = BlockOptions { cached: true, read_only: true, ..BlockOptions::default() };
-        let file = directory.open_block_file(&file_name(number), &options)?;
+        let file = directory.open_block_file(&names::of_segment(number), &options)?;
         let segment = Segment::of(number, store, Bytes::Blocks(file));
         match segment.head()? {
             Some(head) => segment.checked(head),

@@ -3,10 +3,10 @@
 //! have waited as often as reading all from front to back takes reads, that is done behind their
 //! backs: at worst it doubles what is read.
 
-use crate::run;
+use crate::names;
+use crate::scheduler::IDLE;
 use crate::types::RunNumber;
 use crate::upkeep::charging::{Bill, Traffic};
-use crate::upkeep::scheduler::IDLE;
 use crate::version::core::Core;
 use crate::version::view::ViewRun;
 
@@ -36,7 +36,7 @@ fn preload(core: &Core) {
     for number in numbers {
         // Those that were merged meanwhile are read by nobody, and must not be held.
         let Some(run) = run_of(core, number) else { continue };
-        let class = core.volumes.class_of(&run::file_name(number));
+        let class = core.volumes.class_of(&names::of_run(number));
         let mut counted = 0;
         let done = run.run.preload(&mut |bytes| {
             if let Some(class) = class {

@@ -4,7 +4,7 @@ use entresol_base::mutation_site;
 use entresol_index::Flow;
 
 use super::record::{HEADER_BYTES, Header, Kind, Record};
-use super::segment::{FIRST_RECORD, Segment};
+use super::{FIRST_RECORD, Segment};
 use crate::StoreError;
 use crate::types::RecordPlace;
 
@@ -26,11 +26,11 @@ pub(crate) struct End {
 const WINDOW_BYTES: u64 = 64 << 10;
 
 /// What a disk loses at once is a page of these.
-pub(super) const PAGE_BYTES: u64 = 4096;
+pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// A part of a segment that was read, by calls of the system.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(crate) struct Window {
     begin: u64,
     bytes: Vec<u8>,
 }
@@ -76,7 +76,7 @@ impl Window {
     ///
     /// # Errors
     /// If not even a header can be read.
-    pub(super) fn record(
+    pub(crate) fn record(
         &mut self,
         segment: &Segment,
         offset: u64,
