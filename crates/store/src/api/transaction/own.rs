@@ -123,8 +123,8 @@ impl OwnKvs {
 
     /// Returns true if a range delete covers a key, or all keys with a prefix.
     fn covers(&self, key: &[u8]) -> bool {
-        // A prefix of the key sorts before it, and every prefix in between would begin with that
-        // one, which is impossible here.
+        // A prefix of the key sorts before it. Every prefix in between would begin with that one,
+        // which the set rules out.
         let up_to = (Bound::Unbounded, Bound::Included(key));
         let before = self.prefixes.range::<[u8], _>(up_to).next_back();
         before.is_some_and(|prefix| key.starts_with(prefix))
