@@ -14,8 +14,8 @@ pub(in crate::run) const HEAD_BYTES: usize = 16;
 /// Bytes of the checksum at the end of a block.
 pub(in crate::run) const CRC_BYTES: usize = 4;
 /// One entry in so many is a restart: it has its whole key, so that a search can begin there. With
-/// values of 100 bytes, every entry that a search passes is a cache miss or two. Each halving of
-/// this number costs three bytes an entry.
+/// values of 100 bytes, every entry that a search passes is a cache miss or two. Twice as many
+/// restarts would cost three more bytes an entry.
 pub(in crate::run) const RESTART_ENTRIES: u32 = 4;
 /// Bytes that are kept of each restart behind the entries: eight bytes of its key, and its offset.
 pub(in crate::run) const RESTART_BYTES: usize = 12;
