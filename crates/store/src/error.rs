@@ -28,7 +28,7 @@ pub enum StoreError {
         /// Answer of the operating system.
         cause: io::Error,
     },
-    /// A file holds something else than what the store wrote there.
+    /// A file holds something other than what the store wrote there.
     #[error(
         "{path} is damaged at {offset}: {what}; other data can still be read: `store check` lists \
          what cannot, `store salvage` copies what can"
@@ -151,10 +151,10 @@ pub enum StoreError {
         /// A later write that was known to be durable.
         durable: u64,
     },
-    /// A policy names a class of media that the store does not have.
+    /// The policy or the volumes of a store do not permit a request.
     #[error("{what}")]
     Policy {
-        /// Description of what the policy wants, and of the way out.
+        /// Description of the request, and of the way out.
         what: String,
     },
     /// The directory is not empty.
@@ -247,7 +247,7 @@ pub enum StoreError {
         /// Most bytes of a value.
         most: usize,
     },
-    /// The group of writes is too large to be written at once.
+    /// The group of writes, or the transaction, is too large to be written at once.
     #[error("a group of writes of {bytes} bytes; a group has at most {most}: divide it")]
     Group {
         /// Bytes of the group.

@@ -27,7 +27,7 @@ pub struct KvdbOptions {
     /// Most time that a crash of the machine may undo on a disk. Every write that is older survives
     /// it. A process that dies loses no writes.
     pub durability_interval: Duration,
-    /// How to use persistent memory, or `None` if the store lies on a disk.
+    /// Mode of persistent memory, or `None` for a store on disks.
     ///
     /// Segments are then mapped as persistent memory, and a write is durable when the call returns.
     /// In a store of several volumes, this holds for the volumes of the class `pmem`; once these
@@ -45,17 +45,17 @@ pub struct KvdbOptions {
     pub generations_waiting_max: u32,
     /// Most bytes of DRAM that the store takes for itself. Mappings of its files do not count.
     ///
-    /// - A quarter is for memtable indexes and for sorting them. A generation whose indexes fill it
-    ///   is flushed before `generation_bytes` are full.
+    /// - A quarter is for memtable indexes and for sorting them. A generation whose indexes have
+    ///   grown to their share is flushed before `generation_bytes` are full.
     /// - An eighth, at most 8 MiB, is for buffers of flushes and compactions.
-    /// - Three sixteenths, at most 12 MiB plus one sixteenth, are for what is not counted one by
-    ///   one.
+    /// - Three sixteenths, at most 12 MiB plus one sixteenth, are for memory that is not counted
+    ///   piece by piece.
     /// - The block cache has what the row cache leaves of the rest.
     ///
-    /// The block cache may grow while all runs fit into the free part of the memtable indexes'
-    /// quarter, the rest, and half of the row cache. Once enough of the runs was asked for, the
-    /// missing pages are then read from front to back. Memory that snapshots and cursors hold of
-    /// flushed data comes on top, and so do values while they are read.
+    /// The block cache may grow while all runs fit into the unused part of the memtable indexes'
+    /// quarter, the rest, and half of the row cache. Once readers have asked for enough of the
+    /// runs, the missing pages are then read from front to back. Memory that snapshots and cursors
+    /// hold of flushed data comes on top, and so do values while they are read.
     ///
     /// The bound is kept from 32 MiB on, if the program has called
     /// [`give_large_buffers_back`](entresol_media::machine::give_large_buffers_back) before:

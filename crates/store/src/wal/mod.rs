@@ -175,7 +175,7 @@ thread_local! {
 
 /// Number of writes between checks of the active memtables' memory and of the lag of their image.
 const WRITES_BETWEEN_COUNTS: u64 = 512;
-/// Most segments that are created ahead, however fast they fill.
+/// Most segments that are created ahead, however fast they fill up.
 const SPARES_MAX: u64 = 4;
 /// Bytes of a segment that are prepared for writing at once, while earlier ones are written.
 const READY_BYTES: u64 = 256 << 10;

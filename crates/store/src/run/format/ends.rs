@@ -17,9 +17,9 @@ pub(in crate::run) const FORMAT_VERSION: u32 = 1;
 /// Reason why an end of a run cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::run) enum EndError {
-    /// It has another format version.
+    /// The page has another format version.
     Version(u32),
-    /// It is damaged.
+    /// The page is damaged.
     Damaged(&'static str),
 }
 

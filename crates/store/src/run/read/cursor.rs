@@ -36,11 +36,11 @@ pub(crate) struct Cursor {
 /// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Its value lies beside its key, and never expires.
+    /// A value that lies beside its key, and never expires.
     Simple,
-    /// It is any other version of its key.
+    /// Any other version of its key.
     Other,
-    /// It is not an entry that a run may have.
+    /// Not an entry that a run may have.
     None,
 }
 

@@ -162,7 +162,7 @@ fn what_a_run_says_of_itself_is_so() {
     let written = writer.finish(&pages()).expect("writes");
     is_as_written(&written);
     let (summary, prefixes) = (written.summary().clone(), written.range_deletes().to_vec());
-    // Who has written it keeps others out.
+    // While it is open, the written run keeps other opens of its file out.
     drop(written);
     let run = Run::open(&root, NUMBER, &pages()).expect("whole");
     is_as_written(&run);
