@@ -1,5 +1,5 @@
-//! Read-only stores: users without write permission can read them, also on a read-only file system,
-//! and files that cannot be read are not called damaged.
+//! Stores that are only read: reading opens nothing for writing and takes no space, and a pipe in
+//! the place of a file does not block it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
