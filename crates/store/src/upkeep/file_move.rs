@@ -1,9 +1,9 @@
-//! Files that move whole from one place of a store to another.
+//! File moves: whole files that move from one volume of a store to another.
 //!
-//! A flushed file is never changed, so a copy is as good as the file itself, and nothing that leads
-//! to it has to be written anew. It is copied under another name; once its bytes are durable it
-//! gets its own, and once that is durable the old one is removed. So after a crash there is the old
-//! file, the new one, or both, and of two the next opening removes one.
+//! A flushed file never changes, so a copy is as good as the file, and nothing that refers to it
+//! must be rewritten. The file is copied under another name. Once its bytes are durable, the copy
+//! gets the file's name; once that name is durable, the old file is removed. A crash therefore
+//! leaves the old file, the new one, or both, and the next opening removes one of two.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,16 +21,16 @@ use crate::version::core::Core;
 use crate::version::view::{View, ViewRun};
 use crate::volumes::{Cause, OpenVolume, What};
 
-/// A flushed file.
+/// Flushed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whole {
-    /// Values.
+    /// Segment with values.
     Segment(SegmentNumber),
-    /// Keys of a `Kvs`.
+    /// Run with keys of a `Kvs`.
     Run(KvsId, RunNumber),
 }
 
-/// A file that is to move, and why.
+/// Planned move of a file, with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileMove {
     pub(crate) file: Whole,
@@ -39,7 +39,7 @@ pub(crate) struct FileMove {
 }
 
 impl Whole {
-    /// The file's name.
+    /// Returns the name of the file.
     pub(crate) fn name(self) -> String {
         match self {
             Whole::Segment(number) => names::of_segment(number),
@@ -58,14 +58,14 @@ impl Whole {
     }
 }
 
-/// A flushed file that is open.
+/// Flushed file that is open.
 enum Found {
     Segment(Arc<Segment>),
     Run(KvsId, ViewRun),
 }
 
 impl Found {
-    /// The same file in another place.
+    /// Opens the file's copy on another volume.
     fn open_in(&self, core: &Core, place: &OpenVolume) -> Result<Found, StoreError> {
         let directory = &place.directory;
         Ok(match self {
@@ -88,8 +88,8 @@ impl Found {
 }
 
 impl FileMove {
-    /// Where the file goes, if there is room for so many bytes and it is not there already. What
-    /// cannot stay goes wherever there is room.
+    /// Returns the volume that the file moves to, if that has room for so many bytes and is of
+    /// another class. A file on a retiring volume goes wherever there is room.
     pub(crate) fn target(&self, core: &Core, bytes: u64) -> Option<Arc<OpenVolume>> {
         let what = match self.file {
             Whole::Segment(_) => What::Values,
@@ -104,11 +104,11 @@ impl FileMove {
     }
 }
 
-/// Moves files, as long as `go_on` wants to, which is told the bytes of each piece. Answers whether
-/// it came to its end. The caller holds the lock of those who merge.
+/// Moves files as long as `go_on`, which receives the bytes of each piece, returns true. Returns
+/// false if the moves ended early. The caller holds the lock of compactions.
 ///
 /// # Errors
-/// If a disk fails or has no room. What has not moved is where it was.
+/// Fails if a disk fails or has no room. Files that have not moved stay where they were.
 pub(crate) fn move_all_files(
     core: &Core,
     file_moves: &[FileMove],
@@ -131,7 +131,7 @@ fn move_one_file(
     let name = file_move.file.name();
     let view = core.current.get();
     let (Some(found), Some(from)) = (file_move.file.find(&view), core.volumes.find(&name)) else {
-        // It was dropped meanwhile.
+        // The file was dropped meanwhile.
         return Ok(true);
     };
     let bytes = found.source().bytes();
@@ -147,7 +147,7 @@ fn move_one_file(
     };
     let copied = copy(found.source(), &*to.directory, &unfinished, &mut go_on);
     if !matches!(copied, Ok(true)) {
-        // What cannot be removed now is at the next opening.
+        // A copy that cannot be removed now is removed at the next opening.
         let _ = to.directory.remove(&unfinished);
         return copied;
     }
@@ -170,7 +170,7 @@ fn move_one_file(
     Ok(true)
 }
 
-/// Lets readers find a file that was copied; says whether it was wanted still.
+/// Shows the copy to readers. Returns false if the file was dropped meanwhile.
 fn install(core: &Core, file: Whole, moved: Found, to: &Arc<OpenVolume>, bytes: u64) -> bool {
     let _manifest = core.manifest.lock();
     if file.find(&core.current.get()).is_none() {
