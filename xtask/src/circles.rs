@@ -30,7 +30,6 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
     ("protocol", &["meta", "parse", "refusal", "request"]),
     ("server", &["event_loop", "executor", "registry", "reload", "server", "sharing", "stats"]),
     ("sharing", &["estimate", "policy"]),
-    ("store", &["api", "upkeep", "version"]),
 ];
 
 /// Module by module, the top-level modules of its crate that it names.

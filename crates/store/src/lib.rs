@@ -8,6 +8,7 @@
 mod api;
 mod bytes;
 mod cache;
+mod engine;
 mod error;
 mod failure;
 mod manifest;
@@ -33,13 +34,17 @@ pub use entresol_media::{Directory, FileError, LocalDirectory, PmemMode};
 pub use api::batch::Batch;
 pub use api::completions::{Attempt, Completion, CompletionOptions, Completions, Outcome};
 pub use api::cursor::{Cursor, CursorOptions, Shown};
-pub use api::kvdb::{CompactProgress, Kvdb};
+pub use api::kvdb::Kvdb;
 pub use api::kvs::{Kvs, Matches};
 pub use api::snapshot::Snapshot;
 pub use api::transaction::{Transaction, TransactionOptions};
 pub use api::volume_admin::RetireProgress;
 pub use cache::block::{BlockCacheCounts, KindCounts};
 pub use cache::row::RowCacheCounts;
+pub use engine::statistics::{
+    DebtStatistics, KvsStatistics, MediumStatistics, MemoryStatistics, MissingVolume, ReadBytes,
+    SpaceBytes, StallStatistics, Statistics, WrittenBytes,
+};
 pub use error::StoreError;
 pub use options::{
     GROUP_BYTES_MAX, KEY_BYTES_MAX, KVS_MAX, KvdbOptions, KvsOptions, NAME_BYTES_MAX,
@@ -49,11 +54,9 @@ pub use policy::{Classes, MediaClass, Policy};
 pub use repair::check::{CheckProgress, CheckReport, Finding, Unchecked, check, check_at};
 pub use repair::checkpoint::{Checkpoint, CheckpointProgress};
 pub use repair::salvage::{SalvageReport, SalvagedKvs, salvage, salvage_at};
+pub use scheduler::Stall;
 pub use types::{Entry, Expiry, KvsId, RecordPlace, RunNumber, SegmentNumber, Sequence, Value};
+pub use upkeep::compaction::CompactProgress;
 pub use upkeep::image_writer::MemtableImageStatistics;
 pub use upkeep::read_frequency::ReadFrequencyStatistics;
-pub use version::statistics::{
-    DebtStatistics, KvsStatistics, MediumStatistics, MemoryStatistics, MissingVolume, ReadBytes,
-    SpaceBytes, Stall, StallStatistics, Statistics, WrittenBytes,
-};
 pub use volumes::Volume;

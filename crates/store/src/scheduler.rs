@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use entresol_base::sync::{Condvar, Mutex};
 use entresol_base::thread;
+use serde::Serialize;
 
 /// Shared state of writers and background threads.
 #[derive(Debug, Default)]
@@ -126,6 +127,40 @@ impl Scheduler {
         // Another writer may have taken it meanwhile.
         let owed = self.debt.swap(0, Relaxed);
         (owed > 0).then(|| Duration::from_nanos(owed))
+    }
+}
+
+/// Waits of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Stall {
+    /// Number of waits.
+    pub count: u64,
+    /// Total time of the waits, in microseconds.
+    pub total_us: u64,
+    /// Longest wait, in microseconds.
+    pub longest_us: u64,
+}
+
+/// Counter of waits that threads add to.
+#[derive(Debug, Default)]
+pub(crate) struct StallCount {
+    count: AtomicU64,
+    total_ns: AtomicU64,
+    longest_ns: AtomicU64,
+}
+
+impl StallCount {
+    pub(crate) fn add(&self, time: Duration) {
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.count.fetch_add(1, Relaxed);
+        self.total_ns.fetch_add(time, Relaxed);
+        self.longest_ns.fetch_max(time, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Stall {
+        let us = |count: &AtomicU64| count.load(Relaxed) / 1000;
+        let count = self.count.load(Relaxed);
+        Stall { count, total_us: us(&self.total_ns), longest_us: us(&self.longest_ns) }
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::StoreError;
 use crate::api::kvs::Kvs;
+use crate::engine::Core;
 use crate::options::{check_prefix, check_sizes};
 use crate::segment::record::{Draft, Kind};
 use crate::types::{KvsId, Sequence};
-use crate::version::core::Core;
 
 /// Writes to one or several [`Kvs`] of a store, for [`Kvdb::write`](crate::Kvdb::write). Of several
 /// writes to a key, the last one wins.
@@ -122,36 +122,36 @@ impl Batch {
 
     fn drafts(&self, core: &Core) -> Vec<Draft<'_>> {
         let drafts = self.writes.iter().map(|Write { kvs, what, key, value }| match what {
-            What::Put(seconds) => Draft::put(*kvs, key, value, core.expiry(*seconds)),
+            What::Put(seconds) => Draft::put(*kvs, key, value, core.files.time.expiry(*seconds)),
             What::Gone(kind) => Draft::gone(*kvs, *kind, key),
         });
         drafts.collect()
+    }
+
+    /// Writes a batch.
+    ///
+    /// # Errors
+    /// Fails if the batch is too large or belongs to another store, if there is no room, or if an
+    /// earlier write failed.
+    pub(crate) fn write_to(&self, core: &Core) -> Result<Sequence, StoreError> {
+        let Some(store) = &self.store else { return Ok(core.published()) };
+        if !std::ptr::eq(Arc::as_ptr(store), core) {
+            return Err(StoreError::OtherStore { what: "the batch".to_owned() });
+        }
+        let drafts = self.drafts(core);
+        let of_prefix = |draft: &Draft<'_>| draft.kind == Kind::RangeDelete;
+        let held = match drafts.iter().any(of_prefix) {
+            true => core.caches.entries.lock_every(),
+            false => {
+                core.caches.entries.lock_all(drafts.iter().map(|draft| (draft.kvs, draft.key)))
+            }
+        };
+        core.append(&drafts, held)
     }
 }
 
 impl fmt::Debug for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch").field("writes", &self.writes).finish_non_exhaustive()
-    }
-}
-
-impl Core {
-    /// Writes a batch.
-    ///
-    /// # Errors
-    /// Fails if the batch is too large or belongs to another store, if there is no room, or if an
-    /// earlier write failed.
-    pub(crate) fn write_batch(&self, batch: &Batch) -> Result<Sequence, StoreError> {
-        let Some(store) = &batch.store else { return Ok(self.published()) };
-        if !std::ptr::eq(Arc::as_ptr(store), self) {
-            return Err(StoreError::OtherStore { what: "the batch".to_owned() });
-        }
-        let drafts = batch.drafts(self);
-        let of_prefix = |draft: &Draft<'_>| draft.kind == Kind::RangeDelete;
-        let held = match drafts.iter().any(of_prefix) {
-            true => self.entries.lock_every(),
-            false => self.entries.lock_all(drafts.iter().map(|draft| (draft.kvs, draft.key))),
-        };
-        self.append(&drafts, held)
     }
 }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use entresol_base::sync::{Condvar, Mutex};
 use entresol_base::thread::{self, JoinHandle};
 
+use crate::engine::Core;
 use crate::types::Sequence;
-use crate::version::core::Core;
 use crate::{Batch, Kvdb, Kvs, StoreError};
 
 /// Options with which [`Completions`] are created.
@@ -219,7 +219,7 @@ impl Completions {
         let is_first = queues.writes.is_empty() && !queues.is_writing;
         if is_first && !self.shared.core.would_wait() {
             // The lock is held meanwhile, or a later write could overtake this one.
-            return self.shared.core.write_batch(&batch).map(Attempt::Ready);
+            return batch.write_to(&self.shared.core).map(Attempt::Ready);
         }
         drop(queues);
         self.queue(Write { token, batch, is_durable: false })
@@ -337,14 +337,14 @@ impl Shared {
             let bytes = writes.iter().map(|write| write.batch.bytes()).sum();
             let is_durable = writes.iter().any(|write| write.is_durable);
             let written: Vec<_> =
-                writes.iter().map(|write| (write, self.core.write_batch(&write.batch))).collect();
+                writes.iter().map(|write| (write, write.batch.write_to(&self.core))).collect();
             let mut synced = if is_durable { self.core.sync() } else { Ok(()) };
             let mut done = Vec::new();
             for (write, mut result) in written {
                 if write.is_durable && result.is_ok() && synced.is_err() {
                     // The first durable write gets the error itself, the others get what the store
                     // says from now on.
-                    let again = self.core.failure.check();
+                    let again = self.core.files.failure.check();
                     result =
                         Err(std::mem::replace(&mut synced, again).err().unwrap_or_else(|| {
                             StoreError::Internal {

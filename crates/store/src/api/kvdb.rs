@@ -12,20 +12,24 @@ use entresol_base::thread::{self, JoinHandle};
 use entresol_base::world::World;
 use entresol_base::{Clock, SystemClock};
 use entresol_media::directory::DirectoryLock;
-use entresol_media::{Directory, LocalDirectory};
+use entresol_media::{Account, Directory, LocalDirectory};
 
 use crate::api::kvs::Kvs;
+use crate::engine::recovery::Opening;
+use crate::engine::statistics::{StallStatistics, Statistics};
+use crate::engine::threads::{
+    keep_compacting, keep_durable, keep_flushing, keep_preloading, keep_spares,
+};
+use crate::engine::{Core, statistics};
 use crate::manifest::{KvsState, Manifest, VolumeState};
 use crate::names;
 use crate::options::{KVS_MAX, KvdbOptions, KvsOptions, check_name, whole_seconds};
 use crate::policy::MediaClass;
 use crate::types::{KvsId, Sequence};
 use crate::upkeep::compaction;
+use crate::upkeep::compaction::CompactProgress;
+use crate::upkeep::dead_segments::drop_dead_segments;
 use crate::upkeep::flush::flush;
-use crate::upkeep::preload::keep_preloading;
-use crate::upkeep::threads::{keep_compacting, keep_durable, keep_flushing, keep_spares};
-use crate::version::core::Core;
-use crate::version::recovery::Opening;
 use crate::version::view::View;
 use crate::volumes;
 use crate::volumes::Volume;
@@ -58,15 +62,6 @@ pub struct Kvdb {
     threads: Vec<JoinHandle<()>>,
     /// Released when the store is dropped.
     _lock: Mutex<DirectoryLock>,
-}
-
-/// Progress of a compaction.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CompactProgress {
-    /// Bytes of runs that were compacted; 0 during the flush that comes first.
-    pub bytes_done: u64,
-    /// Bytes of runs that are to be compacted; 0 until this is known.
-    pub bytes: u64,
 }
 
 impl Kvdb {
@@ -243,7 +238,7 @@ impl Kvdb {
         let (core, lock) = opened.map_err(|error| error.with_descriptors(needed))?;
         let core = Arc::new(core);
         let mut threads = Vec::new();
-        if let Some(log) = &core.log {
+        if let Some(log) = &core.writes.log {
             if log.is_of_reserve() {
                 flush_what_waits(&core);
             }
@@ -274,8 +269,8 @@ impl Kvdb {
         options.check()?;
         let core = &self.core;
         core.log()?;
-        core.check_policy(&options.policy)?;
-        let manifest = &mut *core.manifest.lock();
+        core.files.volumes.check_policy(&options.policy)?;
+        let manifest = &mut *core.files.manifest.lock();
         if manifest.kvs.iter().any(|kvs| kvs.name == name) {
             return Err(StoreError::KvsExists { name: name.to_owned() });
         }
@@ -284,7 +279,7 @@ impl Kvdb {
             return Err(StoreError::Options { what });
         }
         let mut next = manifest.clone();
-        let Some(id) = next.take_kvs(&|id| core.dropped.has(id)) else {
+        let Some(id) = next.take_kvs(&|id| core.files.dropped.has(id)) else {
             let what = "all numbers that a Kvs can have are taken, by those that were dropped \
                         since the store was opened as well: close it and open it again";
             return Err(StoreError::Options { what: what.to_owned() });
@@ -299,7 +294,7 @@ impl Kvdb {
             policy: options.policy,
         };
         next.kvs.push(state.clone());
-        core.save(manifest, next)?;
+        core.files.save(manifest, next)?;
         Ok(Kvs::new(core.clone(), &state))
     }
 
@@ -309,9 +304,9 @@ impl Kvdb {
     /// Fails if there is no `Kvs` of this name, or if one of its runs is damaged.
     pub fn kvs(&self, name: &str) -> Result<Kvs, StoreError> {
         self.core.check_open()?;
-        let manifest = self.core.manifest.lock();
+        let manifest = self.core.files.manifest.lock();
         match manifest.kvs.iter().find(|kvs| kvs.name == name) {
-            Some(state) => match self.core.unreadable.get(&KvsId(state.id)) {
+            Some(state) => match self.core.files.unreadable.get(&KvsId(state.id)) {
                 None => Ok(Kvs::new(self.core.clone(), state)),
                 Some(what) => {
                     let (name, what) = (name.to_owned(), what.clone());
@@ -330,30 +325,30 @@ impl Kvdb {
     pub fn drop_kvs(&self, name: &str) -> Result<(), StoreError> {
         let core = &self.core;
         core.log()?;
-        let mut manifest = core.manifest.lock();
+        let mut manifest = core.files.manifest.lock();
         let Some(place) = manifest.kvs.iter().position(|kvs| kvs.name == name) else {
             return Err(manifest.no_kvs(name));
         };
         let mut next = manifest.clone();
         let dropped = next.kvs.remove(place);
-        core.save(&mut manifest, next)?;
-        core.dropped.add(KvsId(dropped.id));
-        core.current.change(|view| {
+        core.files.save(&mut manifest, next)?;
+        core.files.dropped.add(KvsId(dropped.id));
+        core.files.current.change(|view| {
             view.runs.remove(&KvsId(dropped.id));
         });
         drop(manifest);
         let files: Vec<String> =
             dropped.runs.iter().map(|run| names::of_run(run.number())).collect();
-        core.remove(&files)?;
-        core.drop_dead_segments()?;
-        core.work.tell();
+        core.files.remove(&files)?;
+        drop_dead_segments(&core.files, &core.background.read_frequency)?;
+        core.background.scheduler.tell();
         Ok(())
     }
 
     /// Returns the names of all `Kvs`.
     #[must_use]
     pub fn kvs_names(&self) -> Vec<String> {
-        self.core.manifest.lock().kvs.iter().map(|kvs| kvs.name.clone()).collect()
+        self.core.files.manifest.lock().kvs.iter().map(|kvs| kvs.name.clone()).collect()
     }
 
     /// Writes a batch. All its writes become visible at once, and after a crash either all or none
@@ -362,7 +357,7 @@ impl Kvdb {
     /// # Errors
     /// Fails if there is no room, or if an earlier write failed.
     pub fn write(&self, batch: &Batch) -> Result<Sequence, StoreError> {
-        self.core.write_batch(batch)
+        batch.write_to(&self.core)
     }
 
     /// Returns the last write that was found in the log, if later ones may be missing. This is so
@@ -375,7 +370,7 @@ impl Kvdb {
     /// and whose durable writes are all known to be flushed.
     #[must_use]
     pub fn uncertain_behind(&self) -> Option<Sequence> {
-        self.core.uncertain_behind
+        self.core.recovered.uncertain_behind
     }
 
     /// Returns a snapshot of all `Kvs` as they are now.
@@ -438,7 +433,69 @@ impl Kvdb {
         if !core.flush_all(&mut || progress(CompactProgress::default()).is_continue())? {
             return Ok(false);
         }
-        compaction::compact_all(core, progress).map_err(|error| core.with_descriptors(error))
+        compaction::compact_all(&core.compaction_context(), progress)
+            .map_err(|error| core.files.with_descriptors(error))
+    }
+
+    /// Returns the store's activity since it was opened, and its current contents. The call
+    /// combines counters and metadata of files, and reads no data.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), entresol_store::StoreError> {
+    /// # let scratch = tempfile::tempdir().expect("a directory");
+    /// # let path = scratch.path().join("store");
+    /// use entresol_store::{Kvdb, KvdbOptions, KvsOptions};
+    ///
+    /// let store = Kvdb::create_at(&path, KvdbOptions::default())?;
+    /// let users = store.create_kvs("users", KvsOptions::default())?;
+    /// users.put(b"ada", b"1815")?;
+    /// let written = store.statistics()?.media[0].written;
+    /// assert_eq!((written.user_bytes, written.log_bytes), (7, 31));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Fails if the store is closed.
+    pub fn statistics(&self) -> Result<Statistics, StoreError> {
+        statistics::statistics(&self.core)
+    }
+
+    /// Returns the waits of writers since the store was opened.
+    pub(crate) fn stalls(&self) -> StallStatistics {
+        statistics::stalls(&self.core)
+    }
+
+    /// Charges flushes, compactions and tiering on a class of media to an account from now on, or
+    /// to none. A store without further volumes lies on the class capacity, or pmem if opened so.
+    ///
+    /// The work waits for the account's share of the medium's time, as other tenants do. It does
+    /// not wait if that would make writers wait, let bytes dead exceed `space_amplification_max`,
+    /// or hold up a caller that waits for a full flush. A stopped account does not stop the work in
+    /// these cases either.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), entresol_store::StoreError> {
+    /// # let scratch = tempfile::tempdir().expect("a directory");
+    /// # let path = scratch.path().join("store");
+    /// use std::sync::Arc;
+    ///
+    /// use entresol_media::account::Limit;
+    /// use entresol_media::{Account, CostTable};
+    /// use entresol_store::{Kvdb, KvdbOptions, KvsOptions, MediaClass};
+    ///
+    /// let store = Kvdb::create_at(&path, KvdbOptions::default())?;
+    /// let account = Account::new("disk", Arc::new(CostTable::published()));
+    /// account.set_limit(Limit::Share(0.25));
+    /// store.charge_background_to(MediaClass::Capacity, Some(&account));
+    /// store.create_kvs("users", KvsOptions::default())?.put(b"ada", b"1815")?;
+    /// store.compact()?;
+    /// assert!(account.used_ns() > 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn charge_background_to(&self, class: MediaClass, account: Option<&Arc<Account>>) {
+        self.core.background.accounts.set(class, account);
     }
 
     /// Ends the store's threads, waits for writes that are under way, and makes all writes durable.
@@ -455,25 +512,25 @@ impl Kvdb {
         if self.core.is_closed.swap(true, Relaxed) {
             return Ok(());
         }
-        self.core.work.end();
+        self.core.background.scheduler.end();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 let what = "a thread of the store has panicked".to_owned();
-                self.core.failure.set(&StoreError::Failed { what });
+                self.core.files.failure.set(&StoreError::Failed { what });
             }
         }
-        if let Some(log) = &self.core.log {
+        if let Some(log) = &self.core.writes.log {
             log.stop();
         }
         let done = self.core.make_all_durable();
         if done.is_ok() {
             self.core.keep_read_frequency();
         }
-        if let Some(log) = &self.core.log {
+        if let Some(log) = &self.core.writes.log {
             log.end();
         }
-        self.core.volumes.unlock();
-        self.core.current.change(|view| *view = View::default());
+        self.core.files.volumes.unlock();
+        self.core.files.current.change(|view| *view = View::default());
         done
     }
 }
@@ -482,9 +539,10 @@ impl Kvdb {
 /// another segment, this is not left to a thread that ends with the process: each time the store is
 /// opened it takes a segment, and no room would be left for the work that makes room.
 fn flush_what_waits(core: &Core) {
-    while let Some((generation, last)) = core.current.get().closed.last().cloned() {
+    let Ok(context) = core.flush_context() else { return };
+    while let Some((generation, last)) = core.files.current.get().closed.last().cloned() {
         // The thread that flushes will meet this error as well, and report it.
-        if flush(core, &generation, last).is_err() {
+        if flush(&context, &generation, last).is_err() {
             return;
         }
     }
@@ -504,6 +562,6 @@ impl Drop for Kvdb {
 
 impl fmt::Debug for Kvdb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kvdb").field("directory", &self.core.volumes.home().path()).finish()
+        f.debug_struct("Kvdb").field("directory", &self.core.files.volumes.home().path()).finish()
     }
 }

@@ -7,14 +7,13 @@ use std::time::Duration;
 use entresol_base::mutation_site;
 
 use crate::api::cursor::{Cursor, CursorOptions};
+use crate::api::multi_get::multi_get;
 use crate::cache::row;
-use crate::cache::row::Cached;
+use crate::engine::Core;
 use crate::manifest::KvsState;
 use crate::options::{check_prefix, check_sizes, whole_seconds};
 use crate::segment::record::{Draft, Kind};
-use crate::types::{Expiry, KvsId, Sequence, ValuePlace, Version};
-use crate::version::core::Core;
-use crate::version::view::View;
+use crate::types::{Expiry, KvsId, Sequence};
 use crate::{Snapshot, StoreError};
 
 /// A named ordered map from keys to values, in a [`Kvdb`](crate::Kvdb). Clones refer to the same
@@ -65,7 +64,7 @@ impl Kvs {
     /// Fails if the store is closed or the `Kvs` was dropped.
     pub(crate) fn check_there(&self) -> Result<(), StoreError> {
         self.core.check_open()?;
-        match self.core.dropped.has(self.id) {
+        match self.core.files.dropped.has(self.id) {
             true => Err(StoreError::KvsDropped { name: self.name.to_string() }),
             false => Ok(()),
         }
@@ -80,12 +79,12 @@ impl Kvs {
 
     /// Returns the time at which a version that is written now expires.
     pub(crate) fn expiry(&self, time: Option<Duration>) -> Expiry {
-        self.core.expiry(self.seconds(time))
+        self.core.files.time.expiry(self.seconds(time))
     }
 
     /// Locks a key for a writer.
     pub(crate) fn lock(&self, key: &[u8]) -> row::KeyLocks<'_> {
-        self.core.entries.lock(&self.core.entries.name(self.id, key))
+        self.core.caches.entries.lock(&self.core.caches.entries.name(self.id, key))
     }
 
     /// Gives a key a value. Returns the number of the write.
@@ -133,7 +132,7 @@ impl Kvs {
     pub fn delete_prefix(&self, prefix: &[u8]) -> Result<Sequence, StoreError> {
         self.check_there()?;
         check_prefix(prefix)?;
-        let held = self.core.entries.lock_every();
+        let held = self.core.caches.entries.lock_every();
         self.core.append(&[Draft::gone(self.id, Kind::RangeDelete, prefix)], held)
     }
 
@@ -154,7 +153,7 @@ impl Kvs {
         check_sizes(key, value)?;
         let held =
             self.lock(if mutation_site!("a compare-and-set locks its key") { &[] } else { key });
-        let view = self.core.current.get();
+        let view = self.core.files.current.get();
         let found = self.core.find(&view, self.id, key, Sequence::MAX, &mut Vec::new())?;
         if found.map(|version| version.sequence) != known {
             return Err(StoreError::Conflict);
@@ -221,7 +220,7 @@ impl Kvs {
     ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         self.check_there()?;
         snapshot.check_of(&self.core)?;
-        self.core.multi_get(snapshot, self.id, keys)
+        multi_get(&self.core, snapshot, self.id, keys)
     }
 
     /// Returns whether no, one or several keys have a prefix.
@@ -268,123 +267,5 @@ impl Kvs {
 impl fmt::Debug for Kvs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kvs").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl Core {
-    /// Finds the version of a key that a reader at `at` sees. Returns `None` if the key is deleted
-    /// or has expired.
-    ///
-    /// # Errors
-    /// Fails if a disk fails, or if the data read are damaged.
-    pub(crate) fn find(
-        &self,
-        view: &View,
-        kvs: KvsId,
-        key: &[u8],
-        at: Sequence,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Version>, StoreError> {
-        let found = view.find(kvs, key, at, out)?;
-        let is_there = |version: &Version| {
-            version.value != ValuePlace::Gone && !self.has_ended(version.expiry)
-        };
-        Ok(found.filter(is_there))
-    }
-
-    /// Returns the time at which a version written now expires that lives for so many seconds.
-    /// `None` is forever.
-    pub(crate) fn expiry(&self, seconds: Option<u32>) -> Expiry {
-        seconds.map_or(Expiry::NEVER, |seconds| Expiry(self.now().0.saturating_add(seconds)))
-    }
-
-    /// Returns true if the time has come. The clock is not read for a version that never expires.
-    #[inline]
-    pub(crate) fn has_ended(&self, expiry: Expiry) -> bool {
-        expiry != Expiry::NEVER && expiry.is_over(self.now())
-    }
-
-    /// Appends the current value of a key to `out`, and returns the number of its write.
-    ///
-    /// # Errors
-    /// Fails if a disk fails, or if the data read are damaged.
-    pub(crate) fn newest(
-        &self,
-        kvs: KvsId,
-        key: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Sequence>, StoreError> {
-        let (name, before) = (self.entries.name(kvs, key), out.len());
-        if let Some(Cached { sequence, expiry }) = self.entries.find(&name, Sequence::MAX, out) {
-            if self.has_ended(expiry) {
-                out.truncate(before);
-                return Ok(None);
-            }
-            return Ok(Some(sequence));
-        }
-        let ticket = self.entries.ticket(&name);
-        let view = self.current.get();
-        let found = self.get(&view, kvs, key, Sequence::MAX, out)?;
-        if let Some(Version { sequence, expiry, .. }) = found {
-            let value = out.get(before..).unwrap_or_default();
-            self.entries.fill(&name, ticket, Cached { sequence, expiry }, value);
-        }
-        Ok(found.map(|version| version.sequence))
-    }
-
-    /// Appends the current value of a key to `out` if it is in memory. Returns `None` if a disk has
-    /// to be read, and `Some(None)` if the key is known not to exist.
-    ///
-    /// # Errors
-    /// Fails if the data read are damaged.
-    pub(crate) fn newest_in_memory(
-        &self,
-        kvs: KvsId,
-        key: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Option<Sequence>>, StoreError> {
-        let name = self.entries.name(kvs, key);
-        let found = match self.entries.find(&name, Sequence::MAX, out) {
-            Some(found) => Some((found.sequence, found.expiry)),
-            None => {
-                let view = self.current.get();
-                let mut gone = Sequence(0);
-                match view.find_in_memtables(kvs, key, Sequence::MAX, &mut gone)? {
-                    None if view.runs.get(&kvs).is_none_or(|runs| runs.is_empty()) => None,
-                    None => return Ok(None),
-                    Some(Version { sequence, expiry, value: ValuePlace::Apart(place) }) => {
-                        view.value(place, (kvs, key), out)?;
-                        (sequence >= gone).then_some((sequence, expiry))
-                    }
-                    Some(_) => None,
-                }
-            }
-        };
-        let is_there = |(_, expiry): &(Sequence, Expiry)| !self.has_ended(*expiry);
-        Ok(Some(found.filter(is_there).map(|(sequence, _)| sequence)))
-    }
-
-    /// Appends the value of a key in a view to `out`, and returns its version.
-    ///
-    /// # Errors
-    /// Fails if a disk fails, or if the data read are damaged.
-    pub(crate) fn get(
-        &self,
-        view: &View,
-        kvs: KvsId,
-        key: &[u8],
-        at: Sequence,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<Version>, StoreError> {
-        let before = out.len();
-        let Some(version) = self.find(view, kvs, key, at, out)? else {
-            out.truncate(before);
-            return Ok(None);
-        };
-        if let ValuePlace::Apart(place) = version.value {
-            view.value(place, (kvs, key), out)?;
-            self.count_read(view, kvs, key, place);
-        }
-        Ok(Some(version))
     }
 }

@@ -9,4 +9,3 @@ pub(crate) mod multi_get;
 pub(crate) mod snapshot;
 pub(crate) mod transaction;
 pub(crate) mod volume_admin;
-mod write;

@@ -1,8 +1,8 @@
 //! Reads of several keys. The reads of all values that lie on disks begin before the first is
 //! waited for.
 
+use crate::engine::Core;
 use crate::types::{KvsId, RecordPlace, ValuePlace};
-use crate::version::core::Core;
 use crate::version::view::View;
 use crate::{Snapshot, StoreError};
 
@@ -33,86 +33,84 @@ struct Awaited {
     is_read: Option<bool>,
 }
 
-impl Core {
-    /// Returns the values of keys in a snapshot, in the order of the keys.
-    ///
-    /// # Errors
-    /// Fails if a disk fails, or if the data read are damaged.
-    pub(crate) fn multi_get(
-        &self,
-        snapshot: &Snapshot,
-        kvs: KvsId,
-        keys: &[&[u8]],
-    ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        let mut values = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(KEYS_AT_ONCE) {
-            self.get_some(snapshot, kvs, keys, &mut values)?;
-        }
-        Ok(values)
+/// Returns the values of keys in a snapshot, in the order of the keys.
+///
+/// # Errors
+/// Fails if a disk fails, or if the data read are damaged.
+pub(crate) fn multi_get(
+    core: &Core,
+    snapshot: &Snapshot,
+    kvs: KvsId,
+    keys: &[&[u8]],
+) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+    let mut values = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(KEYS_AT_ONCE) {
+        get_some(core, snapshot, kvs, keys, &mut values)?;
     }
+    Ok(values)
+}
 
-    fn get_some(
-        &self,
-        snapshot: &Snapshot,
-        kvs: KvsId,
-        keys: &[&[u8]],
-        values: &mut Vec<Option<Vec<u8>>>,
-    ) -> Result<(), StoreError> {
-        let (view, _) = snapshot.parts();
-        let (first, mut awaited) = (values.len(), Vec::new());
-        for key in keys {
-            let mut value = Vec::new();
-            let found = self.find_in_snapshot(snapshot, kvs, key, &mut value)?;
-            if let Found::Apart(place) = found {
-                let is_read = match keys.len() {
-                    // With a single key there is nothing to do during the read.
-                    1 => None,
-                    _ => begin(view, place, &mut value)?,
-                };
-                awaited.push(Awaited { place, number: values.len(), is_read });
-            }
-            values.push((!matches!(found, Found::Nothing)).then_some(value));
-        }
-        for Awaited { place, number, is_read } in awaited {
-            let (Some(key), Some(Some(value))) = (keys.get(number - first), values.get_mut(number))
-            else {
-                continue;
+fn get_some(
+    core: &Core,
+    snapshot: &Snapshot,
+    kvs: KvsId,
+    keys: &[&[u8]],
+    values: &mut Vec<Option<Vec<u8>>>,
+) -> Result<(), StoreError> {
+    let (view, _) = snapshot.parts();
+    let (first, mut awaited) = (values.len(), Vec::new());
+    for key in keys {
+        let mut value = Vec::new();
+        let found = find_in_snapshot(core, snapshot, kvs, key, &mut value)?;
+        if let Found::Apart(place) = found {
+            let is_read = match keys.len() {
+                // With a single key there is nothing to do during the read.
+                1 => None,
+                _ => begin(view, place, &mut value)?,
             };
-            let (segment, name) = (view.segment(place.segment)?, (kvs, *key));
-            let value_bytes = match is_read {
-                None => segment.append_value_of(place, name, value)?,
-                Some(is_read) => segment.append_value_begun(place, name, is_read, value)?,
-            };
-            // The value ends the record, and all before it is dropped.
-            value.drain(..value.len() - value_bytes);
-            self.count_read(view, kvs, key, place);
+            awaited.push(Awaited { place, number: values.len(), is_read });
         }
-        Ok(())
+        values.push((!matches!(found, Found::Nothing)).then_some(value));
     }
+    for Awaited { place, number, is_read } in awaited {
+        let (Some(key), Some(Some(value))) = (keys.get(number - first), values.get_mut(number))
+        else {
+            continue;
+        };
+        let (segment, name) = (view.segment(place.segment)?, (kvs, *key));
+        let value_bytes = match is_read {
+            None => segment.append_value_of(place, name, value)?,
+            Some(is_read) => segment.append_value_begun(place, name, is_read, value)?,
+        };
+        // The value ends the record, and all before it is dropped.
+        value.drain(..value.len() - value_bytes);
+        core.count_read(view, kvs, key, place);
+    }
+    Ok(())
+}
 
-    /// Looks a key up in a snapshot. A value that is in memory or beside its key is appended to
-    /// `out`.
-    fn find_in_snapshot(
-        &self,
-        snapshot: &Snapshot,
-        kvs: KvsId,
-        key: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<Found, StoreError> {
-        let (view, at) = snapshot.parts();
-        if let Some(cached) = self.entries.find(&self.entries.name(kvs, key), at, out) {
-            return Ok(match self.has_ended(cached.expiry) {
-                true => Found::Nothing,
-                false => Found::Here,
-            });
-        }
-        let version = self.find(view, kvs, key, at, out)?;
-        Ok(match version.map(|version| version.value) {
-            None | Some(ValuePlace::Gone) => Found::Nothing,
-            Some(ValuePlace::Here) => Found::Here,
-            Some(ValuePlace::Apart(place)) => Found::Apart(place),
-        })
+/// Looks a key up in a snapshot. A value that is in memory or beside its key is appended to
+/// `out`.
+fn find_in_snapshot(
+    core: &Core,
+    snapshot: &Snapshot,
+    kvs: KvsId,
+    key: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<Found, StoreError> {
+    let (view, at) = snapshot.parts();
+    if let Some(cached) = core.caches.entries.find(&core.caches.entries.name(kvs, key), at, out) {
+        return Ok(match core.files.time.has_ended(cached.expiry) {
+            true => Found::Nothing,
+            false => Found::Here,
+        });
     }
+    let version = core.find(view, kvs, key, at, out)?;
+    Ok(match version.map(|version| version.value) {
+        None | Some(ValuePlace::Gone) => Found::Nothing,
+        Some(ValuePlace::Here) => Found::Here,
+        Some(ValuePlace::Apart(place)) => Found::Apart(place),
+    })
 }
 
 /// Begins to read a record if that may take time. Returns `Some(true)` if the record was appended

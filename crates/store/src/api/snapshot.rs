@@ -6,8 +6,8 @@ use entresol_base::mutation_site;
 use entresol_base::thread;
 
 use crate::StoreError;
+use crate::engine::Core;
 use crate::types::Sequence;
-use crate::version::core::Core;
 use crate::version::view::{Current, View};
 
 /// A store as it was at one moment. While a snapshot is held, versions that were overwritten or
@@ -26,13 +26,13 @@ impl Snapshot {
         loop {
             // A flush keeps only the newest versions. The sequence number must therefore be as old
             // as the view, which the second look at the current view ensures.
-            let view = core.current.get();
+            let view = core.files.current.get();
             thread::step();
             let at = core.published();
-            if Arc::ptr_eq(&view, &core.current.get())
+            if Arc::ptr_eq(&view, &core.files.current.get())
                 || mutation_site!("a snapshot's number is as old as its view")
             {
-                return Snapshot { store: core.current.clone(), view, at };
+                return Snapshot { store: core.files.current.clone(), view, at };
             }
         }
     }
@@ -48,7 +48,7 @@ impl Snapshot {
     /// # Errors
     /// Fails if it belongs to another store.
     pub(crate) fn check_of(&self, core: &Core) -> Result<(), StoreError> {
-        match Arc::ptr_eq(&self.store, &core.current) {
+        match Arc::ptr_eq(&self.store, &core.files.current) {
             true => {
                 let published = core.published();
                 debug_assert!(

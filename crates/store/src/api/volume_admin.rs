@@ -1,6 +1,5 @@
 //! Changes where the data of an open store lie: its volumes, and the policies of its `Kvs`.
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +12,11 @@ use crate::api::kvdb::Kvdb;
 use crate::manifest;
 use crate::manifest::Manifest;
 use crate::manifest::absolute;
-use crate::policy::{Classes, MediaClass, Policy};
-use crate::types::KvsId;
+use crate::policy::Policy;
 use crate::upkeep::compaction;
-use crate::version::core::Core;
-use crate::volumes::{OpenVolume, Volume, What};
+use crate::upkeep::dead_segments::drop_dead_segments;
+use crate::version::files::Files;
+use crate::volumes::{OpenVolume, Volume, Volumes};
 
 /// Interval at which a call that waits looks at the progress.
 const LOOK: Duration = Duration::from_millis(10);
@@ -35,7 +34,7 @@ impl Kvdb {
     /// Returns the volumes of the store, the home first.
     #[must_use]
     pub fn volumes(&self) -> Vec<Volume> {
-        let volumes = self.core().volumes.all();
+        let volumes = self.core().files.volumes.all();
         volumes.iter().map(|held| held.place()).collect()
     }
 
@@ -44,7 +43,7 @@ impl Kvdb {
     /// # Errors
     /// Fails if the store has no such volume.
     pub fn volume_at(&self, path: &Path) -> Result<Volume, StoreError> {
-        Ok(self.core().volume_at(path)?.place())
+        Ok(volume_at(&self.core().files.volumes, path)?.place())
     }
 
     /// Adds an empty directory to the volumes of the store. New data may lie there, and data move
@@ -57,17 +56,19 @@ impl Kvdb {
     pub fn add_volume(&self, place: &Volume) -> Result<(), StoreError> {
         let core = self.core();
         core.log()?;
-        let manifest = &mut *core.manifest.lock();
-        if let Ok(held) = core.volume_at(place.directory.path()) {
-            return core.take_back(manifest, &held, place);
+        let manifest = &mut *core.files.manifest.lock();
+        if let Ok(held) = volume_at(&core.files.volumes, place.directory.path()) {
+            take_back(&core.files, manifest, &held, place)?;
+            core.background.scheduler.tell();
+            return Ok(());
         }
         let mut next = Manifest::clone(manifest);
         let state = next.take_place(place.class, place.directory.path(), place.bytes_max);
-        let held = core.volumes.prepare(place, next.store, state.place)?;
+        let held = core.files.volumes.prepare(place, next.store, state.place)?;
         next.volumes.push(state);
-        core.save(manifest, next)?;
-        core.volumes.add(held);
-        core.work.tell();
+        core.files.save(manifest, next)?;
+        core.files.volumes.add(held);
+        core.background.scheduler.tell();
         Ok(())
     }
 
@@ -85,35 +86,35 @@ impl Kvdb {
     ) -> Result<bool, StoreError> {
         let core = self.core();
         core.log()?;
-        let held = core.volume_at(directory.path())?;
-        core.check_not_last(&held)?;
+        let held = volume_at(&core.files.volumes, directory.path())?;
+        check_not_last(&core.files.volumes, &held)?;
         let bytes = held.used();
-        core.volumes.check_room_beside(&held, bytes)?;
-        core.set_retiring(&held)?;
+        core.files.volumes.check_room_beside(&held, bytes)?;
+        set_retiring(&core.files, &held)?;
         let mut go_on =
             || progress(RetireProgress { bytes_left: held.used().min(bytes), bytes }).is_continue();
         // The log's writes there are flushed first, and the log goes on elsewhere.
         core.log()?.leave(&held)?;
-        core.work.tell();
+        core.background.scheduler.tell();
         if !go_on() || !core.flush_all(&mut go_on)? {
             return Ok(false);
         }
-        while core.has_files(&held) {
-            core.failure.check()?;
+        while has_files(&core.files, &held) {
+            core.files.failure.check()?;
             core.check_open()?;
             if !held.is_retiring() {
                 return Ok(false);
             }
-            compaction::compact_one(core)?;
-            core.drop_dead_segments()?;
+            compaction::compact_one(&core.compaction_context())?;
+            drop_dead_segments(&core.files, &core.background.read_frequency)?;
             if !go_on() {
                 return Ok(false);
             }
-            if core.has_files(&held) {
-                core.work.pause(LOOK);
+            if has_files(&core.files, &held) {
+                core.background.scheduler.pause(LOOK);
             }
         }
-        core.forget_volume(&held)
+        forget_volume(&core.files, &held)
     }
 
     /// Returns the policy of a `Kvs`.
@@ -121,7 +122,7 @@ impl Kvdb {
     /// # Errors
     /// Fails if there is no such `Kvs`.
     pub fn policy(&self, kvs: &str) -> Result<Policy, StoreError> {
-        let manifest = self.core().manifest.lock();
+        let manifest = self.core().files.manifest.lock();
         let state = manifest.kvs.iter().find(|state| state.name == kvs);
         state.map(|state| state.policy).ok_or_else(|| manifest.no_kvs(kvs))
     }
@@ -135,174 +136,99 @@ impl Kvdb {
     pub fn set_policy(&self, kvs: &str, policy: Policy) -> Result<(), StoreError> {
         let core = self.core();
         core.log()?;
-        core.check_policy(&policy)?;
-        let manifest = &mut *core.manifest.lock();
+        core.files.volumes.check_policy(&policy)?;
+        let manifest = &mut *core.files.manifest.lock();
         let mut next = Manifest::clone(manifest);
         let Some(state) = next.kvs.iter_mut().find(|state| state.name == kvs) else {
             return Err(manifest.no_kvs(kvs));
         };
         state.policy = policy;
-        core.save(manifest, next)?;
-        core.work.tell();
+        core.files.save(manifest, next)?;
+        core.background.scheduler.tell();
         Ok(())
     }
 }
 
-impl Core {
-    /// Checks that the store has a volume for each part of a policy.
-    ///
-    /// # Errors
-    /// Fails if a part of the policy names only classes that the store does not have.
-    pub(crate) fn check_policy(&self, policy: &Policy) -> Result<(), StoreError> {
-        for (name, classes) in policy.parts() {
-            if !classes.as_slice().iter().any(|class| self.volumes.has(*class)) {
-                let what = format!(
-                    "the policy wants {name} on {classes}, and the store has no such place: add \
-                     one, or take another policy"
-                );
-                return Err(StoreError::Policy { what });
-            }
-        }
-        Ok(())
-    }
+fn volume_at(volumes: &Volumes, path: &Path) -> Result<Arc<OpenVolume>, StoreError> {
+    let all = volumes.all();
+    let wanted = absolute(path);
+    let found = all.iter().find(|held| absolute(held.directory.path()) == wanted);
+    found.cloned().ok_or_else(|| {
+        let there: Vec<String> =
+            all.iter().map(|held| held.directory.path().display().to_string()).collect();
+        let what =
+            format!("{} is no place of the store; there are: {}", path.display(), there.join(", "));
+        StoreError::Policy { what }
+    })
+}
 
-    /// Updates the set of `Kvs` whose preferred classes have no room. Acknowledged writes of these
-    /// then lie elsewhere for as long as they must.
-    pub(crate) fn look_for_full(&self) {
-        if self.volumes.count_volumes() < 2 {
-            return;
-        }
-        let all: Vec<(KvsId, Policy)> = {
-            let manifest = self.manifest.lock();
-            manifest.kvs.iter().map(|state| (KvsId(state.id), state.policy)).collect()
-        };
-        for (kvs, policy) in all {
-            match self.room_of(&policy) {
-                Ok(()) => self.full.remove(kvs),
-                Err(_) => self.full.add(kvs),
-            }
-        }
+fn check_not_last(volumes: &Volumes, held: &OpenVolume) -> Result<(), StoreError> {
+    let others = volumes.all();
+    if others.iter().any(|other| other.number != held.number && !other.is_retiring()) {
+        return Ok(());
     }
+    let what = "the last place of a store that is not being retired cannot be: add another one \
+                first";
+    Err(StoreError::Policy { what: what.to_owned() })
+}
 
-    /// Checks again that a `Kvs` in that set has no room on its preferred classes, and takes it off
-    /// the set if it has.
-    ///
-    /// # Errors
-    /// Fails if there is still no room.
-    pub(crate) fn check_not_full(&self, kvs: KvsId) -> Result<(), StoreError> {
-        let Some((policy, _)) = self.policy(kvs) else { return Ok(()) };
-        self.room_of(&policy)?;
-        self.full.remove(kvs);
-        Ok(())
+/// Keeps new data off a volume from now on.
+fn set_retiring(files: &Files, held: &OpenVolume) -> Result<(), StoreError> {
+    let manifest = &mut *files.manifest.lock();
+    check_not_last(&files.volumes, held)?;
+    let mut next = Manifest::clone(manifest);
+    let state = next.volumes.iter_mut().find(|state| state.place == held.number);
+    if let Some(state) = state {
+        state.is_retiring = true;
     }
+    files.save(manifest, next)?;
+    held.set_retiring(true);
+    Ok(())
+}
 
-    /// Checks that one of the classes that a policy names has room.
-    ///
-    /// # Errors
-    /// Fails if none of them has.
-    fn room_of(&self, policy: &Policy) -> Result<(), StoreError> {
-        let named = policy.parts().into_iter().map(|(_, classes)| self.had(classes));
-        let named: BTreeSet<MediaClass> =
-            named.flat_map(|classes| classes.as_slice().to_vec()).collect();
-        let named: Vec<MediaClass> = named.into_iter().collect();
-        let classes = Classes::new(&named).unwrap_or(Classes::FASTEST);
-        let room = self.volumes.choose_strictly(What::Keys, classes, 0);
-        room.map(drop).map_err(|error| match error {
-            StoreError::NoRoom { what } => StoreError::NoRoom {
-                what: format!(
-                    "the policy wants everything on {classes}, and {what}: delete keys, add a \
-                     place, or take a policy that goes on elsewhere"
-                ),
-            },
-            error => error,
-        })
-    }
+fn has_files(files: &Files, held: &Arc<OpenVolume>) -> bool {
+    files.volumes.count(held) > 0
+}
 
-    fn volume_at(&self, path: &Path) -> Result<Arc<OpenVolume>, StoreError> {
-        let all = self.volumes.all();
-        let wanted = absolute(path);
-        let found = all.iter().find(|held| absolute(held.directory.path()) == wanted);
-        found.cloned().ok_or_else(|| {
-            let there: Vec<String> =
-                all.iter().map(|held| held.directory.path().display().to_string()).collect();
-            let what = format!(
-                "{} is no place of the store; there are: {}",
-                path.display(),
-                there.join(", ")
-            );
-            StoreError::Policy { what }
-        })
+/// Uses a volume again that is being retired, or a home that was retired.
+fn take_back(
+    files: &Files,
+    manifest: &mut Manifest,
+    held: &OpenVolume,
+    place: &Volume,
+) -> Result<(), StoreError> {
+    let path = place.directory.path();
+    if !held.is_retiring() {
+        return Err(StoreError::Exists { directory: path.to_owned() });
     }
+    if held.class != place.class {
+        let what = format!(
+            "{} is a place of the class {}, and being retired: add it as one of this class",
+            path.display(),
+            held.class
+        );
+        return Err(StoreError::Policy { what });
+    }
+    let mut next = Manifest::clone(manifest);
+    let state = next.volumes.iter_mut().find(|state| state.place == held.number);
+    if let Some(state) = state {
+        (state.is_retiring, state.bytes_max) = (false, place.bytes_max);
+    }
+    files.save(manifest, next)?;
+    held.take_back(place.bytes_max);
+    Ok(())
+}
 
-    fn check_not_last(&self, held: &OpenVolume) -> Result<(), StoreError> {
-        let others = self.volumes.all();
-        if others.iter().any(|other| other.number != held.number && !other.is_retiring()) {
-            return Ok(());
-        }
-        let what = "the last place of a store that is not being retired cannot be: add another one \
-                    first";
-        Err(StoreError::Policy { what: what.to_owned() })
+/// Removes a volume that has no files from the store; a home stays, for the manifest. Returns
+/// false if the volume was added again meanwhile.
+fn forget_volume(files: &Files, held: &OpenVolume) -> Result<bool, StoreError> {
+    let manifest = &mut *files.manifest.lock();
+    if held.number == manifest::HOME || !held.is_retiring() {
+        return Ok(held.is_retiring());
     }
-
-    /// Keeps new data off a volume from now on.
-    fn set_retiring(&self, held: &OpenVolume) -> Result<(), StoreError> {
-        let manifest = &mut *self.manifest.lock();
-        self.check_not_last(held)?;
-        let mut next = Manifest::clone(manifest);
-        let state = next.volumes.iter_mut().find(|state| state.place == held.number);
-        if let Some(state) = state {
-            state.is_retiring = true;
-        }
-        self.save(manifest, next)?;
-        held.set_retiring(true);
-        Ok(())
-    }
-
-    fn has_files(&self, held: &Arc<OpenVolume>) -> bool {
-        self.volumes.count(held) > 0
-    }
-
-    /// Uses a volume again that is being retired, or a home that was retired.
-    fn take_back(
-        &self,
-        manifest: &mut Manifest,
-        held: &OpenVolume,
-        place: &Volume,
-    ) -> Result<(), StoreError> {
-        let path = place.directory.path();
-        if !held.is_retiring() {
-            return Err(StoreError::Exists { directory: path.to_owned() });
-        }
-        if held.class != place.class {
-            let what = format!(
-                "{} is a place of the class {}, and being retired: add it as one of this class",
-                path.display(),
-                held.class
-            );
-            return Err(StoreError::Policy { what });
-        }
-        let mut next = Manifest::clone(manifest);
-        let state = next.volumes.iter_mut().find(|state| state.place == held.number);
-        if let Some(state) = state {
-            (state.is_retiring, state.bytes_max) = (false, place.bytes_max);
-        }
-        self.save(manifest, next)?;
-        held.take_back(place.bytes_max);
-        self.work.tell();
-        Ok(())
-    }
-
-    /// Removes a volume that has no files from the store; a home stays, for the manifest. Returns
-    /// false if the volume was added again meanwhile.
-    fn forget_volume(&self, held: &OpenVolume) -> Result<bool, StoreError> {
-        let manifest = &mut *self.manifest.lock();
-        if held.number == manifest::HOME || !held.is_retiring() {
-            return Ok(held.is_retiring());
-        }
-        let mut next = Manifest::clone(manifest);
-        next.volumes.retain(|state| state.place != held.number);
-        self.save(manifest, next)?;
-        self.volumes.forget(held)?;
-        Ok(true)
-    }
+    let mut next = Manifest::clone(manifest);
+    next.volumes.retain(|state| state.place != held.number);
+    files.save(manifest, next)?;
+    files.volumes.forget(held)?;
+    Ok(true)
 }

@@ -30,6 +30,7 @@ use table::Table;
 pub(crate) mod image;
 pub(crate) mod key;
 mod ordered;
+pub(crate) mod own;
 mod pmem;
 pub(crate) mod range_deletes;
 mod sorted;

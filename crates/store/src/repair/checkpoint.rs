@@ -103,17 +103,17 @@ impl Kvdb {
             return Ok(None);
         }
         let (mut manifest, view) = {
-            let manifest = core.manifest.lock();
-            (manifest.clone(), core.current.get())
+            let manifest = core.files.manifest.lock();
+            (manifest.clone(), core.files.current.get())
         };
         if let Some(kvs) =
-            manifest.kvs.iter().find(|kvs| core.unreadable.contains_key(&KvsId(kvs.id)))
+            manifest.kvs.iter().find(|kvs| core.files.unreadable.contains_key(&KvsId(kvs.id)))
         {
             return self.kvs(&kvs.name).map(|_| None);
         }
         let LogState { first_segment, flushed, .. } = manifest.log;
         manifest.log = LogState { first_segment, flushed, durable: flushed };
-        manifest.seconds = manifest.seconds.max(core.now().0);
+        manifest.seconds = manifest.seconds.max(core.files.time.now().0);
         manifest.volumes = vec![VolumeState::home(MediaClass::Capacity, None)];
         let mut copy =
             Copy { to, progress, so_far: CheckpointProgress::default(), made: Vec::new() };

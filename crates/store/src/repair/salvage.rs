@@ -165,7 +165,8 @@ impl Salvage<'_> {
         let time_to_live = (seconds > 0).then(|| Duration::from_secs(seconds));
         let inline_bytes = state.inline_bytes.min(KvsOptions::INLINE_BYTES_MAX);
         // The new store may have other volumes than the old one.
-        let policy = Some(state.policy).filter(|it| self.target.core().check_policy(it).is_ok());
+        let policy = Some(state.policy)
+            .filter(|it| self.target.core().files.volumes.check_policy(it).is_ok());
         let options = KvsOptions { inline_bytes, time_to_live, policy: policy.unwrap_or_default() };
         let kvs = self.target.create_kvs(&state.name, options)?;
         let salvaged = SalvagedKvs { name: state.name.clone(), ..SalvagedKvs::default() };
@@ -268,7 +269,7 @@ impl Salvage<'_> {
     fn remove(&mut self, id: KvsId, kind: Kind, key: &[u8]) -> Result<(), StoreError> {
         let Some((kvs, _)) = self.kvs.get(&id) else { return Ok(()) };
         let held = match kind {
-            Kind::RangeDelete => kvs.core().entries.lock_every(),
+            Kind::RangeDelete => kvs.core().caches.entries.lock_every(),
             _ => kvs.lock(key),
         };
         kvs.core().append(&[Draft::gone(kvs.id(), kind, key)], held).map(drop)

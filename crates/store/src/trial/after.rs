@@ -317,7 +317,7 @@ pub(super) fn clock() -> Result<Arc<World>, StoreError> {
 /// Returns the `Kvs` that have several runs of one flush. Among these, an older run has the greater
 /// number, and only range deletes.
 fn with_several(store: &Kvdb) -> BTreeSet<KvsId> {
-    let view = store.core().current.get();
+    let view = store.core().files.current.get();
     let is_rest = |pair: &[ViewRun]| match pair {
         [newer, older] => {
             let has_entries = older.run.summary().entries > 0;

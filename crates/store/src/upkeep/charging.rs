@@ -11,8 +11,9 @@ use entresol_base::sync::Mutex;
 use entresol_media::account::WholeBytes;
 use entresol_media::{Access, Account, AccountHandle, Admission};
 
-use crate::version::core::Core;
-use crate::{Kvdb, MediaClass};
+use crate::upkeep::context::Background;
+use crate::version::files::Files;
+use crate::MediaClass;
 
 /// Bytes charged at once. The writer of runs moves no smaller pieces.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -23,16 +24,21 @@ const CLASSES: usize = MediaClass::ALL.len();
 
 /// Accounts for background work, if there are any.
 #[derive(Debug, Default)]
-pub(crate) struct Background {
+pub(crate) struct Accounts {
     handles: [Mutex<Option<AccountHandle>>; CLASSES],
     /// Number of callers that wait for a full flush.
     awaiting: AtomicUsize,
 }
 
 /// Guard that counts a caller as waiting for a full flush.
-pub(crate) struct Awaited<'a>(&'a Background);
+pub(crate) struct Awaited<'a>(&'a Accounts);
 
-impl Background {
+impl Accounts {
+    /// Charges work on a class to an account from now on, or to none.
+    pub(crate) fn set(&self, class: MediaClass, account: Option<&Arc<Account>>) {
+        *self.handles[class as usize].lock() = account.map(Account::handle);
+    }
+
     /// Registers a caller that waits for a full flush.
     pub(crate) fn await_flush(&self) -> Awaited<'_> {
         self.awaiting.fetch_add(1, Relaxed);
@@ -48,40 +54,6 @@ impl Background {
 impl Drop for Awaited<'_> {
     fn drop(&mut self) {
         self.0.awaiting.fetch_sub(1, Relaxed);
-    }
-}
-
-impl Kvdb {
-    /// Charges flushes, compactions and tiering on a class of media to an account from now on, or
-    /// to none. A store without further volumes lies on the class capacity, or pmem if opened so.
-    ///
-    /// The work waits for the account's share of the medium's time, as other tenants do. It does
-    /// not wait if that would make writers wait, let bytes dead exceed `space_amplification_max`,
-    /// or hold up a caller that waits for a full flush. A stopped account does not stop the work in
-    /// these cases either.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), entresol_store::StoreError> {
-    /// # let scratch = tempfile::tempdir().expect("a directory");
-    /// # let path = scratch.path().join("store");
-    /// use std::sync::Arc;
-    ///
-    /// use entresol_media::account::Limit;
-    /// use entresol_media::{Account, CostTable};
-    /// use entresol_store::{Kvdb, KvdbOptions, KvsOptions, MediaClass};
-    ///
-    /// let store = Kvdb::create_at(&path, KvdbOptions::default())?;
-    /// let account = Account::new("disk", Arc::new(CostTable::published()));
-    /// account.set_limit(Limit::Share(0.25));
-    /// store.charge_background_to(MediaClass::Capacity, Some(&account));
-    /// store.create_kvs("users", KvsOptions::default())?.put(b"ada", b"1815")?;
-    /// store.compact()?;
-    /// assert!(account.used_ns() > 0);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn charge_background_to(&self, class: MediaClass, account: Option<&Arc<Account>>) {
-        *self.core().background.handles[class as usize].lock() = account.map(Account::handle);
     }
 }
 
@@ -108,16 +80,17 @@ impl Traffic {
 }
 
 /// Bill of one flush, compaction or file move for its reads and writes.
-pub(crate) struct Bill<'a> {
-    core: &'a Core,
-    is_urgent: fn(&Core) -> bool,
+pub(crate) struct Bill<'a, F> {
+    files: &'a Files,
+    background: &'a Background,
+    is_urgent: F,
     /// Traffic that is paid.
     paid: Traffic,
 }
 
-impl<'a> Bill<'a> {
-    pub(crate) fn new(core: &'a Core, is_urgent: fn(&Core) -> bool) -> Bill<'a> {
-        Bill { core, is_urgent, paid: Traffic::default() }
+impl<'a, F: Fn() -> bool> Bill<'a, F> {
+    pub(crate) fn new(files: &'a Files, background: &'a Background, is_urgent: F) -> Bill<'a, F> {
+        Bill { files, background, is_urgent, paid: Traffic::default() }
     }
 
     /// Takes the total traffic so far, and pays for what has accumulated once that is a piece.
@@ -146,16 +119,19 @@ impl<'a> Bill<'a> {
     }
 
     fn pay(&self, class: MediaClass, access: Access, bytes: u64) {
-        let core = self.core;
-        let account = &core.background.handles[class as usize];
+        let Bill { files, background, .. } = self;
+        let account = &background.accounts.handles[class as usize];
         {
             let mut held = account.lock();
             let Some(handle) = &mut *held else { return };
             handle.charge_part(access, bytes as usize, WholeBytes(PIECE_BYTES as usize));
         }
-        let begun = core.clock.now();
-        while !(self.is_urgent)(core) && !core.work.is_over() && core.failure.check().is_ok() {
-            let now = core.clock.now();
+        let begun = files.time.instant();
+        while !(self.is_urgent)()
+            && !background.scheduler.is_over()
+            && files.failure.check().is_ok()
+        {
+            let now = files.time.instant();
             let admission = match &mut *account.lock() {
                 Some(handle) => handle.admit(now),
                 None => break,
@@ -167,9 +143,9 @@ impl<'a> Bill<'a> {
             };
             entresol_base::thread::sleep(sleep);
         }
-        let waited = core.clock.now().since(begun);
+        let waited = files.time.instant().since(begun);
         if !waited.is_zero() {
-            core.counters.background.add(waited);
+            background.stall.add(waited);
         }
     }
 }

@@ -16,10 +16,11 @@ use crate::policy::Classes;
 use crate::segment::Segment;
 use crate::types::{KvsId, RunNumber, SegmentNumber};
 use crate::upkeep::charging::{Bill, Traffic};
+use crate::upkeep::context::CompactionContext;
 use crate::upkeep::file_copy::{Source, copy};
-use crate::version::core::Core;
+use crate::version::files::Files;
 use crate::version::view::{View, ViewRun};
-use crate::volumes::{Cause, OpenVolume, What};
+use crate::volumes::{Cause, OpenVolume, Volumes, What};
 
 /// Flushed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +67,7 @@ enum Found {
 
 impl Found {
     /// Opens the file's copy on another volume.
-    fn open_in(&self, core: &Core, place: &OpenVolume) -> Result<Found, StoreError> {
+    fn open_in(&self, files: &Files, place: &OpenVolume) -> Result<Found, StoreError> {
         let directory = &place.directory;
         Ok(match self {
             Found::Segment(segment) => {
@@ -74,7 +75,7 @@ impl Found {
                 Found::Segment(Arc::new(Segment::open_blocks(&**directory, store, number)?))
             }
             Found::Run(kvs, run) => {
-                Found::Run(*kvs, ViewRun::open(directory, run.state(), &core.pages)?)
+                Found::Run(*kvs, ViewRun::open(directory, run.state(), &files.pages)?)
             }
         })
     }
@@ -90,15 +91,15 @@ impl Found {
 impl FileMove {
     /// Returns the volume that the file moves to, if that has room for so many bytes and is of
     /// another class. A file on a retiring volume goes wherever there is room.
-    pub(crate) fn target(&self, core: &Core, bytes: u64) -> Option<Arc<OpenVolume>> {
+    pub(crate) fn target(&self, volumes: &Volumes, bytes: u64) -> Option<Arc<OpenVolume>> {
         let what = match self.file {
             Whole::Segment(_) => What::Values,
             Whole::Run(..) => What::Keys,
         };
-        let now = core.volumes.find(&self.file.name())?;
+        let now = volumes.find(&self.file.name())?;
         let target = match now.is_retiring() {
-            true => core.volumes.choose(what, self.to, bytes),
-            false => core.volumes.choose_strictly(what, self.to, bytes),
+            true => volumes.choose(what, self.to, bytes),
+            false => volumes.choose_strictly(what, self.to, bytes),
         };
         target.ok().filter(|target| target.class != now.class || now.is_retiring())
     }
@@ -110,13 +111,13 @@ impl FileMove {
 /// # Errors
 /// Fails if a disk fails or has no room. Files that have not moved stay where they were.
 pub(crate) fn move_all_files(
-    core: &Core,
+    context: &CompactionContext<'_>,
     file_moves: &[FileMove],
     go_on: &mut dyn FnMut(u64) -> bool,
 ) -> Result<bool, StoreError> {
     for file_move in file_moves {
-        core.failure.check()?;
-        if core.work.is_over() || !move_one_file(core, *file_move, go_on)? {
+        context.files.failure.check()?;
+        if context.background.scheduler.is_over() || !move_one_file(context, *file_move, go_on)? {
             return Ok(false);
         }
     }
@@ -124,26 +125,30 @@ pub(crate) fn move_all_files(
 }
 
 fn move_one_file(
-    core: &Core,
+    context: &CompactionContext<'_>,
     file_move: FileMove,
     go_on: &mut dyn FnMut(u64) -> bool,
 ) -> Result<bool, StoreError> {
     let name = file_move.file.name();
-    let view = core.current.get();
-    let (Some(found), Some(from)) = (file_move.file.find(&view), core.volumes.find(&name)) else {
+    let view = context.files.current.get();
+    let (Some(found), Some(from)) = (file_move.file.find(&view), context.files.volumes.find(&name))
+    else {
         // The file was dropped meanwhile.
         return Ok(true);
     };
     let bytes = found.source().bytes();
-    let Some(to) = file_move.target(core, bytes) else { return Ok(true) };
+    let Some(to) = file_move.target(&context.files.volumes, bytes) else { return Ok(true) };
     let unfinished = names::on_its_way(&name);
-    let mut bill = Bill::new(core, |core| core.background.is_awaited());
+    let mut bill =
+        Bill::new(context.files, context.background, || context.background.accounts.is_awaited());
     let mut traffic = Traffic::default();
     let mut go_on = |piece| {
         traffic.read(from.class, piece);
         traffic.wrote(to.class, piece);
         bill.moved(&traffic);
-        go_on(piece) && !core.work.is_over() && core.failure.check().is_ok()
+        go_on(piece)
+            && !context.background.scheduler.is_over()
+            && context.files.failure.check().is_ok()
     };
     let copied = copy(found.source(), &*to.directory, &unfinished, &mut go_on);
     if !matches!(copied, Ok(true)) {
@@ -152,13 +157,13 @@ fn move_one_file(
         return copied;
     }
     bill.settle(&traffic);
-    core.counters.compaction_read.fetch_add(bytes, Relaxed);
+    context.background.bytes_read.fetch_add(bytes, Relaxed);
     to.directory.rename(&unfinished, &name)?;
     if !mutation_site!("a moved file's new name is durable before the old one goes") {
         to.sync_names()?;
     }
-    let moved = found.open_in(core, &to)?;
-    if install(core, file_move.file, moved, &to, bytes) {
+    let moved = found.open_in(context.files, &to)?;
+    if install(context.files, file_move.file, moved, &to, bytes) {
         to.written.moved[file_move.cause as usize].fetch_add(bytes, Relaxed);
         if let Found::Segment(segment) = &found {
             from.written.values_read.fetch_add(segment.bytes_read(), Relaxed);
@@ -171,12 +176,12 @@ fn move_one_file(
 }
 
 /// Shows the copy to readers. Returns false if the file was dropped meanwhile.
-fn install(core: &Core, file: Whole, moved: Found, to: &Arc<OpenVolume>, bytes: u64) -> bool {
-    let _manifest = core.manifest.lock();
-    if file.find(&core.current.get()).is_none() {
+fn install(files: &Files, file: Whole, moved: Found, to: &Arc<OpenVolume>, bytes: u64) -> bool {
+    let _manifest = files.manifest.lock();
+    if file.find(&files.current.get()).is_none() {
         return false;
     }
-    core.current.change(|view| match moved {
+    files.current.change(|view| match moved {
         Found::Segment(moved) => {
             let number = moved.number();
             let before = Arc::make_mut(&mut view.segments).insert(number, moved);
@@ -190,6 +195,6 @@ fn install(core: &Core, file: Whole, moved: Found, to: &Arc<OpenVolume>, bytes: 
             }
         }
     });
-    core.volumes.made(file.name(), to, bytes);
+    files.volumes.made(file.name(), to, bytes);
     true
 }

@@ -20,8 +20,9 @@ use crate::segment::record::OVERHEAD;
 use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
 use crate::upkeep::charging::Bill;
 use crate::upkeep::compaction::values::ValueWriter;
+use crate::upkeep::context::{CompactionContext, FlushContext};
 use crate::upkeep::tiering::Moves;
-use crate::version::core::Core;
+use crate::version::files::Files;
 use crate::version::view::{View, ViewRun};
 use crate::volumes::{OpenVolume, What};
 
@@ -33,21 +34,22 @@ const RECORDS_AHEAD: usize = 8;
 /// # Errors
 /// Fails if a disk fails or has no room, or if data is damaged. Nothing has changed then.
 pub(crate) fn flush(
-    core: &Core,
+    context: &FlushContext<'_>,
     generation: &Arc<Generation>,
     last: Sequence,
 ) -> Result<(), StoreError> {
-    while core.published() < last {
+    let files = context.compaction.files;
+    while context.log.published() < last {
         if mutation_site!("a flush waits for the memtable's writers") {
             break;
         }
-        core.failure.check()?;
+        files.failure.check()?;
         thread::yield_now();
     }
     // A crash must not undo writes that the manifest calls flushed.
     let durable = match mutation_site!("a flush syncs the log first") {
         true => last,
-        false => core.log_behind()?.sync()?,
+        false => context.log.sync()?,
     };
     assert!(
         durable >= last,
@@ -57,17 +59,17 @@ pub(crate) fn flush(
     );
     generation.check_unread()?;
     generation.segments().iter().for_each(|segment| segment.expect_reads());
-    let sorting = Taken::of_memtables(&core.room);
+    let sorting = Taken::of_memtables(context.room);
     sorting.set(generation.sorting_bytes(last));
     let mut made = Made::default();
     let done = generation.kvs().into_iter().try_for_each(|kvs| {
-        made.values.extend(flush_kvs(core, generation, kvs, last, &mut made.runs)?);
+        made.values.extend(flush_kvs(context, generation, kvs, last, &mut made.runs)?);
         Ok(())
     });
     if let Err(error) = done {
         // The flush is tried again, and these files must not take the room then.
         let runs = made.runs.values().flatten().map(|run| names::of_run(run.number()));
-        core.remove(&runs.collect::<Vec<_>>())?;
+        files.remove(&runs.collect::<Vec<_>>())?;
         return Err(error);
     }
     let Made { runs, values } = made;
@@ -75,7 +77,7 @@ pub(crate) fn flush(
     for values in values {
         moved.extend(values.finish()?);
     }
-    install(core, generation, Written { runs, moved }, last, durable)
+    install(context, generation, Written { runs, moved }, last, durable)
 }
 
 /// Runs of each `Kvs`, the newest first. A second run is needed only if the range deletes do not
@@ -99,36 +101,40 @@ struct Written {
 /// Writes the runs of a `Kvs`, and the values that the policy moves. Returns `None` if the `Kvs`
 /// was dropped.
 fn flush_kvs<'a>(
-    core: &'a Core,
+    context: &FlushContext<'a>,
     generation: &Generation,
     kvs: KvsId,
     last: Sequence,
     runs: &mut Runs,
 ) -> Result<Option<ValueWriter<'a>>, StoreError> {
+    let files = context.compaction.files;
     let (number, inline_bytes, policy) = {
-        let manifest = &mut *core.manifest.lock();
+        let manifest = &mut *files.manifest.lock();
         let number = manifest.take_run();
         match manifest.kvs_mut(kvs) {
             Some(state) => (number, state.inline_bytes as usize, state.policy),
             None => return Ok(None),
         }
     };
-    let place = core.volumes.choose_of_reserve(What::Keys, core.had(policy.young_keys), 0);
+    let place =
+        files.volumes.choose_of_reserve(What::Keys, files.volumes.had(policy.young_keys), 0);
     let prefixes = generation.prefixes(kvs);
     let gone = prefixes.as_ref().map(|prefixes| prefixes.all()).unwrap_or_default();
-    let mut gone = range_deletes::for_runs(gone, core.options.prefixes_per_run_max).into_iter();
-    let mut writer = core.begin_run(&place, (number, kvs), gone.next().unwrap_or_default())?;
+    let mut gone =
+        range_deletes::for_runs(gone, context.compaction.options.prefixes_per_run_max).into_iter();
+    let mut writer = files.begin_run(&place, (number, kvs), gone.next().unwrap_or_default())?;
     let bytes = generation.segments().iter().map(|segment| segment.len()).sum();
     let numbers: Vec<_> = generation.segments().iter().map(|it| it.number()).collect();
     let mut values = Values {
         generation,
         inline_bytes,
-        view: core.current.get(),
-        moves: core.moves_by_policy(&policy, false, numbers.iter()),
-        writer: ValueWriter::new(core, kvs, bytes),
+        view: files.current.get(),
+        moves: context.compaction.moves_by_policy(&policy, false, numbers.iter()),
+        writer: ValueWriter::new(context.compaction, kvs, bytes),
         bytes: Vec::new(),
     };
-    let mut bill = Bill::new(core, is_urgent);
+    let mut bill =
+        Bill::new(files, context.compaction.background, || is_urgent(&context.compaction));
     let (mut key, mut before) = (Vec::new(), Vec::new());
     let words = generation.in_order(kvs, last)?;
     for (number, &word) in words.iter().enumerate() {
@@ -153,11 +159,11 @@ fn flush_kvs<'a>(
         std::mem::swap(&mut key, &mut before);
     }
     let made = runs.entry(kvs).or_default();
-    let mut bytes = end_run(core, &place, writer, made)?;
+    let mut bytes = end_run(files, &place, writer, made)?;
     for gone in gone {
-        let number = core.manifest.lock().take_run();
-        let writer = core.begin_run(&place, (number, kvs), gone)?;
-        bytes += end_run(core, &place, writer, made)?;
+        let number = files.manifest.lock().take_run();
+        let writer = files.begin_run(&place, (number, kvs), gone)?;
+        bytes += end_run(files, &place, writer, made)?;
     }
     place.sync_names()?;
     let mut traffic = values.writer.traffic();
@@ -168,14 +174,14 @@ fn flush_kvs<'a>(
 
 /// Finishes a run and adds it to `made`. Returns its bytes.
 fn end_run(
-    core: &Core,
+    files: &Files,
     place: &Arc<OpenVolume>,
     writer: RunWriter,
     made: &mut Vec<ViewRun>,
 ) -> Result<u64, StoreError> {
-    let run = ViewRun::of(writer.finish(&core.pages)?);
+    let run = ViewRun::of(writer.finish(&files.pages)?);
     let bytes = run.run.summary().file_bytes;
-    core.volumes.made(names::of_run(run.number()), place, bytes);
+    files.volumes.made(names::of_run(run.number()), place, bytes);
     place.written.flush.fetch_add(bytes, Relaxed);
     made.push(run);
     Ok(bytes)
@@ -183,9 +189,10 @@ fn end_run(
 
 /// Returns true if the flush must not wait for its share of the medium: writers are about to wait
 /// for it, or a caller already does.
-fn is_urgent(core: &Core) -> bool {
-    let waiting = core.work.waiting() * 2;
-    waiting > core.options.generations_waiting_max as usize || core.background.is_awaited()
+fn is_urgent(context: &CompactionContext<'_>) -> bool {
+    let waiting = context.background.scheduler.waiting() * 2;
+    waiting > context.options.generations_waiting_max as usize
+        || context.background.accounts.is_awaited()
 }
 
 /// Destinations of the values of a `Kvs`.
@@ -230,14 +237,15 @@ impl Values<'_, '_> {
 
 /// Replaces the generation by the runs: first in the manifest, then for readers.
 fn install(
-    core: &Core,
+    context: &FlushContext<'_>,
     generation: &Arc<Generation>,
     Written { runs, moved }: Written,
     last: Sequence,
     durable: Sequence,
 ) -> Result<(), StoreError> {
-    let manifest = &mut *core.manifest.lock();
-    let view = core.current.get();
+    let files = context.compaction.files;
+    let manifest = &mut *files.manifest.lock();
+    let view = files.current.get();
     let live: BTreeSet<SegmentNumber> = runs
         .values()
         .flatten()
@@ -266,21 +274,21 @@ fn install(
     let image = generation.first_segment().filter(|_| generation.has_image());
     dead.extend(image.map(names::of_image));
     if mutation_site!("flushed segments are removed once the manifest does not need them") {
-        core.remove(&dead)?;
+        files.remove(&dead)?;
     }
     let made = runs.values().flatten().map(|run| names::of_run(run.number()));
     let values = moved.iter().map(|segment| names::of_segment(segment.number()));
     let made: Vec<String> = made.chain(values).collect();
-    core.save_with(manifest, next, &made)?;
+    files.save_with(manifest, next, &made)?;
     kept.iter().for_each(|segment| segment.mark_flushed());
-    core.current.change(|view| {
+    files.current.change(|view| {
         let oldest = view.closed.pop();
         assert!(
             oldest.is_some_and(|(oldest, _)| Arc::ptr_eq(&oldest, generation)),
             "the memtable that was flushed, up to write {}, is not the oldest",
             last.0,
         );
-        core.work.set_waiting(view.closed.len());
+        context.compaction.background.scheduler.set_waiting(view.closed.len());
         for (kvs, runs) in runs {
             if manifest.kvs_mut(kvs).is_some() {
                 let of_kvs = view.runs.entry(kvs).or_default();
@@ -289,8 +297,8 @@ fn install(
         }
         view.add_segments(kept.iter().chain(&moved).cloned());
     });
-    core.remove(&dead)?;
-    core.remove(&strays)
+    files.remove(&dead)?;
+    files.remove(&strays)
 }
 
 /// Moves the start of the log behind a flushed generation, whose last write is `last`.

@@ -14,7 +14,7 @@ use crate::StoreError;
 use crate::memtable::Generation;
 use crate::names;
 use crate::types::Sequence;
-use crate::version::core::Core;
+use crate::upkeep::context::ImageContext;
 use crate::version::view::View;
 use crate::volumes::OpenVolume;
 use crate::wal::Log;
@@ -84,14 +84,37 @@ impl ImageWriter {
             }
         }
     }
+
+    /// Returns the delay of a writer for each write, because the image lags.
+    pub(crate) fn delay(&self, log: Option<&Log>) -> Duration {
+        let too_many = self.lag(log).saturating_sub(LAG_FREE);
+        Duration::from_nanos(too_many * DELAY_NS / LAG_STEP)
+    }
+
+    fn lag(&self, log: Option<&Log>) -> u64 {
+        match self.is_paused.load(Relaxed) {
+            true => 0,
+            false => log.map_or(0, Log::image_lag),
+        }
+    }
+
+    /// Returns statistics of the images, for a view whose last write is `published`.
+    pub(crate) fn statistics(&self, view: &View, published: Sequence) -> MemtableImageStatistics {
+        let missing = |generation: &Generation, last: Sequence| generation.writes_missing(last);
+        let closed = view.closed.iter().map(|(closed, last)| missing(closed, *last));
+        let writes_missing = missing(&view.young, published) + closed.sum::<u64>();
+        let keeping = self.keeping.lock();
+        let (failures, failure) = (keeping.failures, keeping.failure.clone());
+        MemtableImageStatistics { writes_missing, failures, failure }
+    }
 }
 
-impl Core {
+impl ImageContext<'_> {
     /// Brings the images on persistent memory up to the durable writes, unless a pause is on.
     pub(crate) fn keep_images(&self) {
-        let now = self.clock.now();
-        if self.options.pmem.is_some() && self.images.is_due(now) {
-            self.images.tried(&self.try_to_keep_images(), now);
+        let now = self.files.time.instant();
+        if self.options.pmem.is_some() && self.background.images.is_due(now) {
+            self.background.images.tried(&self.try_to_keep_images(), now);
         }
     }
 
@@ -103,65 +126,51 @@ impl Core {
         }
         let durable = self.durable();
         let each = |generation: &Generation| generation.complete_image(durable);
-        let done = each_of(&self.current.get(), &each);
-        self.images.tried(&done, self.clock.now());
+        let done = each_of(&self.files.current.get(), &each);
+        self.background.images.tried(&done, self.files.time.instant());
     }
 
     /// Returns the last write that images may contain. Published writes are not enough, because a
     /// generation may continue in a segment that is not on persistent memory.
     fn durable(&self) -> Sequence {
-        self.log.as_ref().map_or(Sequence(0), Log::durable)
+        self.log.durable()
     }
 
     fn try_to_keep_images(&self) -> Result<(), StoreError> {
-        let (view, durable) = (self.current.get(), self.durable());
+        let (view, durable) = (self.files.current.get(), self.durable());
         let begun = match view.young.has_records(durable) && !view.young.has_image() {
             true => self.begin_image(&view.young),
             false => Ok(()),
         };
-        let go_on = || !self.work.is_over();
+        let go_on = || !self.background.scheduler.is_over();
         let kept = each_of(&view, &|generation| generation.keep_image(durable, &go_on));
-        if let Some(log) = &self.log {
-            log.note_image_lag(view.young.image_lag(log.published()));
-        }
+        self.log.note_image_lag(view.young.image_lag(self.log.published()));
         kept.and(begun)
     }
 
     /// Returns true if the image lags so far that the thread continues at once.
     pub(crate) fn is_image_behind(&self) -> bool {
-        self.image_lag() > LAG_FREE / 2 && self.failure.check().is_ok()
-    }
-
-    /// Returns the delay of a writer for each write, because the image lags.
-    pub(crate) fn image_delay(&self) -> Duration {
-        let too_many = self.image_lag().saturating_sub(LAG_FREE);
-        Duration::from_nanos(too_many * DELAY_NS / LAG_STEP)
-    }
-
-    fn image_lag(&self) -> u64 {
-        match self.images.is_paused.load(Relaxed) {
-            true => 0,
-            false => self.log.as_ref().map_or(0, Log::image_lag),
-        }
+        self.background.images.lag(Some(self.log)) > LAG_FREE / 2
+            && self.files.failure.check().is_ok()
     }
 
     fn begin_image(&self, generation: &Arc<Generation>) -> Result<(), StoreError> {
         let Some(first) = generation.first_segment() else { return Ok(()) };
-        let Some(place) = self.volumes.find(&names::of_segment(first)) else { return Ok(()) };
+        let Some(place) = self.files.volumes.find(&names::of_segment(first)) else { return Ok(()) };
         let Some(pmem) = place.pmem else { return Ok(()) };
         self.check_room_for_an_image(&place)?;
-        let store = self.manifest.lock().store;
+        let store = self.files.manifest.lock().store;
         let made = generation.make_image(&place.directory, (store, first), pmem)?;
-        self.volumes.made(names::of_image(first), &place, 0);
+        self.files.volumes.made(names::of_image(first), &place, 0);
         // The flush of the generation removes its image if it finds one. After that flush, this
         // thread does.
-        let manifest = self.manifest.lock();
+        let manifest = self.files.manifest.lock();
         if first.0 >= manifest.log.first_segment {
             generation.set_image(made);
             return Ok(());
         }
         drop(made);
-        self.remove(&[names::of_image(first)])
+        self.files.remove(&[names::of_image(first)])
     }
 
     /// Refuses to take the room that is reserved for work that frees room.
@@ -173,18 +182,6 @@ impl Core {
         }
         let (free, needed) = (ByteSize(free), ByteSize(needed));
         Err(StoreError::NoRoom { what: format!("an image wants {needed}, and {free} are left") })
-    }
-
-    /// Returns the state of the images if the store is opened on persistent memory.
-    pub(crate) fn image_statistics(&self) -> Option<MemtableImageStatistics> {
-        self.options.pmem?;
-        let (view, published) = (self.current.get(), self.published());
-        let missing = |generation: &Generation, last: Sequence| generation.writes_missing(last);
-        let closed = view.closed.iter().map(|(closed, last)| missing(closed, *last));
-        let writes_missing = missing(&view.young, published) + closed.sum::<u64>();
-        let keeping = self.images.keeping.lock();
-        let (failures, failure) = (keeping.failures, keeping.failure.clone());
-        Some(MemtableImageStatistics { writes_missing, failures, failure })
     }
 }
 

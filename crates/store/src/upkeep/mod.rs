@@ -2,11 +2,12 @@
 
 pub(crate) mod charging;
 pub(crate) mod compaction;
+pub(crate) mod context;
+pub(crate) mod dead_segments;
 pub(crate) mod file_copy;
 pub(crate) mod file_move;
 pub(crate) mod flush;
 pub(crate) mod image_writer;
 pub(crate) mod preload;
 pub(crate) mod read_frequency;
-pub(crate) mod threads;
 pub(crate) mod tiering;

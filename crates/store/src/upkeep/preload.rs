@@ -3,40 +3,42 @@
 //! waited as often as reading all runs from front to back takes reads, a background thread does
 //! that. At worst it doubles what is read.
 
+use crate::cache::budget::Room;
 use crate::names;
 use crate::scheduler::IDLE;
 use crate::types::RunNumber;
 use crate::upkeep::charging::{Bill, Traffic};
-use crate::version::core::Core;
+use crate::upkeep::context::Background;
+use crate::version::files::Files;
 use crate::version::view::ViewRun;
 
 /// Preloads all runs whenever readers have missed enough blocks to make it worthwhile, and gives
 /// back memory of dropped blocks.
-pub(crate) fn keep_preloading(core: &Core) {
-    while !core.work.is_over() {
-        let seen = core.work.events();
-        core.pages.give_spares_back();
-        if core.pages.is_preload_due() {
-            preload(core);
+pub(crate) fn keep_preloading(files: &Files, background: &Background, room: &Room) {
+    while !background.scheduler.is_over() {
+        let seen = background.scheduler.events();
+        files.pages.give_spares_back();
+        if files.pages.is_preload_due() {
+            preload(files, background, room);
         } else {
-            core.work.wait(seen, IDLE);
+            background.scheduler.wait(seen, IDLE);
         }
     }
 }
 
 /// Caches all runs. A run that is damaged or cannot be read is skipped: readers that need its data
 /// get the error.
-fn preload(core: &Core) {
-    let mut bill = Bill::new(core, |_| false);
+fn preload(files: &Files, background: &Background, room: &Room) {
+    let mut bill = Bill::new(files, background, || false);
     let mut traffic = Traffic::default();
     let numbers: Vec<_> = {
-        let view = core.current.get();
+        let view = files.current.get();
         view.runs.values().flat_map(|runs| runs.iter().map(ViewRun::number)).collect()
     };
     for number in numbers {
         // Runs that were compacted meanwhile have no readers, and must not be held.
-        let Some(run) = run_of(core, number) else { continue };
-        let class = core.volumes.class_of(&names::of_run(number));
+        let Some(run) = run_of(files, number) else { continue };
+        let class = files.volumes.class_of(&names::of_run(number));
         let mut counted = 0;
         let done = run.run.preload(&mut |bytes| {
             if let Some(class) = class {
@@ -44,7 +46,7 @@ fn preload(core: &Core) {
             }
             counted = bytes;
             bill.moved(&traffic);
-            !core.work.is_over() && core.room.do_runs_fit()
+            !background.scheduler.is_over() && room.do_runs_fit()
         });
         if matches!(done, Ok(false)) {
             break;
@@ -53,7 +55,7 @@ fn preload(core: &Core) {
     bill.settle(&traffic);
 }
 
-fn run_of(core: &Core, number: RunNumber) -> Option<ViewRun> {
-    let view = core.current.get();
+fn run_of(files: &Files, number: RunNumber) -> Option<ViewRun> {
+    let view = files.current.get();
     view.runs.values().flat_map(|runs| runs.iter()).find(|run| run.number() == number).cloned()
 }

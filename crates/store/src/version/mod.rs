@@ -1,6 +1,9 @@
-//! State of an open store: manifest, view, recovery, and the core that all handles share.
+//! State of an open store's files: manifest and view, their changes, and the merge of their sources.
 
-pub(crate) mod core;
-pub(crate) mod recovery;
-pub(crate) mod statistics;
+pub(crate) mod files;
+pub(crate) mod kvs_bits;
+pub(crate) mod merged;
+pub(crate) mod source;
+pub(crate) mod time;
+pub(crate) mod transactions;
 pub(crate) mod view;

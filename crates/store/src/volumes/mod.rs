@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::manifest::{self, KvsState, Manifest, VolumeState, absolute, shown};
 use crate::names::{self, LABEL};
-use crate::policy::{Classes, MediaClass};
+use crate::policy::{Classes, MediaClass, Policy};
 use crate::{KvdbOptions, StoreError};
 
 mod aside;
@@ -347,6 +347,29 @@ impl Volumes {
     /// Returns true if a volume of a class takes new files.
     pub(crate) fn has(&self, class: MediaClass) -> bool {
         self.all.read().iter().any(|place| place.class == class && !place.is_retiring())
+    }
+
+    /// Restricts classes to those that the store has. If it has none of them, returns all classes.
+    pub(crate) fn had(&self, classes: Classes) -> Classes {
+        let has_any = classes.as_slice().iter().any(|class| self.has(*class));
+        if has_any { classes.filtered(|class| self.has(class)) } else { Classes::FASTEST }
+    }
+
+    /// Checks that the store has a volume for each part of a policy.
+    ///
+    /// # Errors
+    /// Fails if a part of the policy names only classes that the store does not have.
+    pub(crate) fn check_policy(&self, policy: &Policy) -> Result<(), StoreError> {
+        for (name, classes) in policy.parts() {
+            if !classes.as_slice().iter().any(|class| self.has(*class)) {
+                let what = format!(
+                    "the policy wants {name} on {classes}, and the store has no such place: add \
+                     one, or take another policy"
+                );
+                return Err(StoreError::Policy { what });
+            }
+        }
+        Ok(())
     }
 
     /// Returns the number of volumes.

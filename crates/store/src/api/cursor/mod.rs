@@ -6,18 +6,16 @@ use std::sync::Arc;
 use entresol_index::Direction;
 
 use crate::api::kvs::Kvs;
-use crate::api::transaction::Own;
+use crate::engine::Core;
+use crate::memtable::own::Own;
 use crate::memtable::range_deletes::Prefixes;
 use crate::types::{Sequence, ValuePlace, Version};
-use crate::version::core::Core;
+use crate::version::merged::{Merged, Taken};
+use crate::version::source::Source;
 use crate::version::view::View;
 use crate::{KvsId, Snapshot, StoreError};
-use merged::{Merged, Taken};
-use source::Source;
 use window::{Of, Window};
 
-pub(crate) mod merged;
-pub(crate) mod source;
 pub(crate) mod window;
 
 /// Options of a cursor.
@@ -220,13 +218,13 @@ impl Cursor {
     /// record.
     fn is_there(&mut self, taken: Taken) -> Result<bool, StoreError> {
         let Taken { version: Version { sequence, expiry, value }, is_deleted } = taken;
-        if is_deleted || self.core.has_ended(expiry) || value == ValuePlace::Gone {
+        if is_deleted || self.core.files.time.has_ended(expiry) || value == ValuePlace::Gone {
             return Ok(false);
         }
         if let ValuePlace::Apart(place) = value
             && !self.options.keys_only
         {
-            let (waits, cache) = (&self.core.counters.waits, &self.core.entries);
+            let (waits, cache) = (&self.core.caches.waits, &self.core.caches.entries);
             // The records of versions that are not flushed lie in memory anyway.
             if self.merged.is_flushed()
                 && self.window.looks_in_cache()

@@ -17,14 +17,14 @@
 //! itself.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use super::merged::{Merged, Taken};
 use crate::StoreError;
 use crate::cache::block::Charge;
 use crate::cache::row::RowCache;
+use crate::engine::Core;
+use crate::engine::read::Waits;
 use crate::types::{Expiry, KvsId, RecordPlace, SegmentNumber, Sequence, ValuePlace};
-use crate::version::core::Core;
+use crate::version::merged::{Merged, Taken};
 use crate::version::view::View;
 
 /// Values that are read one by one at first, unless the cursor has a limit.
@@ -34,8 +34,6 @@ const ALONE_AT_FIRST: u32 = 2;
 /// takes a sixth longer.
 const ALONE_AT_ONCE: u32 = 32;
 const LOOKS: u32 = 8;
-/// Checks in a row that find values in memory after which most values are taken to be there.
-const LOOKS_IN_VAIN: u32 = 64;
 /// Entries that are taken ahead the first time, and the most that are taken at any time.
 const ENTRIES_MIN: usize = 4;
 const ENTRIES_MAX: usize = 32;
@@ -140,26 +138,6 @@ struct Pace {
     /// The last value that was read by itself, and the one before it.
     last: Option<RecordPlace>,
     before: Option<RecordPlace>,
-}
-
-/// Counter of whether readers of values had to wait for disks lately. A note that races with
-/// another reader's may be lost.
-#[derive(Debug, Default)]
-pub(crate) struct Waits(AtomicU32);
-
-impl Waits {
-    #[inline]
-    fn are_usual(&self) -> bool {
-        self.0.load(Relaxed) > 0
-    }
-
-    fn note(&self, had_to_wait: bool) {
-        let left = self.0.load(Relaxed);
-        let next = if had_to_wait { LOOKS_IN_VAIN } else { left.saturating_sub(1) };
-        if next != left {
-            self.0.store(next, Relaxed);
-        }
-    }
 }
 
 /// Sources and settings from which a window takes entries.
@@ -313,7 +291,7 @@ impl Window {
         let (value, apart_bytes) = match value {
             Lies::In(place, _) if u64::from(place.bytes) > alone_bytes => (Lies::Apart(place), 0),
             Lies::In(place, _) => {
-                let cache = &of.core.entries;
+                let cache = &of.core.caches.entries;
                 cache.prefetch(&cache.name(of.kvs, merged.key()));
                 self.apart.push((self.entries.len(), version.sequence));
                 (value, u64::from(place.bytes))
@@ -328,7 +306,7 @@ impl Window {
     /// more than half of all entries were cached.
     fn find_cached(&mut self, of: &Of<'_>) -> bool {
         let Window { entries, keys, bytes, apart, order, .. } = self;
-        let cache: &RowCache = &of.core.entries;
+        let cache: &RowCache = &of.core.caches.entries;
         let name =
             |entry: &Entry| cache.name(of.kvs, keys.get(entry.key.clone()).unwrap_or_default());
         for (number, _) in apart.iter() {
@@ -397,7 +375,7 @@ impl Window {
         let bytes = (self.keys.capacity() + self.bytes.capacity()) as u64;
         if self.charge.as_ref().is_none_or(|(charged, _)| *charged < bytes) {
             self.charge = None;
-            self.charge = Some((bytes, of.core.pages.charge(bytes)));
+            self.charge = Some((bytes, of.core.files.pages.charge(bytes)));
         }
     }
 
@@ -410,7 +388,7 @@ impl Window {
         while let Some(entry) = self.entries.get(self.next) {
             self.next += 1;
             let Entry { key, expiry, value } = entry;
-            if of.core.has_ended(*expiry) {
+            if of.core.files.time.has_ended(*expiry) {
                 continue;
             }
             let (key, value) = (key.clone(), value.clone());

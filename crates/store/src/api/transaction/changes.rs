@@ -5,11 +5,11 @@ use std::sync::Arc;
 use entresol_index::Direction;
 
 use crate::StoreError;
-use crate::api::cursor::source::Source;
 use crate::memtable::Generation;
 use crate::memtable::range_deletes::Prefixes;
 use crate::segment::record::{Draft, Kind};
 use crate::types::{KvsId, Sequence};
+use crate::version::source::Source;
 use crate::version::view::{View, ViewRun};
 
 /// A part of a view that may hold changes after a given write.

@@ -8,22 +8,18 @@ use std::time::Duration;
 
 use entresol_base::Nanos;
 use entresol_base::mutation_site;
-use entresol_base::sync::Mutex;
 
 use crate::api::cursor::{Cursor, CursorOptions};
 use crate::api::kvdb::Kvdb;
 use crate::api::kvs::Kvs;
+use crate::engine::Core;
+use crate::memtable::own::{OwnKvs, OwnWrite, Said};
 use crate::options::{GROUP_BYTES_MAX, check_prefix, check_sizes};
 use crate::segment::record::{Draft, Kind};
 use crate::types::{Expiry, KvsId, Sequence};
-use crate::version::core::Core;
 use crate::{Snapshot, StoreError};
-use own::{OwnKvs, Said};
-
-pub(crate) use own::{Own, OwnWrite};
 
 mod changes;
-mod own;
 
 /// Options with which a transaction begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,46 +90,6 @@ pub struct Transaction {
     number: u64,
 }
 
-/// The open transactions. Compactions keep the changes that these must still notice.
-#[derive(Debug, Default)]
-pub(crate) struct Transactions(Mutex<Open>);
-
-#[derive(Debug, Default)]
-struct Open {
-    next: u64,
-    /// Sequence number that each transaction sees, and its end, by the transaction's number.
-    all: BTreeMap<u64, (Sequence, Nanos)>,
-}
-
-impl Transactions {
-    /// Registers a transaction and takes its snapshot under the same lock, so no horizon misses it.
-    fn begin(&self, core: &Core, end: Nanos) -> (u64, Snapshot) {
-        let mut open = self.0.lock();
-        let number = open.next;
-        open.next += 1;
-        let snapshot = Snapshot::of(core);
-        open.all.insert(number, (snapshot.sequence(), end));
-        (number, snapshot)
-    }
-
-    fn end(&self, number: u64) {
-        self.0.lock().all.remove(&number);
-    }
-
-    /// Returns the write after which every change of a key must still be noticeable to some
-    /// transaction.
-    pub(crate) fn horizon(&self, now: Nanos) -> Sequence {
-        let open = self.0.lock();
-        let live = open.all.values().filter(|(_, end)| *end > now);
-        live.map(|(at, _)| *at).min().unwrap_or(Sequence::MAX)
-    }
-
-    /// Returns the number of open transactions.
-    pub(crate) fn count(&self) -> u64 {
-        self.0.lock().all.len() as u64
-    }
-}
-
 impl Kvdb {
     /// Begins a transaction.
     ///
@@ -142,8 +98,12 @@ impl Kvdb {
     pub fn transaction(&self, options: TransactionOptions) -> Result<Transaction, StoreError> {
         let core = self.core();
         core.log()?;
-        let end = core.clock.now().after(options.age_max);
-        let (number, snapshot) = core.transactions.begin(core, end);
+        let end = core.files.time.instant().after(options.age_max);
+        let (number, snapshot) = core.transactions.begin(end, || {
+            let snapshot = Snapshot::of(core);
+            let at = snapshot.sequence();
+            (snapshot, at)
+        });
         let bytes_max = options.bytes_max.min(GROUP_BYTES_MAX);
         let (core, own) = (core.clone(), BTreeMap::new());
         Ok(Transaction { core, snapshot, own, bytes: 0, bytes_max, end, number })
@@ -249,7 +209,9 @@ impl Transaction {
         let others: Vec<&[u8]> = others.map(|(key, _)| *key).collect();
         let mut others = kvs.multi_get_at(&self.snapshot, &others)?.into_iter();
         let value_of = |said| match said {
-            Some(Said::Write(write)) if !write.is_over(&self.core) => write.value.clone(),
+            Some(Said::Write(write)) if !write.is_over(self.core.files.time.now()) => {
+                write.value.clone()
+            }
             Some(_) => None,
             None => others.next().flatten(),
         };
@@ -289,13 +251,13 @@ impl Transaction {
         let keys = drafts.iter().map(|draft| (draft.kvs, draft.key));
         let held = match drafts.iter().any(is_prefix) {
             true if mutation_site!("a commit that removes a prefix locks all keys") => {
-                core.entries.lock_all(keys)
+                core.caches.entries.lock_all(keys)
             }
-            true => core.entries.lock_every(),
+            true => core.caches.entries.lock_every(),
             false if mutation_site!("a commit locks its keys") => {
-                core.entries.lock_all(std::iter::empty())
+                core.caches.entries.lock_all(std::iter::empty())
             }
-            false => core.entries.lock_all(keys),
+            false => core.caches.entries.lock_all(keys),
         };
         let now = Snapshot::of(core);
         // The age is checked after the view is taken. Compactions forget changes only of
@@ -352,7 +314,7 @@ impl Transaction {
     }
 
     fn check_age(&self) -> Result<(), StoreError> {
-        if self.core.clock.now() >= self.end { Err(StoreError::Aged) } else { Ok(()) }
+        if self.core.files.time.instant() >= self.end { Err(StoreError::Aged) } else { Ok(()) }
     }
 }
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::StoreError;
 use crate::cache::block::BlockCache;
+use crate::engine::statistics::MissingVolume;
 use crate::manifest::{Manifest, RunState};
 use crate::names;
 use crate::run::Run;
@@ -18,7 +19,6 @@ use crate::segment::Segment;
 use crate::segment::record::Record;
 use crate::types::{Entry, KvsId, RecordPlace, SegmentNumber, Value};
 use crate::upkeep::read_frequency;
-use crate::version::statistics::MissingVolume;
 use crate::volumes::{Access, Volumes};
 use crate::wal::scan as log_scan;
 use values::{Lead, Leads, Proofs};

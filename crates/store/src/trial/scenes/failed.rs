@@ -36,7 +36,7 @@ pub(super) fn last_word_on_names() -> Told {
     in_world(Preemption::Never, |world, disk| {
         let (store, kvs) = create(world, disk)?;
         kvs.put(b"key", b"value").map_err(text)?;
-        let place = store.core().volumes.all().remove(0);
+        let place = store.core().files.volumes.all().remove(0);
         disk.inject(failing(&[Call::DirectorySync], 1, Repeat::Once));
         let log = store.core().log().map_err(text)?;
         require(log.make_spares().is_err(), "a segment is made whose name is not durable")?;
@@ -132,7 +132,7 @@ pub(super) fn durable_before() -> Told {
         for number in 0..20 {
             kvs.put(&key(number), &[1; 2500]).map_err(text)?;
         }
-        let identity = store.core().manifest.lock().store;
+        let identity = store.core().files.manifest.lock().store;
         let say_so = |left: Disk| -> Result<Vec<bool>, String> {
             let home = left.root();
             let names = home.list().map_err(text)?.into_iter().map(|entry| entry.name);

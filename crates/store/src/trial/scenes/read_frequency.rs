@@ -30,7 +30,7 @@ pub(super) fn kept() -> Told {
         let opened = || {
             let home = arrange::home(disk).map_err(text)?;
             let store = Kvdb::open(home, arrange::options(disk), clock.clone()).map_err(text)?;
-            let before = store.core().read_frequency.kept_before();
+            let before = store.core().background.read_frequency.kept_before();
             Ok::<_, String>((store, before))
         };
         for byte in [20, 100, 177] {

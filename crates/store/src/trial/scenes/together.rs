@@ -176,7 +176,7 @@ pub(super) fn prefix_removers() -> Told {
                     kvs.put(&name, b"value").map_err(text)?;
                     if number % 8 == 7 {
                         store.core().log_behind().and_then(Log::close_generation).map_err(text)?;
-                        store.core().work.tell();
+                        store.core().background.scheduler.tell();
                     }
                 }
                 Ok(())

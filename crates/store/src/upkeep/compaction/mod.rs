@@ -15,9 +15,6 @@ use entresol_base::mutation_site;
 use entresol_index::Direction;
 
 use crate::StoreError;
-use crate::api::cursor::merged::{Merged, Taken};
-use crate::api::cursor::source::Source;
-use crate::api::kvdb::CompactProgress;
 use crate::manifest::{Manifest, RunState};
 use crate::memtable::range_deletes;
 use crate::memtable::range_deletes::Gone;
@@ -26,9 +23,13 @@ use crate::run::RunWriter;
 use crate::segment::Segment;
 use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value, ValuePlace, Version};
 use crate::upkeep::charging::{Bill, Traffic};
+use crate::upkeep::context::CompactionContext;
+use crate::upkeep::dead_segments::drop_dead_segments;
 use crate::upkeep::file_move::{FileMove, move_all_files};
 use crate::upkeep::tiering::{Moves, Tiering, live_in};
-use crate::version::core::{Core, live_segments};
+use crate::version::files::live_segments;
+use crate::version::merged::{Merged, Taken};
+use crate::version::source::Source;
 use crate::version::view::{View, ViewRun};
 use crate::volumes;
 use crate::volumes::What;
@@ -49,6 +50,15 @@ const DEAD_BYTES_MIN: u64 = 4 << 20;
 /// Number of keys between calls of `go_on`.
 const KEYS_BETWEEN_QUESTIONS: u64 = 256;
 
+/// Progress of a compaction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CompactProgress {
+    /// Bytes of runs that were compacted; 0 during the flush that comes first.
+    pub bytes_done: u64,
+    /// Bytes of runs that are to be compacted; 0 until this is known.
+    pub bytes: u64,
+}
+
 /// Planned compaction.
 #[derive(Debug)]
 struct Plan {
@@ -68,13 +78,13 @@ enum Task {
 ///
 /// # Errors
 /// Fails if a disk fails or has no room, or if data is damaged. Nothing has changed then.
-pub(crate) fn compact_one(core: &Core) -> Result<bool, StoreError> {
-    let _held = core.merging.lock();
-    let view = core.current.get();
-    core.look_at_read_frequency(&view);
-    match task(core, &view) {
-        Some(Task::Compaction(plan)) => merge(core, &view, &plan, &mut |_| true),
-        Some(Task::FileMove(file_moves)) => move_all_files(core, &file_moves, &mut |_| true),
+pub(crate) fn compact_one(context: &CompactionContext<'_>) -> Result<bool, StoreError> {
+    let _held = context.background.compacting.lock();
+    let view = context.files.current.get();
+    context.look_at_read_frequency(&view);
+    match task(context, &view) {
+        Some(Task::Compaction(plan)) => merge(context, &view, &plan, &mut |_| true),
+        Some(Task::FileMove(file_moves)) => move_all_files(context, &file_moves, &mut |_| true),
         None => Ok(false),
     }
 }
@@ -96,46 +106,46 @@ impl From<Tiering> for Task {
 /// # Errors
 /// Fails if a disk fails or has no room, or if data is damaged.
 pub(crate) fn compact_all(
-    core: &Core,
+    context: &CompactionContext<'_>,
     progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
 ) -> Result<bool, StoreError> {
-    let _held = core.merging.lock();
-    let first = core.current.get();
-    let plans = core.compactable(&first).map(|(kvs, _)| plan_of_all(core, &first, *kvs));
-    let plans: Vec<Plan> = plans.filter(|plan| plan.is_worth_it(core, &first)).collect();
+    let _held = context.background.compacting.lock();
+    let first = context.files.current.get();
+    let plans = context.compactable(&first).map(|(kvs, _)| plan_of_all(context, &first, *kvs));
+    let plans: Vec<Plan> = plans.filter(|plan| plan.is_worth_it(context, &first)).collect();
     let bytes = plans.iter().map(|plan| plan.bytes(&first)).sum();
     let mut bytes_done = 0;
     for plan in plans {
-        let view = core.current.get();
-        let plan = plan_of_all(core, &view, plan.kvs);
+        let view = context.files.current.get();
+        let plan = plan_of_all(context, &view, plan.kvs);
         let of_plan = plan.bytes(&view);
         let mut go_on = |share: f64| {
             let bytes_done = bytes_done + (of_plan as f64 * share) as u64;
             progress(CompactProgress { bytes_done: bytes_done.min(bytes), bytes }).is_continue()
         };
-        let plan = Some(plan).filter(|plan| plan.is_worth_it(core, &view));
-        let plan = plan.and_then(|plan| plan.fitting(core, &view));
+        let plan = Some(plan).filter(|plan| plan.is_worth_it(context, &view));
+        let plan = plan.and_then(|plan| plan.fitting(context, &view));
         if let Some(plan) = plan
-            && !merge(core, &view, &plan, &mut go_on)?
+            && !merge(context, &view, &plan, &mut go_on)?
         {
             return Ok(false);
         }
         bytes_done += of_plan;
     }
-    age_all(core, CompactProgress { bytes_done: bytes, bytes }, progress)
+    age_all(context, CompactProgress { bytes_done: bytes, bytes }, progress)
 }
 
 /// Moves data that lies on classes its policy does not allow to classes with room. The moved bytes
 /// are added to the progress so far.
 fn age_all(
-    core: &Core,
+    context: &CompactionContext<'_>,
     mut so_far: CompactProgress,
     progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>,
 ) -> Result<bool, StoreError> {
     loop {
-        let view = core.current.get();
-        let task = core.misplaced_now(&view).map(Task::from);
-        let Some(task) = task.and_then(|task| task.fitting(core, &view)) else { break };
+        let view = context.files.current.get();
+        let task = context.misplaced_now(&view).map(Task::from);
+        let Some(task) = task.and_then(|task| task.fitting(context, &view)) else { break };
         let mut go_on = |bytes: u64| {
             so_far = CompactProgress {
                 bytes_done: so_far.bytes_done + bytes,
@@ -144,8 +154,8 @@ fn age_all(
             progress(so_far).is_continue()
         };
         let is_done = match task {
-            Task::Compaction(plan) => merge(core, &view, &plan, &mut |_| go_on(0))?,
-            Task::FileMove(file_moves) => move_all_files(core, &file_moves, &mut go_on)?,
+            Task::Compaction(plan) => merge(context, &view, &plan, &mut |_| go_on(0))?,
+            Task::FileMove(file_moves) => move_all_files(context, &file_moves, &mut go_on)?,
         };
         if !is_done {
             return Ok(false);
@@ -154,28 +164,28 @@ fn age_all(
     Ok(progress(so_far).is_continue())
 }
 
-fn plan_of_all(core: &Core, view: &View, kvs: KvsId) -> Plan {
+fn plan_of_all(context: &CompactionContext<'_>, view: &View, kvs: KvsId) -> Plan {
     let runs = view.runs.get(&kvs).map_or(0, |runs| runs.len());
-    Plan { kvs, runs: 0..runs, moved: moves_of_all(core, view, kvs) }
+    Plan { kvs, runs: 0..runs, moved: moves_of_all(context, view, kvs) }
 }
 
 /// Returns the moves of a compaction of all runs: values of mostly dead segments, and values that
 /// the policy does not leave where they are once they are aged.
-fn moves_of_all(core: &Core, view: &View, kvs: KvsId) -> Moves {
-    let Some((policy, _)) = core.policy(kvs) else { return Moves::new() };
+fn moves_of_all(context: &CompactionContext<'_>, view: &View, kvs: KvsId) -> Moves {
+    let Some((policy, _)) = context.files.policy(kvs) else { return Moves::new() };
     let dead = mostly_dead(view).into_iter();
     let mut moves: Moves =
-        dead.map(|number| (number, core.move_of_garbage(&policy, number))).collect();
+        dead.map(|number| (number, context.move_of_garbage(&policy, number))).collect();
     let runs = view.runs.get(&kvs).map_or(&[][..], |runs| runs);
-    moves.extend(core.moves_with_room(&policy, view, runs));
+    moves.extend(context.moves_with_room(&policy, view, runs));
     moves
 }
 
 impl Task {
     /// Replaces a planned compaction by one that fits.
-    fn fitting(self, core: &Core, view: &View) -> Option<Task> {
+    fn fitting(self, context: &CompactionContext<'_>, view: &View) -> Option<Task> {
         match self {
-            Task::Compaction(plan) => plan.fitting(core, view).map(Task::Compaction),
+            Task::Compaction(plan) => plan.fitting(context, view).map(Task::Compaction),
             Task::FileMove(file_moves) => Some(Task::FileMove(file_moves)),
         }
     }
@@ -184,27 +194,28 @@ impl Task {
 impl Plan {
     /// Returns the plan if one run can hold the range deletes that it keeps. Otherwise returns a
     /// plan for all runs, which keeps none, unless a transaction may still need them.
-    fn fitting(self, core: &Core, view: &View) -> Option<Plan> {
+    fn fitting(self, context: &CompactionContext<'_>, view: &View) -> Option<Plan> {
         let all = view.runs.get(&self.kvs)?;
         let fits = |runs: &Range<usize>| {
             let has_oldest = runs.end == all.len();
             let old = &all[runs.clone()];
-            has_oldest && !may_be_asked_for(core, old) || core.prefixes_for_runs(old).len() == 1
+            has_oldest && !may_be_asked_for(context, old)
+                || context.prefixes_for_runs(old).len() == 1
         };
         if fits(&self.runs) {
             return Some(self);
         }
-        let mut whole = plan_of_all(core, view, self.kvs);
+        let mut whole = plan_of_all(context, view, self.kvs);
         whole.moved.extend(self.moved);
         fits(&whole.runs).then_some(whole)
     }
 
     /// Returns true if compacting all runs would change anything.
-    fn is_worth_it(&self, core: &Core, view: &View) -> bool {
+    fn is_worth_it(&self, context: &CompactionContext<'_>, view: &View) -> bool {
         let leads_there = || leads_to(view, self.kvs, &self.moved);
         let is_one_out_of_place = || {
             let (Some((policy, aged)), Some(runs)) =
-                (core.policy(self.kvs), view.runs.get(&self.kvs))
+                (context.files.policy(self.kvs), view.runs.get(&self.kvs))
             else {
                 return false;
             };
@@ -221,14 +232,14 @@ impl Plan {
     }
 }
 
-impl Core {
+impl CompactionContext<'_> {
     /// Returns the runs of each `Kvs` that may be compacted.
     pub(crate) fn compactable<'a>(
         &'a self,
         view: &'a View,
     ) -> impl Iterator<Item = (&'a KvsId, &'a Arc<Vec<ViewRun>>)> + Clone {
         let may_be = |kvs: &KvsId, runs: &Arc<Vec<ViewRun>>| {
-            !runs.is_empty() && !self.unreadable.contains_key(kvs)
+            !runs.is_empty() && !self.files.unreadable.contains_key(kvs)
         };
         view.runs.iter().filter(move |(kvs, runs)| may_be(kvs, runs))
     }
@@ -243,29 +254,29 @@ impl Core {
     fn note_overwritten(&self, kvs: KvsId, old: &[ViewRun], left: u64) {
         let all: u64 = old.iter().map(|run| run.run.summary().entries).sum();
         let percent = all.saturating_sub(left) * 100 / all.max(1);
-        let mut overwritten = self.overwritten.lock();
+        let mut overwritten = self.background.overwritten.lock();
         let before = overwritten.entry(kvs).or_insert(percent);
         *before = (*before + percent) / 2;
     }
 }
 
-fn task(core: &Core, view: &View) -> Option<Task> {
-    let amplification = core.options.space_amplification_max;
-    let all = core.compactable(view);
+fn task(context: &CompactionContext<'_>, view: &View) -> Option<Task> {
+    let amplification = context.options.space_amplification_max;
+    let all = context.compactable(view);
     let mut sizes = all.clone().map(|(kvs, runs)| {
         (*kvs, runs.iter().map(|run| run.run.summary().file_bytes).collect::<Vec<_>>())
     });
     let by_size = sizes.find_map(|(kvs, sizes)| {
         let runs = window(&sizes, amplification)?;
         let is_all = runs.len() == sizes.len();
-        let moved = if is_all { moves_of_all(core, view, kvs) } else { Moves::new() };
-        Plan { kvs, runs, moved }.fitting(core, view)
+        let moved = if is_all { moves_of_all(context, view, kvs) } else { Moves::new() };
+        Plan { kvs, runs, moved }.fitting(context, view)
     });
     if let Some(plan) = by_size {
         return Some(Task::Compaction(plan));
     }
-    let tiering = core.tiering(view).map(Task::from);
-    if let Some(task) = tiering.and_then(|task| task.fitting(core, view)) {
+    let tiering = context.tiering(view).map(Task::from);
+    if let Some(task) = tiering.and_then(|task| task.fitting(context, view)) {
         return Some(task);
     }
     if !is_over_bound(view, amplification) {
@@ -274,8 +285,8 @@ fn task(core: &Core, view: &View) -> Option<Task> {
     let dead = mostly_dead(view);
     let bytes_in = |runs: &[ViewRun]| live_in(runs, |number| dead.contains(&number));
     let most = all.max_by_key(|(_, runs)| bytes_in(runs))?;
-    let plan = (bytes_in(most.1) > 0).then(|| plan_of_all(core, view, *most.0));
-    plan.and_then(|plan| plan.fitting(core, view)).map(Task::Compaction)
+    let plan = (bytes_in(most.1) > 0).then(|| plan_of_all(context, view, *most.0));
+    plan.and_then(|plan| plan.fitting(context, view)).map(Task::Compaction)
 }
 
 /// Returns true if more bytes are dead in the segments than space amplification allows.
@@ -287,9 +298,9 @@ fn is_over_bound(view: &View, amplification: f64) -> bool {
 
 /// Returns true if compaction must not wait for its share of the medium: too much is dead, or
 /// readers have to search too many runs.
-fn is_urgent(core: &Core) -> bool {
-    let view = core.current.get();
-    is_over_bound(&view, core.options.space_amplification_max)
+fn is_urgent(context: &CompactionContext<'_>) -> bool {
+    let view = context.files.current.get();
+    is_over_bound(&view, context.options.space_amplification_max)
         || view.runs.values().any(|runs| runs.len() >= RUNS_URGENT)
 }
 
@@ -330,46 +341,52 @@ fn leads_to(view: &View, kvs: KvsId, moves: &Moves) -> bool {
 /// returns true. Returns false if the compaction ended early. The caller holds the lock of
 /// compactions.
 fn merge(
-    core: &Core,
+    context: &CompactionContext<'_>,
     view: &Arc<View>,
     plan: &Plan,
     go_on: &mut dyn FnMut(f64) -> bool,
 ) -> Result<bool, StoreError> {
     let Some(all) = view.runs.get(&plan.kvs) else { return Ok(true) };
     let old = &all[plan.runs.clone()];
-    let has_oldest = leaves_tombstones_out(core, all, plan);
+    let has_oldest = leaves_tombstones_out(context, all, plan);
     let is_aged = plan.runs.len() == all.len();
-    let number = core.manifest.lock().take_run();
+    let number = context.files.manifest.lock().take_run();
     let read: u64 = old.iter().map(|run| run.run.summary().file_bytes).sum();
-    let place = place_for_keys(core, plan, is_aged, read);
+    let place = place_for_keys(context, plan, is_aged, read);
     let gone = match has_oldest || mutation_site!("a prefix that is gone stays so") {
         true => Vec::new(),
-        false => core.prefixes_for_runs(old).concat(),
+        false => context.prefixes_for_runs(old).concat(),
     };
-    let mut writer = core.begin_run(&place, (number, plan.kvs), gone)?;
+    let mut writer = context.files.begin_run(&place, (number, plan.kvs), gone)?;
     let parts = old.iter().map(|it| (Source::merged_run(&it.run), Some(it.prefixes.clone())));
     let mut merged = Merged::new(parts.collect(), Direction::Forward, Sequence::MAX);
     merged.seek(None)?;
     let moved_bytes = live_in(old, |number| plan.moved.contains_key(&number));
-    let mut values = ValueWriter::new(core, plan.kvs, moved_bytes);
-    let mut bill = Bill::new(core, is_urgent);
+    let mut values = ValueWriter::new(*context, plan.kvs, moved_bytes);
+    let mut bill = Bill::new(context.files, context.background, || is_urgent(context));
     let keys: u64 = old.iter().map(|run| run.run.summary().keys).sum();
     let (mut taken, mut ahead) = (0, Ahead::default());
     loop {
         while !ahead.is_full()
             && let Some(next) = merged.take()?
         {
-            core.failure.check()?;
+            context.files.failure.check()?;
             let is_time = taken % KEYS_BETWEEN_QUESTIONS == 0;
             let done = taken as f64 / keys.max(1) as f64;
-            if core.work.is_over() || is_time && !go_on(done) {
+            if context.background.scheduler.is_over() || is_time && !go_on(done) {
                 return Ok(false);
             }
             if is_time {
-                bill.moved(&traffic(core, old, done, values.traffic(), (&place, writer.bytes())));
+                bill.moved(&traffic(
+                    context,
+                    old,
+                    done,
+                    values.traffic(),
+                    (&place, writer.bytes()),
+                ));
             }
             taken += 1;
-            if let Some(due) = due(core, plan, &merged, &next, has_oldest) {
+            if let Some(due) = due(context, plan, &merged, &next, has_oldest) {
                 ahead.add(view, &due);
             }
         }
@@ -385,23 +402,27 @@ fn merge(
         }
         ahead.clear();
     }
-    let run = finish(core, writer, taken)?;
+    let run = finish(context, writer, taken)?;
     let moved = values.traffic();
     let segments = values.finish()?;
     place.sync_names()?;
     let bytes = run.run.summary().file_bytes;
-    core.volumes.made(names::of_run(number), &place, bytes);
+    context.files.volumes.made(names::of_run(number), &place, bytes);
     place.written.merge.fetch_add(bytes, Relaxed);
-    let all = traffic(core, old, 1.0, moved, (&place, bytes));
+    let all = traffic(context, old, 1.0, moved, (&place, bytes));
     bill.settle(&all);
-    core.counters.compaction_read.fetch_add(all.all_read(), Relaxed);
-    install(core, plan, old, Compaction { run, is_aged, segments })?;
+    context.background.bytes_read.fetch_add(all.all_read(), Relaxed);
+    install(context, plan, old, Compaction { run, is_aged, segments })?;
     Ok(true)
 }
 
 /// Finishes the run of a compaction that has taken so many versions.
-fn finish(core: &Core, writer: RunWriter, taken: u64) -> Result<ViewRun, StoreError> {
-    let run = ViewRun::of(writer.finish(&core.pages)?);
+fn finish(
+    context: &CompactionContext<'_>,
+    writer: RunWriter,
+    taken: u64,
+) -> Result<ViewRun, StoreError> {
+    let run = ViewRun::of(writer.finish(&context.files.pages)?);
     let entries = run.run.summary().entries;
     assert!(entries <= taken, "of {taken} versions a merge has made {entries}");
     Ok(run)
@@ -409,8 +430,8 @@ fn finish(core: &Core, writer: RunWriter, taken: u64) -> Result<ViewRun, StoreEr
 
 /// Returns true if a compaction can drop tombstones: there are no older runs, and no transaction
 /// needs them.
-fn leaves_tombstones_out(core: &Core, all: &[ViewRun], plan: &Plan) -> bool {
-    let is_asked_for = may_be_asked_for(core, &all[plan.runs.clone()])
+fn leaves_tombstones_out(context: &CompactionContext<'_>, all: &[ViewRun], plan: &Plan) -> bool {
+    let is_asked_for = may_be_asked_for(context, &all[plan.runs.clone()])
         && !mutation_site!("a tombstone stays while a transaction may ask for it");
     let has_oldest = plan.runs.end == all.len()
         || mutation_site!("a tombstone stays while there are older runs");
@@ -420,7 +441,7 @@ fn leaves_tombstones_out(core: &Core, all: &[ViewRun], plan: &Plan) -> bool {
 /// Returns the version to write for a version that the compaction has taken, if anything is left of
 /// it.
 fn due<'a>(
-    core: &Core,
+    context: &CompactionContext<'_>,
     plan: &Plan,
     merged: &'a Merged,
     Taken { version, is_deleted }: &Taken,
@@ -430,12 +451,12 @@ fn due<'a>(
     let mut to = None;
     let value = match value {
         _ if *is_deleted && has_oldest => return None,
-        _ if *is_deleted || core.has_ended(expiry) => Value::Gone,
+        _ if *is_deleted || context.files.time.has_ended(expiry) => Value::Gone,
         ValuePlace::Gone => Value::Gone,
         ValuePlace::Here => Value::Inline(merged.value()),
         ValuePlace::Apart(place) => {
             let moved = plan.moved.get(&place.segment);
-            to = moved.and_then(|to| core.moved_to(plan.kvs, merged.key(), place, to));
+            to = moved.and_then(|to| context.moved_to(plan.kvs, merged.key(), place, to));
             Value::Apart(place)
         }
     };
@@ -453,14 +474,14 @@ fn due<'a>(
 
 /// Returns the traffic of a compaction of which a share is done, added to that of its moved values.
 fn traffic(
-    core: &Core,
+    context: &CompactionContext<'_>,
     old: &[ViewRun],
     done: f64,
     mut traffic: Traffic,
     (place, written): (&volumes::OpenVolume, u64),
 ) -> Traffic {
     for run in old {
-        if let Some(class) = core.volumes.class_of(&names::of_run(run.number())) {
+        if let Some(class) = context.files.volumes.class_of(&names::of_run(run.number())) {
             traffic.read(class, (run.run.summary().file_bytes as f64 * done) as u64);
         }
     }
@@ -469,16 +490,25 @@ fn traffic(
 }
 
 /// Chooses the volume for the run of a plan, which has at most so many bytes.
-fn place_for_keys(core: &Core, plan: &Plan, is_aged: bool, bytes: u64) -> Arc<volumes::OpenVolume> {
-    let policy = core.policy(plan.kvs).map(|(policy, _)| policy).unwrap_or_default();
-    core.volumes.choose_of_reserve(What::Keys, core.had(policy.keys(is_aged)), bytes)
+fn place_for_keys(
+    context: &CompactionContext<'_>,
+    plan: &Plan,
+    is_aged: bool,
+    bytes: u64,
+) -> Arc<volumes::OpenVolume> {
+    let policy = context.files.policy(plan.kvs).map(|(policy, _)| policy).unwrap_or_default();
+    context.files.volumes.choose_of_reserve(
+        What::Keys,
+        context.files.volumes.had(policy.keys(is_aged)),
+        bytes,
+    )
 }
 
 /// Returns true if an open transaction may have to notice writes in these runs. Transactions that
 /// begin later see them all.
-fn may_be_asked_for(core: &Core, runs: &[ViewRun]) -> bool {
+fn may_be_asked_for(context: &CompactionContext<'_>, runs: &[ViewRun]) -> bool {
     let greatest = runs.iter().map(|run| run.run.summary().sequence_greatest).max();
-    greatest > Some(core.transactions.horizon(core.clock.now()))
+    greatest > Some(context.transactions.horizon(context.files.time.instant()))
 }
 
 /// Result of a compaction.
@@ -491,15 +521,15 @@ struct Compaction {
 
 /// Replaces the compacted runs by their successor, and removes files that became dead.
 fn install(
-    core: &Core,
+    context: &CompactionContext<'_>,
     Plan { kvs, moved, .. }: &Plan,
     old: &[ViewRun],
     Compaction { run, is_aged, segments }: Compaction,
 ) -> Result<(), StoreError> {
     let kvs = *kvs;
-    core.note_overwritten(kvs, old, run.run.summary().entries);
-    core.read_frequency.moved(moved.keys().copied());
-    let mut manifest = core.manifest.lock();
+    context.note_overwritten(kvs, old, run.run.summary().entries);
+    context.background.read_frequency.moved(moved.keys().copied());
+    let mut manifest = context.files.manifest.lock();
     let mut next = Manifest::clone(&manifest);
     let dead: BTreeSet<u64> = old.iter().map(|run| run.number().0).collect();
     let is_dead = |run: &RunState| dead.contains(&run.run);
@@ -508,8 +538,8 @@ fn install(
     let made: Vec<String> = values.chain([names::of_run(number)]).collect();
     let Some(state) = next.kvs_mut(kvs) else {
         // The `Kvs` was dropped meanwhile.
-        core.read_frequency.removed(segments.iter().map(|segment| segment.number()));
-        return core.remove(&made);
+        context.background.read_frequency.removed(segments.iter().map(|segment| segment.number()));
+        return context.files.remove(&made);
     };
     let Some(place) = state.runs.iter().position(is_dead) else { return Ok(()) };
     let before = state.runs.len();
@@ -526,10 +556,10 @@ fn install(
     }
     let dead_files: Vec<String> = old.iter().map(|run| names::of_run(run.number())).collect();
     if mutation_site!("merged runs are removed once the manifest does not name them") {
-        core.remove(&dead_files)?;
+        context.files.remove(&dead_files)?;
     }
-    core.save_with(&mut manifest, next, &made)?;
-    core.current.change(|view| {
+    context.files.save_with(&mut manifest, next, &made)?;
+    context.files.current.change(|view| {
         let of_kvs = Arc::make_mut(view.runs.entry(kvs).or_default());
         let before = of_kvs.len();
         of_kvs.retain(|run| !dead.contains(&run.number().0));
@@ -540,6 +570,6 @@ fn install(
     });
     // The lock is released first: a slow disk must not hold up other users of the manifest.
     drop(manifest);
-    core.remove(&dead_files)?;
-    core.drop_dead_segments()
+    context.files.remove(&dead_files)?;
+    drop_dead_segments(context.files, &context.background.read_frequency)
 }

@@ -11,14 +11,14 @@ use crate::segment::record::{Draft, Record};
 use crate::segment::{FIRST_RECORD, Segment};
 use crate::types::{KvsId, RecordPlace, SegmentNumber};
 use crate::upkeep::charging::Traffic;
+use crate::upkeep::context::CompactionContext;
 use crate::upkeep::tiering::Move;
-use crate::version::core::Core;
 use crate::version::view::View;
 use crate::volumes::{Cause, OpenVolume};
 
 /// Writer of moved records.
 pub(crate) struct ValueWriter<'a> {
-    core: &'a Core,
+    context: CompactionContext<'a>,
     kvs: KvsId,
     /// Upper bound of the bytes of records still to come.
     left: u64,
@@ -44,9 +44,13 @@ struct Open {
 
 impl<'a> ValueWriter<'a> {
     /// Creates a writer for at most so many bytes of records.
-    pub(crate) fn new(core: &'a Core, kvs: KvsId, bytes_max: u64) -> ValueWriter<'a> {
+    pub(crate) fn new(
+        context: CompactionContext<'a>,
+        kvs: KvsId,
+        bytes_max: u64,
+    ) -> ValueWriter<'a> {
         ValueWriter {
-            core,
+            context,
             kvs,
             left: bytes_max,
             segments: Vec::new(),
@@ -93,7 +97,7 @@ impl<'a> ValueWriter<'a> {
             "{place:?} is another record at {to:?}",
         );
         self.traffic.wrote(open.place.class, bytes);
-        if let Some(class) = self.core.class_of(place.segment) {
+        if let Some(class) = self.context.files.class_of(place.segment) {
             self.traffic.read(class, bytes);
         }
         self.read = read;
@@ -109,9 +113,9 @@ impl<'a> ValueWriter<'a> {
             return Ok(at);
         }
         // Unused room of the segment would count as dead, and cause a compaction of its own.
-        let len = (FIRST_RECORD + self.left).min(self.core.options.segment_bytes);
+        let len = (FIRST_RECORD + self.left).min(self.context.options.segment_bytes);
         let len = len.max(FIRST_RECORD + bytes).next_multiple_of(4096);
-        let (place, segment) = self.core.make_value_segment(to, len)?;
+        let (place, segment) = self.context.files.make_value_segment(to, len)?;
         let segment = Arc::new(segment);
         self.segments.push(segment.clone());
         self.volumes.insert(place.number, place.clone());
@@ -141,7 +145,7 @@ impl<'a> ValueWriter<'a> {
         self.segments.iter().try_for_each(|segment| segment.persist(0, segment.len()))?;
         // Only these volumes are synced: others may be slow.
         self.volumes.values().try_for_each(|place| place.sync_names())?;
-        self.hot.drain(..).for_each(|number| self.core.read_frequency.keep(number));
+        self.hot.drain(..).for_each(|number| self.context.background.read_frequency.keep(number));
         Ok(std::mem::take(&mut self.segments))
     }
 }
@@ -150,7 +154,7 @@ impl Drop for ValueWriter<'_> {
     fn drop(&mut self) {
         for segment in self.segments.drain(..) {
             // No manifest names the segment. If it cannot be removed, the next opening removes it.
-            let _ = self.core.volumes.remove(&names::of_segment(segment.number()));
+            let _ = self.context.files.volumes.remove(&names::of_segment(segment.number()));
         }
     }
 }

@@ -15,8 +15,7 @@ use entresol_base::sync::Mutex;
 use serde::Serialize;
 
 use crate::policy::MediaClass;
-use crate::types::{KvsId, RecordPlace, SegmentNumber};
-use crate::version::core::Core;
+use crate::types::SegmentNumber;
 use crate::version::view::View;
 use kept::Kept;
 
@@ -252,18 +251,6 @@ impl ReadFrequency {
     /// Returns the threshold for hot values.
     pub(crate) fn reads_least(&self) -> u64 {
         u64::from(self.reads_least.load(Relaxed))
-    }
-}
-
-impl Core {
-    /// Counts a read of a value in a flushed segment, if there is a choice of classes.
-    pub(crate) fn count_read(&self, view: &View, kvs: KvsId, key: &[u8], place: RecordPlace) {
-        if self.read_frequency.is_on() && view.segments.contains_key(&place.segment) {
-            let hash = self.entries.name(kvs, key).hash();
-            if self.read_frequency.read(hash, place.segment, u64::from(place.bytes)) {
-                self.work.tell();
-            }
-        }
     }
 }
 

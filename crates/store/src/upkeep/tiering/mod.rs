@@ -19,11 +19,12 @@ use std::ops::Range;
 use crate::names;
 use crate::policy::{Classes, MediaClass, Policy};
 use crate::segment::{FIRST_RECORD, Segment};
-use crate::types::{KvsId, RunNumber, SegmentNumber};
+use crate::types::{KvsId, SegmentNumber};
+use crate::upkeep::context::CompactionContext;
 use crate::upkeep::file_move::{FileMove, Whole};
-use crate::version::core::{Core, live_of};
+use crate::version::files::{Files, live_of};
 use crate::version::view::{View, ViewRun};
-use crate::volumes::{Cause, Fill, SINK_BELOW, What};
+use crate::volumes::{Cause, Fill, SINK_BELOW, Volumes, What};
 
 /// Free share of a class at which demotion ends.
 const SINK_UNTIL: f64 = 0.3;
@@ -88,25 +89,7 @@ impl Move {
     }
 }
 
-impl Core {
-    /// Returns the policy of a `Kvs` and its aged run; `None` if there is no such `Kvs`.
-    pub(crate) fn policy(&self, kvs: KvsId) -> Option<(Policy, RunNumber)> {
-        let manifest = self.manifest.lock();
-        let state = manifest.kvs.iter().find(|state| state.id == kvs.0)?;
-        Some((state.policy, RunNumber(state.aged_run)))
-    }
-
-    /// Restricts classes to those that the store has. If it has none of them, returns all classes.
-    pub(crate) fn had(&self, classes: Classes) -> Classes {
-        let has_any = classes.as_slice().iter().any(|class| self.volumes.has(*class));
-        if has_any { classes.filtered(|class| self.volumes.has(class)) } else { Classes::FASTEST }
-    }
-
-    /// Returns the class of a segment.
-    pub(crate) fn class_of(&self, segment: SegmentNumber) -> Option<MediaClass> {
-        self.volumes.class_of(&names::of_segment(segment))
-    }
-
+impl CompactionContext<'_> {
     /// Returns the move that a policy alone demands for the values of a segment; `None` if they may
     /// stay.
     fn move_by_policy(
@@ -115,8 +98,11 @@ impl Core {
         is_aged: bool,
         number: SegmentNumber,
     ) -> Option<Move> {
-        let place = self.volumes.find(&names::of_segment(number))?;
-        let (wanted, aged) = (self.had(policy.values(is_aged)), self.had(policy.aged_values));
+        let place = self.files.volumes.find(&names::of_segment(number))?;
+        let (wanted, aged) = (
+            self.files.volumes.had(policy.values(is_aged)),
+            self.files.volumes.had(policy.aged_values),
+        );
         // Young values that the log has put on a class for aged values stay there.
         let may_stay = wanted.has(place.class) || aged.has(place.class) && !is_aged;
         let is_slower = || wanted.as_slice().iter().all(|class| *class > place.class);
@@ -149,14 +135,14 @@ impl Core {
         let mut moves = self.moves_by_policy(policy, true, live.keys());
         let is_kept = |number: &SegmentNumber| {
             let segment = view.segments.get(number);
-            let is_retiring = self.volumes.is_retiring(&names::of_segment(*number));
+            let is_retiring = self.files.volumes.is_retiring(&names::of_segment(*number));
             is_retiring || segment.is_none_or(|it| is_nearly_all(it, live[number]))
         };
-        let kept = self.read_frequency.kept();
+        let kept = self.background.read_frequency.kept();
         moves.retain(|number, _| !is_kept(number) && !kept.contains(number));
         let bytes = moves.keys().filter_map(|number| live.get(number)).sum();
-        let wanted = self.had(policy.aged_values);
-        if self.volumes.choose_strictly(What::Values, wanted, bytes).is_err() {
+        let wanted = self.files.volumes.had(policy.aged_values);
+        if self.files.volumes.choose_strictly(What::Values, wanted, bytes).is_err() {
             moves.clear();
         }
         moves
@@ -164,8 +150,8 @@ impl Core {
 
     /// Returns the move of live values out of a mostly dead segment: never to a faster class.
     pub(crate) fn move_of_garbage(&self, policy: &Policy, number: SegmentNumber) -> Move {
-        let classes = self.had(policy.aged_values);
-        let to = match self.class_of(number) {
+        let classes = self.files.volumes.had(policy.aged_values);
+        let to = match self.files.class_of(number) {
             Some(now) => classes.filtered(|class| class >= now),
             None => classes,
         };
@@ -183,12 +169,12 @@ impl Core {
 
     /// Returns the `Kvs` with values in each segment; `None` if there is only one volume.
     fn owners(&self, view: &View) -> Option<Owners> {
-        if self.volumes.count_volumes() < 2 {
+        if self.files.volumes.count_volumes() < 2 {
             return None;
         }
         let mut owners = Owners::new();
         for (kvs, runs) in self.compactable(view) {
-            let Some((policy, aged)) = self.policy(*kvs) else { continue };
+            let Some((policy, aged)) = self.files.policy(*kvs) else { continue };
             for run in runs.iter() {
                 let is_aged = run.number() == aged;
                 for live in &run.run.summary().live {
@@ -218,8 +204,8 @@ impl Core {
     /// Returns moves of misplaced data. Compactions count only if they move at least `least` bytes,
     /// together with the file moves.
     fn misplaced(&self, view: &View, owners: &Owners, least: u64) -> Option<Tiering> {
-        let kept = self.read_frequency.kept();
-        let hot = self.read_frequency.hot(view);
+        let kept = self.background.read_frequency.kept();
+        let hot = self.background.read_frequency.hot(view);
         let (mut file_moves, mut rewritten) =
             (FileMoves::default(), BTreeMap::<KvsId, Moves>::new());
         for (number, of_segment) in owners {
@@ -228,13 +214,13 @@ impl Core {
             let wishes: Vec<Option<Move>> = of_segment.iter().map(wish).collect();
             let Some(wish) = wishes.iter().flatten().next() else { continue };
             let file = Whole::Segment(*number);
-            let is_retiring = self.volumes.is_retiring(&file.name());
+            let is_retiring = self.files.volumes.is_retiring(&file.name());
             let live: u64 = of_segment.iter().map(|owner| owner.bytes).sum();
             let live = live.saturating_sub(hot.get(number).map_or(0, |hot| hot.values));
             let do_agree = wishes.iter().all(|other| *other == Some(*wish));
             if is_retiring || do_agree && is_nearly_all(segment, live) && !kept.contains(number) {
                 file_moves.add(
-                    self,
+                    &self.files.volumes,
                     FileMove { file, to: wish.to, cause: wish.cause },
                     segment.len(),
                 );
@@ -247,14 +233,14 @@ impl Core {
             }
         }
         for (kvs, runs) in self.compactable(view) {
-            let Some((policy, aged)) = self.policy(*kvs) else { continue };
+            let Some((policy, aged)) = self.files.policy(*kvs) else { continue };
             for run in runs.iter() {
                 let file = Whole::Run(*kvs, run.number());
-                let Some(place) = self.volumes.find(&file.name()) else { continue };
-                let wanted = self.had(policy.keys(run.number() == aged));
+                let Some(place) = self.files.volumes.find(&file.name()) else { continue };
+                let wanted = self.files.volumes.had(policy.keys(run.number() == aged));
                 if place.is_retiring() || !wanted.has(place.class) {
                     let file_move = FileMove { file, to: wanted, cause: Cause::Misplaced };
-                    file_moves.add(self, file_move, run.run.summary().file_bytes);
+                    file_moves.add(&self.files.volumes, file_move, run.run.summary().file_bytes);
                 }
             }
         }
@@ -277,7 +263,7 @@ impl Core {
         }
         let sum: u64 = bytes.values().map(|(_, bytes)| bytes).sum();
         let has_room = |(to, bytes): &(Classes, u64)| {
-            self.volumes.choose_strictly(What::Values, *to, *bytes).is_ok()
+            self.files.volumes.choose_strictly(What::Values, *to, *bytes).is_ok()
         };
         if sum < least || !bytes.values().all(has_room) {
             return None;
@@ -292,7 +278,7 @@ impl Core {
     }
 
     fn sinking_from(&self, view: &View, owners: &Owners, class: MediaClass) -> Option<Tiering> {
-        let fill = self.volumes.fill(class)?;
+        let fill = self.files.volumes.fill(class)?;
         if fill.free as f64 >= fill.bytes as f64 * SINK_BELOW {
             return None;
         }
@@ -304,7 +290,7 @@ impl Core {
                 break;
             }
             let Some(of_segment) = owners.get(&number) else { continue };
-            if self.class_of(number) == Some(class)
+            if self.files.class_of(number) == Some(class)
                 && let Some(to) = self.below_for_all(class, of_segment, needed)
             {
                 sinking.push((number, segment, to));
@@ -318,7 +304,7 @@ impl Core {
         if let Some(merge) = self.compaction_of_overwritten(view, kvs) {
             return Some(merge);
         }
-        let hot = self.read_frequency.hot(view);
+        let hot = self.background.read_frequency.hot(view);
         let (mut file_moves, mut moves) = (FileMoves::default(), Moves::new());
         for (number, segment, to) in sinking {
             let of_segment = owners.get(&number).map_or(&[][..], |owners| owners);
@@ -326,7 +312,11 @@ impl Core {
             let hot = hot.get(&number).map_or(0, |hot| hot.values);
             if is_nearly_all(segment, live.saturating_sub(hot)) {
                 let file = Whole::Segment(number);
-                file_moves.add(self, FileMove { file, to, cause: Cause::Aged }, segment.len());
+                file_moves.add(
+                    &self.files.volumes,
+                    FileMove { file, to, cause: Cause::Aged },
+                    segment.len(),
+                );
             } else if of_segment.iter().any(|owner| owner.kvs == kvs) {
                 moves.insert(number, Move { to, cause: Cause::Aged, which: Which::Cold });
             }
@@ -343,9 +333,9 @@ impl Core {
 
     /// Restricts classes to those slower than `class`, if they have room for so many bytes.
     fn below(&self, class: MediaClass, classes: Classes, bytes: u64) -> Option<Classes> {
-        let below = self.had(classes).filtered(|it| it > class);
+        let below = self.files.volumes.had(classes).filtered(|it| it > class);
         let is_below = below.as_slice().iter().all(|it| *it > class);
-        let has_room = || self.volumes.choose_strictly(What::Values, below, bytes).is_ok();
+        let has_room = || self.files.volumes.choose_strictly(What::Values, below, bytes).is_ok();
         (is_below && has_room()).then_some(below)
     }
 
@@ -353,20 +343,20 @@ impl Core {
     /// overwritten: overwritten values need not be demoted.
     fn compaction_of_overwritten(&self, view: &View, kvs: KvsId) -> Option<Tiering> {
         let runs = view.runs.get(&kvs)?;
-        let (_, aged) = self.policy(kvs)?;
+        let (_, aged) = self.files.policy(kvs)?;
         let young = runs.iter().take_while(|run| run.number() != aged).count();
-        let overwritten = self.overwritten.lock().get(&kvs).copied().unwrap_or_default();
+        let overwritten = self.background.overwritten.lock().get(&kvs).copied().unwrap_or_default();
         let is_worth_it = young > 1 && overwritten >= OVERWRITTEN_PERCENT_MIN;
         is_worth_it.then(|| Tiering::Compaction { kvs, runs: 0..young, moves: Moves::new() })
     }
 
     fn sinking_keys(&self, view: &View, class: MediaClass, bytes: u64) -> Option<Tiering> {
         let keys = self.compactable(view).filter_map(|(kvs, runs)| {
-            let (policy, _) = self.policy(*kvs)?;
+            let (policy, _) = self.files.policy(*kvs)?;
             let to = self.below(class, policy.aged_keys, bytes)?;
-            let here = runs
-                .iter()
-                .filter(|run| self.volumes.class_of(&names::of_run(run.number())) == Some(class));
+            let here = runs.iter().filter(|run| {
+                self.files.volumes.class_of(&names::of_run(run.number())) == Some(class)
+            });
             let largest = here.max_by_key(|run| run.run.summary().file_bytes)?;
             let file = Whole::Run(*kvs, largest.number());
             let bytes = largest.run.summary().file_bytes;
@@ -374,7 +364,7 @@ impl Core {
         });
         let (bytes, file_move) = keys.max_by_key(|(bytes, _)| *bytes)?;
         let mut file_moves = FileMoves::default();
-        file_moves.add(self, file_move, bytes);
+        file_moves.add(&self.files.volumes, file_move, bytes);
         file_moves.all()
     }
 
@@ -382,7 +372,7 @@ impl Core {
     /// class.
     fn returning(&self, view: &View, owners: &Owners) -> Option<Tiering> {
         MediaClass::ALL.into_iter().find_map(|class| {
-            let fill = self.volumes.fill(class)?;
+            let fill = self.files.volumes.fill(class)?;
             if let Some(tiering) = self.returning_keys(view, class, fill) {
                 return Some(tiering);
             }
@@ -405,12 +395,13 @@ impl Core {
         let mut bytes = 0;
         // The newest values are promoted first.
         for (number, of_segment) in owners.iter().rev() {
-            let (Some(now), Some(segment)) = (self.class_of(*number), view.segments.get(number))
+            let (Some(now), Some(segment)) =
+                (self.files.class_of(*number), view.segments.get(number))
             else {
                 continue;
             };
             let wanted = of_segment.iter().map(|owner| {
-                let classes = self.had(owner.policy.aged_values);
+                let classes = self.files.volumes.had(owner.policy.aged_values);
                 classes.prefers(class, now).then_some((owner.kvs, classes))
             });
             let Some(wanted) = wanted.collect::<Option<Vec<_>>>() else { continue };
@@ -420,7 +411,7 @@ impl Core {
             if do_agree && is_nearly_all(segment, live) && bytes + segment.len() <= room {
                 let file_move =
                     FileMove { file: Whole::Segment(*number), to, cause: Cause::Returned };
-                file_moves.add(self, file_move, segment.len());
+                file_moves.add(&self.files.volumes, file_move, segment.len());
                 bytes += segment.len();
             } else if bytes + live <= room {
                 let to = Move::all(to, Cause::Returned);
@@ -438,19 +429,19 @@ impl Core {
     fn returning_keys(&self, view: &View, class: MediaClass, fill: Fill) -> Option<Tiering> {
         let kept = (fill.bytes as f64 * SINK_UNTIL) as u64;
         self.compactable(view).find_map(|(kvs, runs)| {
-            let (policy, aged) = self.policy(*kvs)?;
+            let (policy, aged) = self.files.policy(*kvs)?;
             runs.iter().find_map(|run| {
                 let file = Whole::Run(*kvs, run.number());
-                let keys = self.had(policy.keys(run.number() == aged));
+                let keys = self.files.volumes.had(policy.keys(run.number() == aged));
                 let bytes = run.run.summary().file_bytes;
-                let now = self.volumes.class_of(&file.name())?;
+                let now = self.files.volumes.class_of(&file.name())?;
                 let has_room = fill.free >= kept.saturating_add(bytes);
                 if !keys.prefers(class, now) || !has_room {
                     return None;
                 }
                 let mut file_moves = FileMoves::default();
                 let file_move = FileMove { file, to: keys.before(now), cause: Cause::Returned };
-                file_moves.add(self, file_move, bytes);
+                file_moves.add(&self.files.volumes, file_move, bytes);
                 file_moves.all()
             })
         })
@@ -459,7 +450,7 @@ impl Core {
     /// Returns the flushed segments: those of the log in its order, those of moved values, and last
     /// those with gathered hot values.
     fn in_order_of_age<'a>(&self, view: &'a View) -> Vec<(SegmentNumber, &'a Segment)> {
-        let kept = self.read_frequency.kept();
+        let kept = self.background.read_frequency.kept();
         let all = view.segments.iter().map(|(number, segment)| (*number, &**segment));
         let (hot, mut others): (Vec<_>, Vec<_>) =
             all.partition(|(number, _)| kept.contains(number));
@@ -478,9 +469,9 @@ struct FileMoves {
 
 impl FileMoves {
     /// Adds a file, if its destination has room and is elsewhere.
-    fn add(&mut self, core: &Core, file_move: FileMove, bytes: u64) {
+    fn add(&mut self, volumes: &Volumes, file_move: FileMove, bytes: u64) {
         let sum = self.bytes.entry(file_move.to.into()).or_default();
-        if file_move.target(core, *sum + bytes).is_some() {
+        if file_move.target(volumes, *sum + bytes).is_some() {
             *sum += bytes;
             self.all.push(file_move);
         }
@@ -531,10 +522,10 @@ pub(crate) fn live_in<'a>(
 
 /// Returns the segments that lie on a class.
 fn on_class(
-    core: &Core,
+    files: &Files,
     class: MediaClass,
     segments: &BTreeSet<SegmentNumber>,
 ) -> Vec<SegmentNumber> {
-    let here = segments.iter().copied().filter(|number| core.class_of(*number) == Some(class));
+    let here = segments.iter().copied().filter(|number| files.class_of(*number) == Some(class));
     here.collect()
 }

@@ -3,36 +3,37 @@
 use super::{MISPLACED_BYTES_MIN, Move, Moves, Tiering, Which, compaction_of, on_class};
 use crate::policy::{Classes, MediaClass, Policy};
 use crate::types::{KvsId, RecordPlace, SegmentNumber};
+use crate::upkeep::context::CompactionContext;
 use crate::upkeep::read_frequency::ReadFrequencyStatistics;
 use crate::upkeep::read_frequency::kept::Kept;
-use crate::version::core::{Core, live_of};
+use crate::version::files::live_of;
 use crate::version::view::{View, ViewRun};
 use crate::volumes::{Cause, What};
 
-impl Core {
+impl CompactionContext<'_> {
     /// Updates the threshold for hot values, and the budgets for gathering them.
     pub(crate) fn look_at_read_frequency(&self, view: &View) {
-        let slowest = MediaClass::ALL.into_iter().rfind(|class| self.volumes.has(*class));
+        let slowest = MediaClass::ALL.into_iter().rfind(|class| self.files.volumes.has(*class));
         let mut most = 0;
         let faster = MediaClass::ALL.into_iter().filter(|class| Some(*class) < slowest);
         for class in faster {
             let (kept, of_class) = self.kept_hot(view, class);
-            self.read_frequency.set_budget(class, of_class.saturating_sub(kept));
+            self.background.read_frequency.set_budget(class, of_class.saturating_sub(kept));
             most += of_class;
         }
-        self.read_frequency.turn(most > 0);
-        self.read_frequency.allow(most);
+        self.background.read_frequency.turn(most > 0);
+        self.background.read_frequency.allow(most);
     }
 
     /// Returns the bytes of segments with gathered hot values on a class, and the limit of these
     /// bytes.
     fn kept_hot(&self, view: &View, class: MediaClass) -> (u64, u64) {
         let has_slower =
-            MediaClass::ALL.into_iter().any(|other| other > class && self.volumes.has(other));
-        let fill = self.volumes.fill(class).filter(|_| has_slower);
+            MediaClass::ALL.into_iter().any(|other| other > class && self.files.volumes.has(other));
+        let fill = self.files.volumes.fill(class).filter(|_| has_slower);
         let most = fill.map_or(0, |fill| (fill.bytes as f64 * self.options.hot_share) as u64);
-        let kept = self.read_frequency.kept();
-        let here = on_class(self, class, &kept).into_iter();
+        let kept = self.background.read_frequency.kept();
+        let here = on_class(self.files, class, &kept).into_iter();
         let kept = here.filter_map(|number| view.segments.get(&number)).map(|it| it.len()).sum();
         (kept, most)
     }
@@ -42,8 +43,8 @@ impl Core {
         let all = MediaClass::ALL.map(|class| self.kept_hot(view, class)).into_iter();
         let (kept_bytes, kept_bytes_max) =
             all.fold((0, 0), |(kept, most), one| (kept + one.0, most + one.1));
-        let reads_least = self.read_frequency.reads_least();
-        let (is_restored, ignored) = match self.read_frequency.kept_before() {
+        let reads_least = self.background.read_frequency.reads_least();
+        let (is_restored, ignored) = match self.background.read_frequency.kept_before() {
             Kept::Nothing => (false, None),
             Kept::Used => (true, None),
             Kept::Ignored(what) => (false, Some(what)),
@@ -55,7 +56,7 @@ impl Core {
             is_restored,
             ignored,
         };
-        self.read_frequency.is_on().then_some(told)
+        self.background.read_frequency.is_on().then_some(told)
     }
 
     /// Returns the move of a value whose segment moves; `None` if the value stays.
@@ -66,18 +67,22 @@ impl Core {
         place: RecordPlace,
         to: &Move,
     ) -> Option<Move> {
-        if to.which == Which::All || !self.read_frequency.is_on() {
+        if to.which == Which::All || !self.background.read_frequency.is_on() {
             return (to.which != Which::Hot).then_some(*to);
         }
         let (hash, bytes) = (self.entries.name(kvs, key).hash(), u64::from(place.bytes));
         if to.which == Which::Hot {
             let class = to.to.as_slice().first();
-            let has_room = || class.is_some_and(|class| self.read_frequency.spend(*class, bytes));
-            return (self.read_frequency.is_hot(hash) && has_room()).then_some(*to);
+            let has_room =
+                || class.is_some_and(|class| self.background.read_frequency.spend(*class, bytes));
+            return (self.background.read_frequency.is_hot(hash) && has_room()).then_some(*to);
         }
-        let now = self.class_of(place.segment).filter(|_| self.read_frequency.is_warm(hash));
+        let now = self
+            .files
+            .class_of(place.segment)
+            .filter(|_| self.background.read_frequency.is_warm(hash));
         match now
-            .filter(|now| self.read_frequency.spend(*now, bytes))
+            .filter(|now| self.background.read_frequency.spend(*now, bytes))
             .map(|now| Classes::new(&[now]))
         {
             Some(Ok(here)) => Some(Move { to: here, cause: Cause::Hot, which: Which::All }),
@@ -87,23 +92,24 @@ impl Core {
 
     /// Returns the fastest class that values of a `Kvs` may lie on, young or aged.
     fn fastest_for_values(&self, policy: &Policy) -> Option<MediaClass> {
-        let all = [policy.young_values, policy.aged_values].map(|classes| self.had(classes));
+        let all = [policy.young_values, policy.aged_values]
+            .map(|classes| self.files.volumes.had(classes));
         all.iter().flat_map(|classes| classes.as_slice()).min().copied()
     }
 
     /// Promotes hot values from slower classes, if enough was read of them to be worth a
     /// compaction.
     pub(super) fn warming(&self, view: &View) -> Option<Tiering> {
-        if !self.read_frequency.is_on() {
+        if !self.background.read_frequency.is_on() {
             return None;
         }
-        let hot = self.read_frequency.hot(view);
+        let hot = self.background.read_frequency.hot(view);
         self.compactable(view).find_map(|(kvs, runs)| {
-            let (policy, _) = self.policy(*kvs)?;
+            let (policy, _) = self.files.policy(*kvs)?;
             let fastest = self.fastest_for_values(&policy)?;
             let live = live_of(runs.iter());
             let is_slow = |number: &SegmentNumber| {
-                live.contains_key(number) && self.class_of(*number) > Some(fastest)
+                live.contains_key(number) && self.files.class_of(*number) > Some(fastest)
             };
             let slow = || hot.iter().filter(|(number, _)| is_slow(number));
             let values: u64 = slow().map(|(_, hot)| hot.values).sum();
@@ -117,7 +123,7 @@ impl Core {
                 return None;
             }
             let to = Classes::new(&[fastest]).ok()?;
-            self.volumes.choose_strictly(What::Values, to, values).ok()?;
+            self.files.volumes.choose_strictly(What::Values, to, values).ok()?;
             let to = Move { to, cause: Cause::Hot, which: Which::Hot };
             let mut moves: Moves = slow().map(|(number, _)| (*number, to)).collect();
             self.make_way(view, fastest, values, &policy, &mut moves);
@@ -138,8 +144,8 @@ impl Core {
         let (kept, most) = self.kept_hot(view, class);
         let mut room = most.saturating_sub(kept);
         let Some(to) = self.below(class, policy.aged_values, bytes) else { return };
-        let kept = self.read_frequency.kept();
-        for number in on_class(self, class, &kept) {
+        let kept = self.background.read_frequency.kept();
+        for number in on_class(self.files, class, &kept) {
             if room >= bytes {
                 break;
             }
@@ -147,6 +153,6 @@ impl Core {
             moves.insert(number, Move { to, cause: Cause::Aged, which: Which::Cold });
             room += segment.len();
         }
-        self.read_frequency.set_budget(class, room);
+        self.background.read_frequency.set_budget(class, room);
     }
 }

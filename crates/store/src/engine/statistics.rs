@@ -2,27 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::Ordering::Relaxed;
 
 use entresol_media::MappedKind;
 use serde::Serialize;
 
 use crate::StoreError;
-use crate::api::cursor::window::Waits;
-use crate::api::kvdb::Kvdb;
 use crate::cache::block::BlockCacheCounts;
 use crate::cache::budget::Shares;
 use crate::cache::row::RowCacheCounts;
+use crate::engine::Core;
 use crate::manifest;
 use crate::manifest::KvsState;
 use crate::names;
 use crate::policy::MediaClass;
+use crate::scheduler::Stall;
 use crate::segment::Segment;
 use crate::types::{KvsId, SegmentNumber};
 use crate::upkeep::image_writer::MemtableImageStatistics;
 use crate::upkeep::read_frequency::ReadFrequencyStatistics;
-use crate::version::core::{Core, live_segments};
+use crate::version::files::live_segments;
 use crate::version::view::View;
 use crate::volumes::{Cause, Missing, OpenVolume};
 use crate::wal::{Log, Written};
@@ -220,17 +219,6 @@ pub struct MemoryStatistics {
     pub mapped_bytes: u64,
 }
 
-/// Waits of one kind.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Stall {
-    /// Number of waits.
-    pub count: u64,
-    /// Total time of the waits, in microseconds.
-    pub total_us: u64,
-    /// Longest wait, in microseconds.
-    pub longest_us: u64,
-}
-
 /// Waits of writers and of background work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct StallStatistics {
@@ -289,193 +277,139 @@ pub struct KvsStatistics {
     pub value_bytes: u64,
 }
 
-/// Counter of waits that threads add to.
-#[derive(Debug, Default)]
-pub(crate) struct StallCount {
-    count: AtomicU64,
-    total_ns: AtomicU64,
-    longest_ns: AtomicU64,
+/// Returns the activity of a store since it was opened, and its present contents.
+///
+/// # Errors
+/// Fails if the store is closed.
+pub(crate) fn statistics(core: &Core) -> Result<Statistics, StoreError> {
+    core.check_open()?;
+    let manifest = core.files.manifest.lock().clone();
+    let view = core.files.current.get();
+    let (cache, entries) = (core.files.pages.counts(), core.caches.entries.counts());
+    let kvs = manifest.kvs.iter().map(|kvs| kvs_statistics(&view, kvs));
+    let kvs: Vec<KvsStatistics> = kvs.collect();
+    let generations = view.generations();
+    let shares = Shares::of(&core.options);
+    let memory = MemoryStatistics {
+        memory_bytes_max: core.options.memory_bytes,
+        memtable_index_bytes_max: core.options.memory_bytes / 4,
+        writing_bytes_max: shares.writing,
+        memtable_index_bytes: generations.map(|it| it.index_bytes()).sum(),
+        cache_bytes: cache.bytes + cache.spare_bytes,
+        cache_bytes_max: cache.cap_bytes,
+        entry_cache_bytes_max: entries.cap_bytes,
+        entry_cache_borrowed_bytes: entries.borrowed_bytes,
+        mapped_bytes: mapped_bytes(&view),
+    };
+    let log = core.writes.log.as_ref().map(Log::written).unwrap_or_default();
+    let stalls = stalls(core);
+    let debt = debt(&view, &kvs, core.transactions.count());
+    let (media, log_records_read) = (media(core, &view, log), core.recovered.records_read);
+    let images = images(core, &view);
+    let read_frequency = core.compaction_context().read_frequency_statistics(&view);
+    Ok(Statistics {
+        media,
+        missing: missing_volumes(core),
+        uncertain_behind: core.recovered.uncertain_behind.map(|last| last.0),
+        memory,
+        cache,
+        entries,
+        stalls,
+        debt,
+        kvs,
+        log_records_read,
+        images,
+        read_frequency,
+    })
 }
 
-impl StallCount {
-    pub(crate) fn add(&self, time: Duration) {
-        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.count.fetch_add(1, Relaxed);
-        self.total_ns.fetch_add(time, Relaxed);
-        self.longest_ns.fetch_max(time, Relaxed);
-    }
-
-    fn get(&self) -> Stall {
-        let us = |count: &AtomicU64| count.load(Relaxed) / 1000;
-        let count = self.count.load(Relaxed);
-        Stall { count, total_us: us(&self.total_ns), longest_us: us(&self.longest_ns) }
-    }
-}
-
-/// Counters of events that not every write causes. The log counts each write itself, under the lock
-/// that the write takes anyway.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) manifest: AtomicU64,
-    pub(crate) compaction_read: AtomicU64,
-    pub(crate) slope: StallCount,
-    pub(crate) wall: StallCount,
-    pub(crate) sync: StallCount,
-    pub(crate) image: StallCount,
-    pub(crate) background: StallCount,
-    /// Waits of cursors for values.
-    pub(crate) waits: Waits,
-}
-
-impl Kvdb {
-    /// Returns the store's activity since it was opened, and its current contents. The call
-    /// combines counters and metadata of files, and reads no data.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), entresol_store::StoreError> {
-    /// # let scratch = tempfile::tempdir().expect("a directory");
-    /// # let path = scratch.path().join("store");
-    /// use entresol_store::{Kvdb, KvdbOptions, KvsOptions};
-    ///
-    /// let store = Kvdb::create_at(&path, KvdbOptions::default())?;
-    /// let users = store.create_kvs("users", KvsOptions::default())?;
-    /// users.put(b"ada", b"1815")?;
-    /// let written = store.statistics()?.media[0].written;
-    /// assert_eq!((written.user_bytes, written.log_bytes), (7, 31));
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// Fails if the store is closed.
-    pub fn statistics(&self) -> Result<Statistics, StoreError> {
-        let core = self.core();
-        core.check_open()?;
-        let manifest = core.manifest.lock().clone();
-        let view = core.current.get();
-        let (cache, entries) = (core.pages.counts(), core.entries.counts());
-        let kvs = manifest.kvs.iter().map(|kvs| kvs_statistics(&view, kvs));
-        let kvs: Vec<KvsStatistics> = kvs.collect();
-        let generations = view.generations();
-        let shares = Shares::of(&core.options);
-        let memory = MemoryStatistics {
-            memory_bytes_max: core.options.memory_bytes,
-            memtable_index_bytes_max: core.options.memory_bytes / 4,
-            writing_bytes_max: shares.writing,
-            memtable_index_bytes: generations.map(|it| it.index_bytes()).sum(),
-            cache_bytes: cache.bytes + cache.spare_bytes,
-            cache_bytes_max: cache.cap_bytes,
-            entry_cache_bytes_max: entries.cap_bytes,
-            entry_cache_borrowed_bytes: entries.borrowed_bytes,
-            mapped_bytes: mapped_bytes(&view),
-        };
-        let log = core.log.as_ref().map(Log::written).unwrap_or_default();
-        let stalls = self.stalls();
-        let debt = debt(&view, &kvs, core.transactions.count());
-        let (media, log_records_read) = (core.media(&view, log), core.records_read);
-        let images = core.image_statistics();
-        let read_frequency = core.read_frequency_statistics(&view);
-        Ok(Statistics {
-            media,
-            missing: core.missing_volumes(),
-            uncertain_behind: core.uncertain_behind.map(|last| last.0),
-            memory,
-            cache,
-            entries,
-            stalls,
-            debt,
-            kvs,
-            log_records_read,
-            images,
-            read_frequency,
-        })
-    }
-
-    /// Returns the waits of writers since the store was opened.
-    pub(crate) fn stalls(&self) -> StallStatistics {
-        let core = self.core();
-        let counters = &core.counters;
-        StallStatistics {
-            slope: counters.slope.get(),
-            wall: counters.wall.get(),
-            sync: counters.sync.get(),
-            image: counters.image.get(),
-            background: counters.background.get(),
-            segments_made_late: core.log.as_ref().map_or(0, |log| log.written().made_late),
-        }
+/// Returns the waits of writers since the store was opened.
+pub(crate) fn stalls(core: &Core) -> StallStatistics {
+    let counters = &core.writes.stalls;
+    StallStatistics {
+        slope: counters.slope.get(),
+        wall: counters.wall.get(),
+        sync: counters.sync.get(),
+        image: counters.image.get(),
+        background: core.background.stall.get(),
+        segments_made_late: core.writes.log.as_ref().map_or(0, |log| log.written().made_late),
     }
 }
 
-impl Core {
-    /// Returns the statistics of each volume. Bytes that belong to the whole store are counted on
-    /// the home, which holds the manifest: callers' bytes, manifests, and reads of runs.
-    fn media(&self, view: &View, log: Written) -> Vec<MediumStatistics> {
-        let live = live_segments(view);
-        let volumes = self.volumes.all();
-        volumes.iter().map(|place| self.medium(view, place, &live, log)).collect()
-    }
+/// Returns the statistics of each volume. Bytes that belong to the whole store are counted on
+/// the home, which holds the manifest: callers' bytes, manifests, and reads of runs.
+fn media(core: &Core, view: &View, log: Written) -> Vec<MediumStatistics> {
+    let live = live_segments(view);
+    let volumes = core.files.volumes.all();
+    volumes.iter().map(|place| medium(core, view, place, &live, log)).collect()
+}
 
-    fn missing_volumes(&self) -> Vec<MissingVolume> {
-        self.volumes.missing().iter().map(MissingVolume::of).collect()
-    }
+fn missing_volumes(core: &Core) -> Vec<MissingVolume> {
+    core.files.volumes.missing().iter().map(MissingVolume::of).collect()
+}
 
-    fn medium(
-        &self,
-        view: &View,
-        place: &Arc<OpenVolume>,
-        live: &BTreeMap<SegmentNumber, u64>,
-        log: Written,
-    ) -> MediumStatistics {
-        let (counters, is_home) = (&self.counters, place.number == manifest::HOME);
-        let of_home = |bytes: u64| if is_home { bytes } else { 0 };
-        let moved = |cause: Cause| place.written.moved[cause as usize].load(Relaxed);
-        let written = WrittenBytes {
-            user_bytes: of_home(log.user),
-            log_bytes: self.log.as_ref().map_or(0, |log| log.bytes_at(place)),
-            flush_bytes: place.written.flush.load(Relaxed),
-            compaction_bytes: place.written.merge.load(Relaxed),
-            moved_bytes: moved(Cause::Garbage),
-            aged_bytes: moved(Cause::Aged),
-            returned_bytes: moved(Cause::Returned),
-            misplaced_bytes: moved(Cause::Misplaced),
-            hot_bytes: moved(Cause::Hot),
-            manifest_bytes: of_home(counters.manifest.load(Relaxed)),
-        };
-        let is_here =
-            |name: String| self.volumes.find(&name).is_some_and(|found| Arc::ptr_eq(&found, place));
-        let here = |segment: &&Arc<Segment>| is_here(names::of_segment(segment.number()));
-        let values_read: u64 = view.segments.values().filter(here).map(|it| it.bytes_read()).sum();
-        let read = ReadBytes {
-            run_bytes: of_home(self.pages.bytes_read()),
-            value_bytes: values_read + place.written.values_read.load(Relaxed),
-            compaction_bytes: of_home(counters.compaction_read.load(Relaxed)),
-        };
-        let kind = self.log.as_ref().and_then(|log| log.kind_at(place)).map(|kind| match kind {
-            MappedKind::Dax => "pmem",
-            MappedKind::EmulatedPmem => "emulated pmem",
-            MappedKind::File => "file",
-        });
-        let young = view.generations().flat_map(|generation| generation.segments().iter());
-        let log_bytes = young.filter(here).map(|segment| segment.len()).sum();
-        let runs = view.runs.values().flat_map(|runs| runs.iter());
-        let runs = runs.filter(|run| is_here(names::of_run(run.number())));
-        let run_bytes = runs.map(|run| run.run.summary().file_bytes).sum();
-        let segments = || view.segments.values().filter(here);
-        let value_bytes: u64 = segments().map(|segment| segment.len()).sum();
-        let live = segments().filter_map(|segment| live.get(&segment.number()));
-        let value_live_bytes = live.sum::<u64>().min(value_bytes);
-        let space = SpaceBytes {
-            log_bytes,
-            run_bytes,
-            value_bytes,
-            value_live_bytes,
-            value_dead_bytes: value_bytes - value_live_bytes,
-            free_bytes: place.room(),
-        };
-        let path = place.directory.path().display().to_string();
-        let (class, is_retiring, bytes_max) = (place.class, place.is_retiring(), place.bytes_max());
-        MediumStatistics { path, class, is_retiring, bytes_max, kind, written, read, space }
-    }
+fn medium(
+    core: &Core,
+    view: &View,
+    place: &Arc<OpenVolume>,
+    live: &BTreeMap<SegmentNumber, u64>,
+    log: Written,
+) -> MediumStatistics {
+    let is_home = place.number == manifest::HOME;
+    let of_home = |bytes: u64| if is_home { bytes } else { 0 };
+    let moved = |cause: Cause| place.written.moved[cause as usize].load(Relaxed);
+    let written = WrittenBytes {
+        user_bytes: of_home(log.user),
+        log_bytes: core.writes.log.as_ref().map_or(0, |log| log.bytes_at(place)),
+        flush_bytes: place.written.flush.load(Relaxed),
+        compaction_bytes: place.written.merge.load(Relaxed),
+        moved_bytes: moved(Cause::Garbage),
+        aged_bytes: moved(Cause::Aged),
+        returned_bytes: moved(Cause::Returned),
+        misplaced_bytes: moved(Cause::Misplaced),
+        hot_bytes: moved(Cause::Hot),
+        manifest_bytes: of_home(core.files.manifest_bytes.load(Relaxed)),
+    };
+    let is_here = |name: String| {
+        core.files.volumes.find(&name).is_some_and(|found| Arc::ptr_eq(&found, place))
+    };
+    let here = |segment: &&Arc<Segment>| is_here(names::of_segment(segment.number()));
+    let values_read: u64 = view.segments.values().filter(here).map(|it| it.bytes_read()).sum();
+    let read = ReadBytes {
+        run_bytes: of_home(core.files.pages.bytes_read()),
+        value_bytes: values_read + place.written.values_read.load(Relaxed),
+        compaction_bytes: of_home(core.background.bytes_read.load(Relaxed)),
+    };
+    let kind = core.writes.log.as_ref().and_then(|log| log.kind_at(place)).map(|kind| match kind {
+        MappedKind::Dax => "pmem",
+        MappedKind::EmulatedPmem => "emulated pmem",
+        MappedKind::File => "file",
+    });
+    let young = view.generations().flat_map(|generation| generation.segments().iter());
+    let log_bytes = young.filter(here).map(|segment| segment.len()).sum();
+    let runs = view.runs.values().flat_map(|runs| runs.iter());
+    let runs = runs.filter(|run| is_here(names::of_run(run.number())));
+    let run_bytes = runs.map(|run| run.run.summary().file_bytes).sum();
+    let segments = || view.segments.values().filter(here);
+    let value_bytes: u64 = segments().map(|segment| segment.len()).sum();
+    let live = segments().filter_map(|segment| live.get(&segment.number()));
+    let value_live_bytes = live.sum::<u64>().min(value_bytes);
+    let space = SpaceBytes {
+        log_bytes,
+        run_bytes,
+        value_bytes,
+        value_live_bytes,
+        value_dead_bytes: value_bytes - value_live_bytes,
+        free_bytes: place.room(),
+    };
+    let path = place.directory.path().display().to_string();
+    let (class, is_retiring, bytes_max) = (place.class, place.is_retiring(), place.bytes_max());
+    MediumStatistics { path, class, is_retiring, bytes_max, kind, written, read, space }
+}
+
+fn images(core: &Core, view: &View) -> Option<MemtableImageStatistics> {
+    core.options.pmem?;
+    Some(core.background.images.statistics(view, core.published()))
 }
 
 fn kvs_statistics(view: &View, kvs: &KvsState) -> KvsStatistics {

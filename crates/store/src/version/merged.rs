@@ -333,7 +333,7 @@ mod tests {
     use entresol_base::rng::Rng;
 
     use super::*;
-    use crate::api::transaction::{Own, OwnWrite};
+    use crate::memtable::own::{Own, OwnWrite};
 
     fn key(number: u64) -> Vec<u8> {
         format!("{number:03}").into_bytes()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use entresol_base::Clock;
 use entresol_base::mutation_site;
@@ -11,10 +11,12 @@ use entresol_media::Directory;
 use entresol_media::directory::DirectoryLock;
 
 use crate::StoreError;
-use crate::api::transaction::Transactions;
 use crate::cache::block::{BlockCache, CACHE_BYTES_MIN};
 use crate::cache::budget::{Room, Shares};
 use crate::cache::row::RowCache;
+use crate::engine::read::Waits;
+use crate::engine::write::{WriteSide, WriterStalls};
+use crate::engine::{Caches, Core, RecoveredLog};
 use crate::failure::Failure;
 use crate::manifest::{LogState, Manifest};
 use crate::memtable::Generation;
@@ -23,12 +25,13 @@ use crate::options::KvdbOptions;
 use crate::scheduler::Scheduler;
 use crate::segment::Segment;
 use crate::types::{KvsId, SegmentNumber, Sequence};
-use crate::upkeep::charging::Background;
-use crate::upkeep::image_writer::ImageWriter;
+use crate::upkeep::context::Background;
 use crate::upkeep::read_frequency::ReadFrequency;
 use crate::upkeep::read_frequency::kept::Stamp;
-use crate::version::core::{Core, KvsBits, Unreadable};
-use crate::version::statistics::Counters;
+use crate::version::files::{Files, Unreadable};
+use crate::version::kvs_bits::KvsBits;
+use crate::version::time::StoreTime;
+use crate::version::transactions::Transactions;
 use crate::version::view::{Current, View, ViewRun};
 use crate::volumes::{Access, Volumes};
 use crate::wal::recover::{Recovered, Rest, Start, recover};
@@ -87,32 +90,34 @@ impl Opening {
         };
         let dropped = dropped_before(&manifest, &current.get());
         let read_frequency = read_frequency_of(&*home, &manifest, last, options.memory_bytes);
-        let core = Core {
+        let files = Files {
             volumes,
-            options,
-            clock,
-            seconds: AtomicU32::new(seconds_of(&manifest)),
-            log,
-            last_recovered: last,
-            uncertain_behind,
-            records_read: records,
-            current,
+            time: StoreTime::new(clock, seconds_of(&manifest)),
             manifest: Mutex::new(manifest),
-            merging: Mutex::new(()),
+            current,
             pages,
-            entries: RowCache::new(shares.entries, &room)?,
-            room,
-            transactions: Transactions::default(),
             dropped,
-            full: KvsBits::new(),
-            work,
-            background: Background::default(),
-            read_frequency,
-            overwritten: Mutex::default(),
-            failure,
-            counters: Counters::default(),
-            images: ImageWriter::default(),
             unreadable,
+            failure,
+            manifest_bytes: AtomicU64::new(0),
+        };
+        let core = Core {
+            files,
+            caches: Caches {
+                entries: RowCache::new(shares.entries, &room)?,
+                room,
+                waits: Waits::default(),
+            },
+            writes: WriteSide {
+                log,
+                last_recovered: last,
+                full: KvsBits::new(),
+                stalls: WriterStalls::default(),
+            },
+            background: Background::new(work, read_frequency),
+            transactions: Transactions::default(),
+            options,
+            recovered: RecoveredLog { uncertain_behind, records_read: records },
             is_closed: AtomicBool::new(false),
         };
         Ok((core, lock))

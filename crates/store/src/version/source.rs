@@ -7,8 +7,8 @@ use std::sync::Arc;
 use entresol_index::{Direction, Flow};
 
 use crate::StoreError;
-use crate::api::transaction::{Own, OwnWrite};
 use crate::bytes::head_of;
+use crate::memtable::own::{Own, OwnWrite};
 use crate::memtable::{Found, Generation};
 use crate::run::{self, Next, Run};
 use crate::segment::Segment;

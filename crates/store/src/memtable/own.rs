@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use entresol_base::Seconds;
+
 use crate::memtable::range_deletes::Prefixes;
 use crate::segment::record::{Draft, HEADER_BYTES, Kind};
 use crate::types::{Expiry, KvsId, Sequence};
-use crate::version::core::Core;
 
 /// A transaction's writes to single keys of a `Kvs`.
 pub(crate) type Own = BTreeMap<Vec<u8>, OwnWrite>;
@@ -25,7 +26,7 @@ pub(crate) struct OwnWrite {
 /// A range delete drops the earlier writes to its keys, so those that are left are later than any
 /// range delete. On commit, all range deletes may therefore come first, in any order.
 #[derive(Debug, Default)]
-pub(super) struct OwnKvs {
+pub(crate) struct OwnKvs {
     writes: Arc<Own>,
     /// Prefixes of range deletes, none of which begins with another.
     prefixes: BTreeSet<Vec<u8>>,
@@ -33,7 +34,7 @@ pub(super) struct OwnKvs {
 
 /// State that a transaction itself gives to a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said<'a> {
+pub(crate) enum Said<'a> {
     /// The last write to the key.
     Write(&'a OwnWrite),
     /// The key was deleted by a range delete.
@@ -46,8 +47,8 @@ impl OwnWrite {
         (key.len() + self.value.as_ref().map_or(0, Vec::len) + HEADER_BYTES + 4) as u64
     }
 
-    pub(super) fn is_over(&self, core: &Core) -> bool {
-        self.expiry.is_over(core.now())
+    pub(crate) fn is_over(&self, now: Seconds) -> bool {
+        self.expiry.is_over(now)
     }
 
     fn draft<'a>(&'a self, kvs: KvsId, key: &'a [u8]) -> Draft<'a> {
@@ -69,19 +70,19 @@ fn bytes_of_prefix(prefix: &[u8]) -> u64 {
 impl OwnKvs {
     /// Returns the bytes by which memory grows when a write replaces an earlier one of its key. The
     /// result is negative if it shrinks.
-    pub(super) fn growth(&self, key: &[u8], write: &OwnWrite) -> i64 {
+    pub(crate) fn growth(&self, key: &[u8], write: &OwnWrite) -> i64 {
         let before = self.writes.get(key).map_or(0, |before| before.bytes(key));
         write.bytes(key) as i64 - before as i64
     }
 
     /// Adds a write to a key.
-    pub(super) fn write(&mut self, key: &[u8], write: OwnWrite) {
+    pub(crate) fn write(&mut self, key: &[u8], write: OwnWrite) {
         Arc::make_mut(&mut self.writes).insert(key.to_vec(), write);
     }
 
     /// Returns the bytes by which memory grows when a range delete replaces the writes that it
     /// covers. The result is negative if it shrinks.
-    pub(super) fn growth_by_prefix(&self, prefix: &[u8]) -> i64 {
+    pub(crate) fn growth_by_prefix(&self, prefix: &[u8]) -> i64 {
         let own = if self.covers(prefix) { 0 } else { bytes_of_prefix(prefix) as i64 };
         let writes = self.writes_with(prefix).map(|(key, write)| write.bytes(key));
         let prefixes = self.prefixes_with(prefix).filter(|it| *it != prefix);
@@ -90,7 +91,7 @@ impl OwnKvs {
     }
 
     /// Deletes all keys with a prefix.
-    pub(super) fn delete_prefix(&mut self, prefix: &[u8]) {
+    pub(crate) fn delete_prefix(&mut self, prefix: &[u8]) {
         let writes: Vec<Vec<u8>> = self.writes_with(prefix).map(|(key, _)| key.clone()).collect();
         if !writes.is_empty() {
             let own = Arc::make_mut(&mut self.writes);
@@ -131,7 +132,7 @@ impl OwnKvs {
     }
 
     /// Returns the state that the transaction gives to a key, if any.
-    pub(super) fn said_of(&self, key: &[u8]) -> Option<Said<'_>> {
+    pub(crate) fn said_of(&self, key: &[u8]) -> Option<Said<'_>> {
         match self.writes.get(key) {
             Some(write) => Some(Said::Write(write)),
             None => self.covers(key).then_some(Said::Gone),
@@ -139,18 +140,18 @@ impl OwnKvs {
     }
 
     /// Returns the writes to single keys.
-    pub(super) fn writes(&self) -> Arc<Own> {
+    pub(crate) fn writes(&self) -> Arc<Own> {
         self.writes.clone()
     }
 
     /// Returns the range deletes, numbered as later than every published write.
-    pub(super) fn range_deletes(&self) -> Option<Arc<Prefixes>> {
+    pub(crate) fn range_deletes(&self) -> Option<Arc<Prefixes>> {
         let all = self.prefixes.iter().map(|prefix| (prefix.clone(), Sequence::MAX));
         (!self.prefixes.is_empty()).then(|| Arc::new(Prefixes::of(all)))
     }
 
     /// Returns the drafts to commit. Range deletes come first: every write that is left is later.
-    pub(super) fn drafts(&self, kvs: KvsId) -> impl Iterator<Item = Draft<'_>> {
+    pub(crate) fn drafts(&self, kvs: KvsId) -> impl Iterator<Item = Draft<'_>> {
         let prefixes = self.prefixes.iter();
         let prefixes = prefixes.map(move |prefix| Draft::gone(kvs, Kind::RangeDelete, prefix));
         let writes = self.writes.iter().map(move |(key, write)| write.draft(kvs, key));

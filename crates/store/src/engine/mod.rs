@@ -1,0 +1,180 @@
+//! Engine of an open store: the state that its handles and threads share, the path of every write
+//! and read, the opening of a store, and the threads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use entresol_base::mutation_site;
+
+use crate::StoreError;
+use crate::cache::budget::Room;
+use crate::cache::row::RowCache;
+use crate::engine::read::Waits;
+use crate::engine::threads::RETRY;
+use crate::engine::write::WriteSide;
+use crate::options::KvdbOptions;
+use crate::types::Sequence;
+use crate::upkeep::context::{Background, CompactionContext, FlushContext, ImageContext};
+use crate::upkeep::read_frequency::kept::Stamp;
+use crate::version::files::Files;
+use crate::version::transactions::Transactions;
+use crate::wal::Log;
+
+pub(crate) mod read;
+pub(crate) mod recovery;
+pub(crate) mod statistics;
+pub(crate) mod threads;
+pub(crate) mod write;
+
+/// State that all handles of a store share.
+pub(crate) struct Core {
+    pub(crate) files: Files,
+    pub(crate) caches: Caches,
+    pub(crate) writes: WriteSide,
+    pub(crate) background: Background,
+    pub(crate) transactions: Transactions,
+    pub(crate) options: KvdbOptions,
+    pub(crate) recovered: RecoveredLog,
+    pub(crate) is_closed: AtomicBool,
+}
+
+/// Caches of readers, beside the block cache of the runs.
+pub(crate) struct Caches {
+    /// Row cache, which also holds the key locks of transactions.
+    pub(crate) entries: Arc<RowCache>,
+    /// Memory budget that the row cache borrows from.
+    pub(crate) room: Arc<Room>,
+    /// Waits of cursors that read values.
+    pub(crate) waits: Waits,
+}
+
+/// Facts about the log that recovery found.
+pub(crate) struct RecoveredLog {
+    /// Last recovered write if the log may continue on a missing volume.
+    pub(crate) uncertain_behind: Option<Sequence>,
+    /// Log records that recovery read.
+    pub(crate) records_read: u64,
+}
+
+impl Core {
+    /// Returns the log of a writable store.
+    ///
+    /// # Errors
+    /// Fails if the store is closed or read-only.
+    pub(crate) fn log(&self) -> Result<&Log, StoreError> {
+        self.check_open()?;
+        self.writes.log.as_ref().ok_or(StoreError::ReadOnly)
+    }
+
+    /// Returns the log for the store's own threads, which go on while the store closes.
+    ///
+    /// # Errors
+    /// Fails if the store is read-only.
+    pub(crate) fn log_behind(&self) -> Result<&Log, StoreError> {
+        self.writes.log.as_ref().ok_or(StoreError::ReadOnly)
+    }
+
+    /// Checks that the store is open.
+    ///
+    /// # Errors
+    /// Fails if the store is closed.
+    pub(crate) fn check_open(&self) -> Result<(), StoreError> {
+        if self.is_closed.load(Relaxed) { Err(StoreError::Closed) } else { Ok(()) }
+    }
+
+    /// Returns the last visible write.
+    pub(crate) fn published(&self) -> Sequence {
+        self.writes.log.as_ref().map_or(self.writes.last_recovered, Log::published)
+    }
+
+    /// Makes all acknowledged writes durable.
+    ///
+    /// # Errors
+    /// Fails if the disk fails; the store then refuses all further writes.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        let log = self.log()?;
+        let begun = self.files.time.instant();
+        let done = log.sync();
+        self.writes.stalls.sync.add(self.files.time.instant().since(begun));
+        done.map(drop)
+    }
+
+    /// Flushes everything written before the call. Returns false if `go_on` ended the wait early.
+    ///
+    /// # Errors
+    /// Fails if the disk fails or has no room.
+    pub(crate) fn flush_all(&self, go_on: &mut dyn FnMut() -> bool) -> Result<bool, StoreError> {
+        let _awaited = self.background.accounts.await_flush();
+        let last = self.log()?.close_generation()?;
+        self.background.scheduler.tell();
+        let (before, _) = self.background.scheduler.attempts();
+        loop {
+            let seen = self.background.scheduler.events();
+            self.files.failure.check()?;
+            self.check_open()?;
+            if self.files.manifest.lock().log.flushed >= last.0 {
+                return Ok(true);
+            }
+            if let (tried, Some(what)) = self.background.scheduler.attempts()
+                && tried > before
+            {
+                return Err(StoreError::NoRoom { what });
+            }
+            if !go_on() {
+                return Ok(false);
+            }
+            self.background.scheduler.wait(seen, RETRY);
+        }
+    }
+
+    /// Makes all writes durable and records that in the manifest.
+    pub(crate) fn make_all_durable(&self) -> Result<(), StoreError> {
+        let Some(log) = &self.writes.log else { return Ok(()) };
+        let last = log.sync()?;
+        let manifest = &mut *self.files.manifest.lock();
+        let mut next = manifest.clone();
+        if !mutation_site!("the manifest says up to where the log is durable") {
+            // A flush may have made later writes durable meanwhile, and recorded them.
+            next.log.durable = next.log.durable.max(last.0);
+        }
+        self.files.save(manifest, next)
+    }
+
+    /// Saves the read frequencies for the next process. A failure costs that process only time, and
+    /// that process reports it.
+    pub(crate) fn keep_read_frequency(&self) {
+        if self.writes.log.is_some() {
+            let stamp = Stamp { store: self.files.manifest.lock().store, last: self.published() };
+            _ = self.background.read_frequency.keep_for_later(&**self.files.volumes.home(), stamp);
+        }
+    }
+
+    /// Returns the context of compactions, tiering and file moves.
+    pub(crate) fn compaction_context(&self) -> CompactionContext<'_> {
+        CompactionContext {
+            files: &self.files,
+            background: &self.background,
+            transactions: &self.transactions,
+            entries: &self.caches.entries,
+            options: &self.options,
+        }
+    }
+
+    /// Returns the context of flushes.
+    ///
+    /// # Errors
+    /// Fails if the store is read-only.
+    pub(crate) fn flush_context(&self) -> Result<FlushContext<'_>, StoreError> {
+        let (compaction, log) = (self.compaction_context(), self.log_behind()?);
+        Ok(FlushContext { compaction, log, room: &self.caches.room })
+    }
+
+    /// Returns the context of the writer of memtable images.
+    ///
+    /// # Errors
+    /// Fails if the store is read-only.
+    pub(crate) fn image_context(&self) -> Result<ImageContext<'_>, StoreError> {
+        let Core { files, background, options, .. } = self;
+        Ok(ImageContext { files, background, log: self.log_behind()?, options })
+    }
+}

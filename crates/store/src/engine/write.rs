@@ -1,0 +1,183 @@
+//! The path of every write: room and back-pressure are checked, then the write-ahead log takes the
+//! records and enters them into the memtables, then the row cache learns of them.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::StoreError;
+use crate::cache::row::KeyLocks;
+use crate::engine::Core;
+use crate::engine::threads::RETRY;
+use crate::options::GROUP_BYTES_MAX;
+use crate::policy::{Classes, MediaClass, Policy};
+use crate::scheduler::StallCount;
+use crate::segment::record::{Draft, Kind};
+use crate::types::{KvsId, Sequence};
+use crate::version::kvs_bits::KvsBits;
+use crate::volumes::What;
+use crate::wal::Log;
+
+/// Delay of a writer for each byte it writes and each excess generation that waits to be flushed.
+const DELAY_NS: u64 = 4;
+
+/// State that writers change.
+pub(crate) struct WriteSide {
+    /// `None` if the store is opened read-only.
+    pub(crate) log: Option<Log>,
+    pub(crate) last_recovered: Sequence,
+    /// `Kvs` whose preferred class had no room at the last check.
+    pub(crate) full: KvsBits,
+    pub(crate) stalls: WriterStalls,
+}
+
+/// Waits of writers, by their causes.
+#[derive(Debug, Default)]
+pub(crate) struct WriterStalls {
+    pub(crate) slope: StallCount,
+    pub(crate) wall: StallCount,
+    pub(crate) sync: StallCount,
+    pub(crate) image: StallCount,
+}
+
+impl Core {
+    /// Writes drafts whose keys the caller has locked. Returns the number of the last write.
+    ///
+    /// # Errors
+    /// Fails if the drafts are too large, if there is no room, or if an earlier write failed.
+    pub(crate) fn append(
+        &self,
+        drafts: &[Draft<'_>],
+        mut held: KeyLocks<'_>,
+    ) -> Result<Sequence, StoreError> {
+        let log = self.log()?;
+        if let Some(draft) = drafts.iter().find(|draft| self.files.dropped.has(draft.kvs)) {
+            return Err(StoreError::KvsDropped { name: format!("number {}", draft.kvs.0) });
+        }
+        let is_put = |draft: &Draft<'_>| matches!(draft.kind, Kind::Put | Kind::PutUntil);
+        let takes_room = |draft: &&Draft<'_>| is_put(draft) && self.writes.full.has(draft.kvs);
+        if let Some(draft) = drafts.iter().find(takes_room) {
+            self.check_not_full(draft.kvs)?;
+        }
+        let bytes = drafts.iter().map(Draft::bytes).sum();
+        if bytes > GROUP_BYTES_MAX {
+            return Err(StoreError::Group { bytes, most: GROUP_BYTES_MAX });
+        }
+        self.slow_down(bytes)?;
+        let done = log.append(drafts, || held.remove(drafts));
+        let last = done.map_err(|error| self.files.refused(error))?;
+        if let [draft] = drafts {
+            held.put(draft, last);
+        }
+        Ok(last)
+    }
+
+    /// Slows a writer down if flushes lag: a short delay at first, a wait for the flush at the
+    /// limit. A lagging memtable image also costs a short delay.
+    ///
+    /// # Errors
+    /// Fails if the store fails or is closed meanwhile.
+    pub(crate) fn slow_down(&self, bytes: u64) -> Result<(), StoreError> {
+        let most = self.options.generations_waiting_max as usize;
+        let waiting = self.background.scheduler.waiting();
+        if let owed @ 1.. = self.image_delay().as_nanos()
+            && let Some(slept) = self.background.scheduler.pay(Duration::from_nanos(owed as u64))
+        {
+            self.writes.stalls.image.add(slept);
+        }
+        if waiting <= most / 2 {
+            return Ok(());
+        }
+        if waiting < most {
+            let owed = Duration::from_nanos(bytes * DELAY_NS * (waiting - most / 2) as u64);
+            if let Some(slept) = self.background.scheduler.pay(owed) {
+                self.writes.stalls.slope.add(slept);
+            }
+            return Ok(());
+        }
+        let begun = self.files.time.instant();
+        let done = self.wait_for_room(most);
+        self.writes.stalls.wall.add(self.files.time.instant().since(begun));
+        done
+    }
+
+    /// Returns true if a writer would have to wait for a flush or a memtable image.
+    pub(crate) fn would_wait(&self) -> bool {
+        self.background.scheduler.waiting() > self.options.generations_waiting_max as usize / 2
+            || !self.image_delay().is_zero()
+    }
+
+    fn wait_for_room(&self, most: usize) -> Result<(), StoreError> {
+        let (before, _) = self.background.scheduler.attempts();
+        loop {
+            let seen = self.background.scheduler.events();
+            if self.background.scheduler.waiting() < most {
+                return Ok(());
+            }
+            if let (tried, Some(what)) = self.background.scheduler.attempts()
+                && tried > before
+            {
+                return Err(StoreError::NoRoom { what });
+            }
+            self.files.failure.check()?;
+            self.check_open()?;
+            self.background.scheduler.wait(seen, RETRY);
+        }
+    }
+
+    /// Returns the delay of each write while the image lags.
+    fn image_delay(&self) -> Duration {
+        self.background.images.delay(self.writes.log.as_ref())
+    }
+
+    /// Updates the set of `Kvs` whose preferred classes have no room. Acknowledged writes of these
+    /// then lie elsewhere for as long as they must.
+    pub(crate) fn look_for_full(&self) {
+        if self.files.volumes.count_volumes() < 2 {
+            return;
+        }
+        let all: Vec<(KvsId, Policy)> = {
+            let manifest = self.files.manifest.lock();
+            manifest.kvs.iter().map(|state| (KvsId(state.id), state.policy)).collect()
+        };
+        for (kvs, policy) in all {
+            match self.room_of(&policy) {
+                Ok(()) => self.writes.full.remove(kvs),
+                Err(_) => self.writes.full.add(kvs),
+            }
+        }
+    }
+
+    /// Checks again that a `Kvs` in that set has no room on its preferred classes, and takes it off
+    /// the set if it has.
+    ///
+    /// # Errors
+    /// Fails if there is still no room.
+    pub(crate) fn check_not_full(&self, kvs: KvsId) -> Result<(), StoreError> {
+        let Some((policy, _)) = self.files.policy(kvs) else { return Ok(()) };
+        self.room_of(&policy)?;
+        self.writes.full.remove(kvs);
+        Ok(())
+    }
+
+    /// Checks that one of the classes that a policy names has room.
+    ///
+    /// # Errors
+    /// Fails if none of them has.
+    fn room_of(&self, policy: &Policy) -> Result<(), StoreError> {
+        let named = policy.parts().into_iter().map(|(_, classes)| self.files.volumes.had(classes));
+        let named: BTreeSet<MediaClass> =
+            named.flat_map(|classes| classes.as_slice().to_vec()).collect();
+        let named: Vec<MediaClass> = named.into_iter().collect();
+        let classes = Classes::new(&named).unwrap_or(Classes::FASTEST);
+        let room = self.files.volumes.choose_strictly(What::Keys, classes, 0);
+        room.map(drop).map_err(|error| match error {
+            StoreError::NoRoom { what } => StoreError::NoRoom {
+                what: format!(
+                    "the policy wants everything on {classes}, and {what}: delete keys, add a \
+                     place, or take a policy that goes on elsewhere"
+                ),
+            },
+            error => error,
+        })
+    }
+}

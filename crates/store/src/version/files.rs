@@ -1,0 +1,188 @@
+//! State of a store's files: volumes, manifest and view, and the saving of changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use entresol_base::mutation_site;
+use entresol_base::sync::Mutex;
+
+use crate::StoreError;
+use crate::cache::block::BlockCache;
+use crate::failure::Failure;
+use crate::manifest::Manifest;
+use crate::memtable::range_deletes::Gone;
+use crate::names;
+use crate::policy::{Classes, MediaClass, Policy};
+use crate::run::{RunOptions, RunWriter};
+use crate::segment::Segment;
+use crate::types::{KvsId, RunNumber, SegmentNumber};
+use crate::version::kvs_bits::KvsBits;
+use crate::version::time::StoreTime;
+use crate::version::view::{Current, View, ViewRun};
+use crate::volumes::{OpenVolume, Volumes, What};
+
+/// Files of a store. Flushes, compactions, file moves and changes of volumes or `Kvs` replace them.
+pub(crate) struct Files {
+    pub(crate) volumes: Arc<Volumes>,
+    /// Manifest, whose lock guards every change: the manifest is saved first, the view follows.
+    pub(crate) manifest: Mutex<Manifest>,
+    pub(crate) current: Arc<Current>,
+    /// Block cache of the runs.
+    pub(crate) pages: Arc<BlockCache>,
+    /// `Kvs` dropped since the store was opened, and those dropped before whose writes are still in
+    /// the log.
+    pub(crate) dropped: KvsBits,
+    /// `Kvs` too damaged to be opened. Background work leaves their files alone.
+    pub(crate) unreadable: Unreadable,
+    pub(crate) time: StoreTime,
+    pub(crate) failure: Arc<Failure>,
+    /// Bytes of manifests that were saved.
+    pub(crate) manifest_bytes: AtomicU64,
+}
+
+/// Reason why a run of the `Kvs` cannot be opened, for each such `Kvs`.
+pub(crate) type Unreadable = BTreeMap<KvsId, String>;
+
+impl Files {
+    /// Creates a segment for values that are moved. Its name is not durable yet.
+    ///
+    /// # Errors
+    /// Fails if there is no room.
+    pub(crate) fn make_value_segment(
+        &self,
+        classes: Classes,
+        bytes: u64,
+    ) -> Result<(Arc<OpenVolume>, Segment), StoreError> {
+        let (store, number) = {
+            let manifest = &mut *self.manifest.lock();
+            (manifest.store, manifest.take_value_segment())
+        };
+        let place = self.volumes.choose_of_reserve(What::Values, classes, bytes);
+        let segment = Segment::create(&*place.directory, store, number, bytes, place.pmem)?;
+        self.volumes.made(names::of_segment(number), &place, segment.len());
+        Ok((place, segment))
+    }
+
+    /// Begins a run with its range deletes. Its blocks enter the block cache as they are written.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be created, or if one run cannot hold all the range deletes.
+    pub(crate) fn begin_run(
+        &self,
+        place: &OpenVolume,
+        (number, kvs): (RunNumber, KvsId),
+        gone: impl IntoIterator<Item = Gone>,
+    ) -> Result<RunWriter, StoreError> {
+        let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
+        writer.cache_in(&self.pages);
+        for (prefix, sequence) in gone {
+            writer.push_range_delete(&prefix, sequence)?;
+        }
+        Ok(writer)
+    }
+
+    /// Replaces the manifest.
+    ///
+    /// # Errors
+    /// Fails if the disk fails. Either manifest may then be on the disk, and the store refuses all
+    /// further writes. Also fails if too many files are open, which is noticed before anything
+    /// changes.
+    pub(crate) fn save(&self, held: &mut Manifest, mut next: Manifest) -> Result<(), StoreError> {
+        self.failure.check()?;
+        if !mutation_site!("the manifest keeps the time") {
+            next.seconds = self.time.latest().max(next.seconds);
+        }
+        next.assert_follows(held, |name| self.volumes.find(name).is_some());
+        match self.volumes.save(&next) {
+            Ok(bytes) => {
+                self.manifest_bytes.fetch_add(bytes, Relaxed);
+                if !mutation_site!("the next manifest is made from the last one") {
+                    *held = next;
+                }
+                Ok(())
+            }
+            Err(error) if error.is_no_descriptors() => {
+                Err(error.with_descriptors(held.descriptors()))
+            }
+            Err(error) => {
+                self.failure.set(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Replaces the manifest by one that names new files. If too many open files prevented the
+    /// save, this removes the new files: the caller tries again with others, which need the room.
+    ///
+    /// # Errors
+    /// Fails as [`save`](Files::save) does.
+    pub(crate) fn save_with(
+        &self,
+        held: &mut Manifest,
+        next: Manifest,
+        made: &[String],
+    ) -> Result<(), StoreError> {
+        self.save(held, next).inspect_err(|error| {
+            if error.is_no_descriptors() {
+                // A file that cannot be removed now is removed at the next opening.
+                _ = self.remove(made);
+            }
+        })
+    }
+
+    /// Adds advice to an error about too many open files. The caller must not hold the manifest's
+    /// lock.
+    pub(crate) fn with_descriptors(&self, error: StoreError) -> StoreError {
+        match error.is_no_descriptors() {
+            true => error.with_descriptors(self.manifest.lock().descriptors()),
+            false => error,
+        }
+    }
+
+    /// Converts an error into the refusal of a write: a lack of descriptors for a segment counts as
+    /// a lack of room.
+    pub(crate) fn refused(&self, error: StoreError) -> StoreError {
+        match error.is_no_descriptors() {
+            true => StoreError::NoRoom { what: self.with_descriptors(error).to_string() },
+            false => error,
+        }
+    }
+
+    /// Removes files that the manifest does not name, or names no longer.
+    ///
+    /// # Errors
+    /// Fails if the disk fails. The next opening then removes them.
+    pub(crate) fn remove(&self, names: &[String]) -> Result<(), StoreError> {
+        names.iter().try_for_each(|name| self.volumes.remove(name))
+    }
+
+    /// Returns the policy of a `Kvs` and its aged run; `None` if there is no such `Kvs`.
+    pub(crate) fn policy(&self, kvs: KvsId) -> Option<(Policy, RunNumber)> {
+        let manifest = self.manifest.lock();
+        let state = manifest.kvs.iter().find(|state| state.id == kvs.0)?;
+        Some((state.policy, RunNumber(state.aged_run)))
+    }
+
+    /// Returns the class of a segment.
+    pub(crate) fn class_of(&self, segment: SegmentNumber) -> Option<MediaClass> {
+        self.volumes.class_of(&names::of_segment(segment))
+    }
+}
+
+/// Bytes of records that runs refer to, for each flushed segment.
+pub(crate) type Live = BTreeMap<SegmentNumber, u64>;
+
+/// Returns the bytes live that the given runs refer to.
+pub(crate) fn live_of<'a>(runs: impl IntoIterator<Item = &'a ViewRun>) -> Live {
+    let mut live = Live::new();
+    for of_segment in runs.into_iter().flat_map(|run| run.run.summary().live.iter()) {
+        *live.entry(of_segment.segment).or_default() += of_segment.bytes;
+    }
+    live
+}
+
+/// Returns the bytes live that all runs of a view refer to.
+pub(crate) fn live_segments(view: &View) -> Live {
+    live_of(view.runs.values().flat_map(|runs| runs.iter()))
+}
