@@ -11,9 +11,9 @@ use entresol_base::sync::Mutex;
 use entresol_media::account::WholeBytes;
 use entresol_media::{Access, Account, AccountHandle, Admission};
 
+use crate::MediaClass;
 use crate::upkeep::context::Background;
 use crate::version::files::Files;
-use crate::MediaClass;
 
 /// Bytes charged at once. The writer of runs moves no smaller pieces.
 const PIECE_BYTES: u64 = 1 << 20;

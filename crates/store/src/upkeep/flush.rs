@@ -107,7 +107,7 @@ fn flush_kvs<'a>(
     last: Sequence,
     runs: &mut Runs,
 ) -> Result<Option<ValueWriter<'a>>, StoreError> {
-    let files = context.compaction.files;
+    let (compaction, files) = (&context.compaction, context.compaction.files);
     let (number, inline_bytes, policy) = {
         let manifest = &mut *files.manifest.lock();
         let number = manifest.take_run();
@@ -121,7 +121,7 @@ fn flush_kvs<'a>(
     let prefixes = generation.prefixes(kvs);
     let gone = prefixes.as_ref().map(|prefixes| prefixes.all()).unwrap_or_default();
     let mut gone =
-        range_deletes::for_runs(gone, context.compaction.options.prefixes_per_run_max).into_iter();
+        range_deletes::for_runs(gone, compaction.options.prefixes_per_run_max).into_iter();
     let mut writer = files.begin_run(&place, (number, kvs), gone.next().unwrap_or_default())?;
     let bytes = generation.segments().iter().map(|segment| segment.len()).sum();
     let numbers: Vec<_> = generation.segments().iter().map(|it| it.number()).collect();
@@ -129,12 +129,11 @@ fn flush_kvs<'a>(
         generation,
         inline_bytes,
         view: files.current.get(),
-        moves: context.compaction.moves_by_policy(&policy, false, numbers.iter()),
-        writer: ValueWriter::new(context.compaction, kvs, bytes),
+        moves: compaction.moves_by_policy(&policy, false, numbers.iter()),
+        writer: ValueWriter::new(*compaction, kvs, bytes),
         bytes: Vec::new(),
     };
-    let mut bill =
-        Bill::new(files, context.compaction.background, || is_urgent(&context.compaction));
+    let mut bill = Bill::new(files, compaction.background, || is_urgent(compaction));
     let (mut key, mut before) = (Vec::new(), Vec::new());
     let words = generation.in_order(kvs, last)?;
     for (number, &word) in words.iter().enumerate() {

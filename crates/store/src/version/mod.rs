@@ -1,4 +1,4 @@
-//! State of an open store's files: manifest and view, their changes, and the merge of their sources.
+//! State of an open store's files: manifest and view, their changes, and the merge of sources.
 
 pub(crate) mod files;
 pub(crate) mod kvs_bits;

@@ -377,13 +377,8 @@ fn merge(
                 return Ok(false);
             }
             if is_time {
-                bill.moved(&traffic(
-                    context,
-                    old,
-                    done,
-                    values.traffic(),
-                    (&place, writer.bytes()),
-                ));
+                let written = (&*place, writer.bytes());
+                bill.moved(&traffic(context, old, done, values.traffic(), written));
             }
             taken += 1;
             if let Some(due) = due(context, plan, &merged, &next, has_oldest) {
