@@ -31,7 +31,7 @@ const MISSING_ONE_IN: u64 = 5;
 pub(super) struct Shared {
     pub(super) world: World,
     expected: Mutex<All>,
-    /// Number of images checked.
+    /// Number of crash images checked.
     looked: AtomicU64,
     layout: Layout,
     troubles: Mutex<Troubles>,
