@@ -102,7 +102,7 @@ impl Found {
 }
 
 impl FileMove {
-    /// Returns the volume that the file moves to, if that has room for so many bytes and is of
+    /// Returns the volume that the file moves to, if that has room for `bytes` bytes and is of
     /// another class. A file on a retiring volume goes wherever there is room.
     pub(crate) fn target(&self, core: &Core, bytes: u64) -> Option<Arc<Held>> {
         let what = match self.file {

@@ -24,7 +24,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Upper bound of the pause.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Number of writes that a memtable image may lack without delaying writers. Recovery reads so many
+/// Number of writes that a memtable image may lack without delaying writers. Recovery reads these
 /// in a few milliseconds.
 const LAG_FREE: u64 = 24_576;
 /// Number of further writes that raise a writer's delay by `DELAY_NS`. The delay gives the only

@@ -59,7 +59,7 @@ pub(crate) struct Core {
     /// Lock that allows one compaction at a time.
     pub(crate) merging: Mutex<()>,
     pub(crate) pages: Arc<BlockCache>,
-    /// Row cache, which also holds the key locks of transactions.
+    /// Row cache, which also holds the locks of keys.
     pub(crate) entries: Arc<RowCache>,
     /// Memory budget that the row cache borrows from.
     pub(crate) room: Arc<Room>,

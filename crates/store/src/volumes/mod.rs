@@ -510,7 +510,7 @@ impl Volumes {
         self.choose_strictly(What::Log, classes, bytes)
     }
 
-    /// Returns a volume of the first class that has room for so many bytes beside the reserve and
+    /// Returns a volume of the first class that has room for `bytes` bytes beside the reserve and
     /// the share of the class to keep free.
     fn first_with_room(
         &self,
@@ -543,7 +543,7 @@ impl Volumes {
         place.bytes_max().map_or(self.reserve_bytes, |most| self.reserve_bytes.min(most / 4))
     }
 
-    /// Refuses to retire a volume if the others lack room for so many bytes.
+    /// Refuses to retire a volume if the others lack room for `bytes` bytes.
     ///
     /// # Errors
     /// Fails if they lack the room.

@@ -399,7 +399,7 @@ fn merge(
     Ok(true)
 }
 
-/// Finishes the run of a compaction that has taken so many versions.
+/// Finishes the run of a compaction that has taken `taken` versions.
 fn finish(core: &Core, writer: RunWriter, taken: u64) -> Result<ViewRun, StoreError> {
     let run = ViewRun::of(writer.finish(&core.pages)?);
     let entries = run.run.summary().entries;
@@ -468,7 +468,7 @@ fn traffic(
     traffic
 }
 
-/// Chooses the volume for the run of a plan, which has at most so many bytes.
+/// Chooses the volume for the run of a plan, which has at most `bytes` bytes.
 fn place_for_keys(core: &Core, plan: &Plan, is_aged: bool, bytes: u64) -> Arc<volumes::Held> {
     let policy = core.policy(plan.kvs).map(|(policy, _)| policy).unwrap_or_default();
     core.volumes.choose_of_reserve(What::Keys, core.had(policy.keys(is_aged)), bytes)

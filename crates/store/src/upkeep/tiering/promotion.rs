@@ -125,7 +125,7 @@ impl Core {
         })
     }
 
-    /// Makes room for so many bytes of hot values. Adds moves that demote values no longer hot,
+    /// Makes room for `bytes` of hot values. Adds moves that demote values no longer hot,
     /// from the oldest segments with gathered hot values.
     fn make_way(
         &self,
