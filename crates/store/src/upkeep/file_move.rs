@@ -118,8 +118,8 @@ impl FileMove {
     }
 }
 
-/// Moves files as long as `go_on`, which receives the bytes of each piece, returns true. Returns
-/// false if the moves ended early. The caller holds the lock of compactions.
+/// Moves files while `go_on` returns true. `go_on` receives the bytes of each piece. Returns false
+/// if the moves ended early. The caller holds the lock of compactions.
 ///
 /// # Errors
 /// Fails if a disk fails or has no room. Files that have not moved stay where they were.

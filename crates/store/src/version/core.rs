@@ -67,7 +67,7 @@ pub(crate) struct Core {
     /// `Kvs` dropped since the store was opened, and those dropped before whose writes are still in
     /// the log.
     pub(crate) dropped: KvsBits,
-    /// `Kvs` whose preferred class had no room at the last check.
+    /// `Kvs` whose preferred classes had no room at the last check.
     pub(crate) full: KvsBits,
     pub(crate) work: Arc<Scheduler>,
     pub(crate) background: Background,

@@ -326,9 +326,8 @@ fn leads_to(view: &View, kvs: KvsId, moves: &Moves) -> bool {
     view.runs.get(&kvs).is_some_and(is_there)
 }
 
-/// Carries out a plan that was made for `view`, as long as `go_on`, which receives the share done,
-/// returns true. Returns false if the compaction ended early. The caller holds the lock of
-/// compactions.
+/// Carries out a plan made for `view` while `go_on` returns true. `go_on` receives the share done.
+/// Returns false if the compaction ended early. The caller holds the lock of compactions.
 fn merge(
     core: &Core,
     view: &Arc<View>,
@@ -417,8 +416,7 @@ fn leaves_tombstones_out(core: &Core, all: &[ViewRun], plan: &Plan) -> bool {
     has_oldest && !is_asked_for
 }
 
-/// Returns the version to write for a version that the compaction has taken, if anything is left of
-/// it.
+/// Converts a version that the compaction has taken into the one to write; `None` if it is dropped.
 fn due<'a>(
     core: &Core,
     plan: &Plan,
