@@ -61,11 +61,11 @@ pub struct KvdbOptions {
     /// [`give_large_buffers_back`](entresol_media::machine::give_large_buffers_back) before:
     /// glibc's allocator, left alone, keeps much of the memory that was freed.
     pub memory_bytes: u64,
-    /// Bytes of DRAM for the row cache, where a key that is read again is found with one lookup. At
-    /// least 128 KiB, or 0 for no row cache, and never more than a quarter of `memory_bytes`.
+    /// Bytes of DRAM for the row cache, where a repeated read of a key takes one lookup. At least
+    /// 128 KiB, or 0 for no row cache, and never more than a quarter of `memory_bytes`.
     ///
     /// Entries larger than a 2,800th of it may not be cached. The row cache borrows what memtable
-    /// indexes and the block cache leave of their share, and gives it back when they need it. It
+    /// indexes and the block cache leave of their shares, and gives it back when they need it. It
     /// also gives half of its own share to the block cache while that lets all runs be cached.
     pub entry_cache_bytes: u64,
     /// Bytes on media per live byte above which compaction and garbage collection make room.

@@ -36,7 +36,7 @@ impl SegmentNumber {
 pub struct RunNumber(pub u64);
 
 /// Identity of a run's contents, computed from all that is in the run. It tells a run from runs of
-/// the same number in other stores, and in a copy of this store that went on by itself.
+/// the same number in other stores, and in a copy of this store that has changed independently.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Mark(pub(crate) u64);

@@ -57,7 +57,7 @@ pub struct Completion {
 pub enum Outcome {
     /// Value that a read found, if there is one.
     Value(Result<Option<Vec<u8>>, StoreError>),
-    /// Number of a write.
+    /// Number of the write.
     Written(Result<Sequence, StoreError>),
 }
 

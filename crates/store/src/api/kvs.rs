@@ -224,7 +224,7 @@ impl Kvs {
         self.core.multi_get(snapshot, self.id, keys)
     }
 
-    /// Tells no, one and several keys with a prefix apart.
+    /// Returns whether no, one or several keys have a prefix.
     ///
     /// # Errors
     /// Fails if a disk fails, or if the data read are damaged.
@@ -331,8 +331,8 @@ impl Core {
         Ok(found.map(|version| version.sequence))
     }
 
-    /// Appends the current value of a key to `out` if memory can tell it. Returns `None` if a disk
-    /// has to be read, and `Some(None)` if the key is known not to exist.
+    /// Appends the current value of a key to `out` if it is in memory. Returns `None` if a disk has
+    /// to be read, and `Some(None)` if the key is known not to exist.
     ///
     /// # Errors
     /// Fails if the data read are damaged.

@@ -61,8 +61,8 @@ const PREFIXES: u64 = 0;
 const SEGMENT_BYTES_A_LINE: u64 = 800;
 const TAG_SHIFT: u32 = 44;
 const PLACE: u64 = (1 << TAG_SHIFT) - 1;
-/// Records that are looked at before the first of them is entered. The lines that they go to are
-/// fetched meanwhile, of which hardly one is in the processor's caches.
+/// Records that are looked at before the first of them is entered. Meanwhile the processor fetches
+/// the lines that they go to, hardly one of which is in its caches.
 const RECORDS_AHEAD: usize = 16;
 /// Prefix of an image's file name.
 const PREFIX: &str = "image-";
@@ -273,8 +273,8 @@ impl Making {
         directory.remove(&name)?;
         let file = directory.map_file(&name, &options)?;
         // The header becomes durable with the first entries, before any watermark. The name may
-        // become durable later: after a crash without an image, recovery reads more of the log, no
-        // more than that.
+        // become durable later: after a crash without an image, recovery just reads more of the
+        // log.
         file.write(HEADER_AT, &header(owner, buckets));
         let state = State {
             at: Position::first(owner.first),

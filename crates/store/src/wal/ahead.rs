@@ -1,6 +1,6 @@
-//! Enters the records of a log that recovery reads into a generation, a few records late. The cache
-//! lines of the hash table that they go to are fetched meanwhile, of which hardly one is in the
-//! processor's cache.
+//! Enters the records of a log that recovery reads into a generation, a few records late. Meanwhile
+//! the processor fetches the cache lines of the hash table that they go to, hardly one of which is
+//! in its cache.
 
 use std::collections::VecDeque;
 

@@ -7,7 +7,7 @@
 //! 2. A write is published and acknowledged once all writes before it are complete ([`order`]).
 //!    Recovery reads up to the first gap, and so finds every acknowledged write.
 //! 3. On persistent memory each writer persists its records before they are complete. Where that is
-//!    full and the log goes on on a disk, each writer waits for a sync. On a disk otherwise,
+//!    full and the log continues on a disk, each writer waits for a sync. On a disk otherwise,
 //!    [`Log::sync`] makes all writes durable that are published when it begins, and no more: space
 //!    behind them may be reserved by a writer that has not filled it yet. A caller whose writes
 //!    were made durable by another caller's sync returns at once.
@@ -196,7 +196,7 @@ fn bytes_of_reserve(place: &Held, options: &LogOptions) -> u64 {
 }
 
 impl Log {
-    /// Creates a log that goes on in a new segment.
+    /// Creates a log that continues in a new segment.
     ///
     /// # Errors
     /// Fails if the segment cannot be created.
@@ -257,7 +257,7 @@ impl Log {
         })
     }
 
-    /// Returns true if the log goes on in the reserve for deletes and compactions.
+    /// Returns true if the log continues in the reserve for deletes and compactions.
     pub(crate) fn is_of_reserve(&self) -> bool {
         self.head.lock().as_ref().is_some_and(|head| head.is_of_reserve)
     }
@@ -448,7 +448,7 @@ impl Log {
         Ok(Reserved { generation, segment, place: *place, offset, first })
     }
 
-    /// Goes on in the next segment, with room for the claimed write. It belongs to the next
+    /// Continues in the next segment, with room for the claimed write. It belongs to the next
     /// generation if this one is full.
     fn next(&self, head: &mut Head, claim: Claim, is_full: bool) -> Result<(), StoreError> {
         let needed = FIRST_RECORD + claim.bytes + SEAL_BYTES;
@@ -589,7 +589,7 @@ impl Log {
         Ok(())
     }
 
-    /// Removes the spares, and goes on elsewhere if the newest segment lies on `place`, a volume
+    /// Removes the spares, and continues elsewhere if the newest segment lies on `place`, a volume
     /// that takes no new data.
     ///
     /// # Errors
@@ -676,9 +676,9 @@ impl Log {
         Ok(durable)
     }
 
-    /// Keeps the promise of persistent memory while the log goes on on a disk because that is full.
-    /// It waits until the writes on the disk are durable, up to `last`. A writer whose writes were
-    /// made durable by another one's sync returns at once.
+    /// Keeps the promise of persistent memory while the log continues on a disk because that memory
+    /// is full. It waits until the writes on the disk are durable, up to `last`. A writer whose
+    /// writes were made durable by another one's sync returns at once.
     fn keep_promise(&self, last: Sequence) -> Result<(), StoreError> {
         let on_disk = Sequence(self.last_on_disk.load(Acquire)).min(last);
         while self.durable() < on_disk {

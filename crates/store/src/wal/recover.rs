@@ -22,7 +22,7 @@ use crate::memtable::image::{Left, Owner, Watermark};
 use crate::types::{RecordPlace, SegmentNumber, Sequence};
 use crate::volumes::Volumes;
 
-/// Position in the log from which on it is not flushed yet.
+/// Beginning of the part of the log that is not flushed yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start {
     /// Identity of the store.
@@ -44,7 +44,7 @@ pub(crate) struct Recovered {
     pub(crate) generations: Vec<(Arc<Generation>, Sequence)>,
     /// The last write.
     pub(crate) last: Sequence,
-    /// The last write again, if the log may go on on a volume that is missing.
+    /// The last write again, if the log may continue on a volume that is missing.
     pub(crate) uncertain_behind: Option<Sequence>,
     /// Number above those of all segments that exist.
     pub(crate) next_segment: u64,
@@ -402,7 +402,8 @@ impl<'a> Reader<'a> {
         Some((LeftBehind { generation, segments, end, sequence }, last + 1))
     }
 
-    /// Reads a generation that was restored from its image, from behind the image's watermark.
+    /// Reads the rest of a generation that was restored from its image, behind the image's
+    /// watermark.
     fn go_on_behind(&mut self, left: LeftBehind) -> Result<(Arc<Segment>, End), StoreError> {
         let LeftBehind { generation, segments, end, sequence } = left;
         self.close_generation();

@@ -48,9 +48,10 @@ pub(crate) struct Segment {
     number: SegmentNumber,
     store: u64,
     bytes: Bytes,
-    /// True if no more is written to it. It is then read by system calls even though it is mapped.
+    /// True if no more is written to it. It is then read by [`Segment::read_by_call`] even though
+    /// it is mapped.
     is_flushed: AtomicBool,
-    /// Bytes that were read by system calls.
+    /// Bytes that were read once no more was written to it.
     read: AtomicU64,
 }
 
@@ -320,7 +321,7 @@ impl Segment {
         matches!(self.bytes, Bytes::Mapped(_))
     }
 
-    /// Returns the bytes that were read by system calls.
+    /// Returns the bytes that were read once no more was written to the segment.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.read.load(Relaxed)
     }
@@ -435,7 +436,7 @@ impl Segment {
         self.read_begun(offset, len, out)
     }
 
-    /// Counts the bytes of a read, except of lookups in a segment that is still written to.
+    /// Counts the bytes of a read, unless the segment is still written to.
     fn count_read(&self, len: usize) {
         if !matches!(self.bytes, Bytes::Mapped(_)) || self.is_flushed.load(Relaxed) {
             self.read.fetch_add(len as u64, Relaxed);

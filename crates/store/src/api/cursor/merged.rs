@@ -170,8 +170,8 @@ impl Merged {
         Ok(())
     }
 
-    /// Reads the value of the current key from its record, and notices waits. Returns true if a
-    /// disk had to be waited for, and `None` if the segment lies where no read waits.
+    /// Reads the value of the current key from its record, and notices waits. Returns true if the
+    /// read waited for a disk, and `None` if reads of this segment never wait.
     ///
     /// # Errors
     /// Fails as [`read_value`](Merged::read_value) does.

@@ -367,8 +367,8 @@ impl Window {
         }
     }
 
-    /// Begins to read all pieces, those that are shown first before the others. Pieces that are in
-    /// memory are read by that.
+    /// Begins to read all pieces, in the order in which they are shown. Pieces that are in memory
+    /// are read by that.
     fn begin(&mut self, of: &Of<'_>) {
         let values: u32 = self.pieces.iter().map(|piece| piece.values).sum();
         let bytes: u64 = self.pieces.iter().map(Piece::bytes).sum();

@@ -193,7 +193,7 @@ fn large_values_and_caches_of_no_bytes_are_passed_by() {
     // The new value does not fit, but the old one is removed all the same.
     write(&entries, put(b"key", &[1; 1000]), 2);
     assert_eq!(find(&entries, b"key"), None);
-    // Nor does it evict entries for which there is room.
+    // Nor does it keep values out that do fit.
     let room = Room::new(64 << 20, 0);
     let entries = RowCache::new(1 << 20, &room).expect("address space");
     write(&entries, put(b"key", &[1; 100_000]), 1);
@@ -220,7 +220,7 @@ fn what_others_leave_is_borrowed() {
     };
     let read_all = || (0..all).for_each(|number| fill(&entries, &key(number), &value, 1));
     read_all();
-    // A line may get more than eight entries.
+    // Some lines would need more than eight slots.
     assert!(there(&entries) > 49_500, "12 MiB have room");
     assert!(room.borrowed() > 8 << 20 && room.borrowed() <= 15 << 20);
     let young = Taken::of_memtables(&room);

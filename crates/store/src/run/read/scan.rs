@@ -210,7 +210,8 @@ impl Scan<'_, '_> {
         Ok(())
     }
 
-    /// Reports pages that are undamaged, but are not those that the last page was written behind.
+    /// Reports a run whose pages are all undamaged, but are not those that its last page was
+    /// written for.
     fn compare(&mut self) -> Result<(), StoreError> {
         if self.is_damaged || self.seen.mark.may_be(self.mark) {
             return Ok(());

@@ -37,7 +37,7 @@ pub(in crate::run) struct Key {
 /// Number of bytes in which most unshared parts of keys fit.
 const PIECE_BYTES: usize = 16;
 
-/// Direction of a step, by the end of the next block at which it arrives.
+/// An end of a block, and the direction of steps that arrive there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::run) enum End {
     /// The first entry of a block, for steps forward.
