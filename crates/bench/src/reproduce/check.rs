@@ -259,7 +259,7 @@ impl Check {
     /// Sets the figure that the paper prints if it differs from the limit.
     #[must_use]
     pub fn beside(mut self, paper: impl Into<Figure>) -> Check {
-        // Checks of cells, «about» and «or fewer» keep the number that they compare with.
+        // Only bounds and ranges have a limit of their own; other checks keep their figure.
         if matches!(self.tolerance, Tolerance::Bound(..) | Tolerance::Within(..)) {
             self.paper = Some(paper.into());
         }

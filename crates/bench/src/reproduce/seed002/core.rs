@@ -86,7 +86,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// One thread alone.
+    /// Creates a scene of one thread alone.
     pub(super) fn alone(thread: Accesses, count: u64) -> Scene {
         Scene { thread, threads: 1, beside: None, count }
     }
