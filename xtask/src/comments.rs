@@ -18,10 +18,13 @@ const NOT_YET: &[&str] = &[
     "crates/bench/",
     "crates/cli/",
     "crates/index/",
+    "crates/measure/",
     "crates/protocol/",
+    "crates/reproduce/",
     "crates/server/",
     "crates/sharing/",
     "crates/store/",
+    "crates/torture/",
     "peers/",
 ];
 

@@ -12,12 +12,12 @@ use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use entresol_base::duration;
-use entresol_bench::index::IndexName;
-use entresol_bench::progress::Progress;
-use entresol_bench::torture::{Outcome, Plan, Plant, Structure, index, media, processes, store};
-use entresol_bench::{BenchError, StorePlace};
+use entresol_measure::index::IndexName;
+use entresol_measure::progress::Progress;
+use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{ModelName, files};
 use entresol_store::trial::load::{Load, load_while};
+use entresol_torture::{Outcome, Plan, Plant, Structure, index, media, processes, store};
 use serde::Serialize;
 
 use crate::interrupt;

@@ -1,7 +1,8 @@
 //! Rounds of workloads, and what they come to.
 
+use entresol_measure::statistics::Spread;
+
 use super::{IndexOptions, PerOperation, WorkResult};
-use crate::statistics::Spread;
 
 /// One round of one workload.
 #[derive(Debug, Clone)]

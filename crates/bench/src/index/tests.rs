@@ -1,5 +1,7 @@
 //! Small runs of everything.
 
+use entresol_media::{FileError, RegionError};
+
 use super::*;
 
 fn options() -> IndexOptions {

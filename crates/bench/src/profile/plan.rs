@@ -4,10 +4,11 @@
 //! then all again, five times in all: what disturbs the machine for a while shows in the spread
 //! instead of moving some medians.
 
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
+use entresol_measure::statistics::Spread;
+
 use super::figure::{Figure, Point, Quantity, Series};
-use crate::error::BenchError;
-use crate::progress::Progress;
-use crate::statistics::Spread;
 
 /// Where a value goes.
 #[derive(Debug, Clone, Copy)]

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use entresol_base::histogram::Histogram;
 use entresol_base::{Clock, Nanos, SystemClock};
+use entresol_measure::BenchError;
+use entresol_measure::arrivals::PoissonArrivals;
+use entresol_measure::values::ValueMaker;
+use entresol_measure::ycsb::{Chooser, Kind, Names, Population, mixgraph};
 use fastrand::Rng;
 
-use super::draw::{Chooser, Names, Population};
-use super::workload::{Kind, Workload};
-use super::{Engine, YcsbOptions, mixgraph};
-use crate::arrivals::PoissonArrivals;
-use crate::error::BenchError;
-use crate::values::ValueMaker;
+use super::{Engine, Workload, YcsbOptions};
 
 /// Scans of YCSB's E have 1 to so many records.
 const SCAN_LEN_MAX: usize = 100;

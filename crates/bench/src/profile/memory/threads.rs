@@ -1,11 +1,11 @@
 //! How many threads it takes.
 
+use entresol_measure::BenchError;
 use entresol_media::model::ModelName;
 use entresol_media::probe::{Fences, Order, StoreMethod, Task, Touch};
 
 use super::model::ModelMemory;
 use super::{MemorySubject, Scope};
-use crate::error::BenchError;
 use crate::profile::figure::Figure;
 
 /// A model has at least as many threads, unless told otherwise: the papers' sixteen.
