@@ -1,10 +1,10 @@
 //! Figure 10: proportional shares of two tenants that both want all, beside shares of bytes.
 
 use entresol_media::Access;
-use entresol_sharing::scene::Phase;
 use entresol_sharing::settings::{BandwidthSettings, ProportionalSettings};
 use entresol_sharing::{PolicySettings, TenantId, TenantSettings};
 
+use super::scene::Phase;
 use super::tenants::{Cast, Device, bytes_s, drawing, line, mean, play, tenant};
 use crate::{Check, Outcome, Settings};
 

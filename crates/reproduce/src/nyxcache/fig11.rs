@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use entresol_sharing::scene::{Phase, Story};
 use entresol_sharing::settings::{Donation, ProportionalSettings};
 use entresol_sharing::{PolicySettings, TenantId, TenantSettings};
 
+use super::scene::{Phase, Story};
 use super::tenants::{Cast, Device, line, mean, operations_s, over_time, play, tenant, values};
 use crate::{Check, Outcome, Settings, Side};
 

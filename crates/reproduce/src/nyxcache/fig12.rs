@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use entresol_media::Access;
-use entresol_sharing::scene::{Phase, Story};
 use entresol_sharing::settings::{BandwidthSettings, FairSettings, LimitSettings};
 use entresol_sharing::{PolicySettings, TenantId, TenantSettings};
 
+use super::scene::{Phase, Story};
 use super::tenants::{
     Cast, Device, bytes_s, line, mean, operations_s, over_time, play, tenant, values,
 };

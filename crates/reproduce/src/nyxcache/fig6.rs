@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use entresol_media::Access;
-use entresol_sharing::scene::Phase;
 use entresol_sharing::{PolicySettings, TenantId, TenantSettings};
 
+use super::scene::Phase;
 use super::tenants::{
     Cast, Device, bytes_s, drawing, line, mean, operations_s, play, share, spread, tenant,
 };

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use entresol_sharing::scene::{Phase, Scene, Story, TenantMoment};
 use entresol_sharing::settings::{Expense, QosSettings};
 use entresol_sharing::{PolicySettings, Target, TenantId, Throttle};
 
+use super::scene::{Phase, Scene, Story, TenantMoment};
 use super::tenants::{Cast, Device, bytes_s, line, mean, over_time, play, spread, tenant, values};
 use crate::{Check, Outcome, Settings, Side};
 

@@ -1,9 +1,9 @@
 //! Figure 9: equal slow-down.
 
-use entresol_sharing::scene::{Phase, Story};
 use entresol_sharing::settings::FairSettings;
 use entresol_sharing::{PolicySettings, TenantId};
 
+use super::scene::{Phase, Story};
 use super::tenants::{Cast, Device, line, mean, operations_s, over_time, play, tenant, values};
 use crate::{Check, Outcome, Settings, Side};
 

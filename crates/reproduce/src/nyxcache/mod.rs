@@ -14,6 +14,7 @@ mod fig5;
 mod fig6;
 mod fig8;
 mod fig9;
+mod scene;
 mod table2;
 mod tenants;
 

@@ -10,10 +10,10 @@ use entresol_measure::report::svg::{Axis, Line, Scale, lines};
 use entresol_media::cost::{CostSource, LARGE_SIZES, MeasuredCosts};
 use entresol_media::model::memory::{AEP2, Further, MemoryOp, Module, Parameters, Processor};
 use entresol_media::{Access, CostTable};
-use entresol_sharing::scene::{Actor, Phase, Scene, Story, TenantMoment};
 use entresol_sharing::{PolicySettings, Settings, TenantId, TenantSettings};
 
 use super::core::{Accesses, Scene as Alone, run};
+use super::scene::{Actor, Phase, Scene, Story, TenantMoment};
 
 /// Accesses a second are measured with so many threads, as in figure 3, ...
 const THREADS: u32 = 128;

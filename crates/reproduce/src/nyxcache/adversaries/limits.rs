@@ -3,10 +3,10 @@
 
 use entresol_measure::report::svg::Bar;
 use entresol_media::Access;
-use entresol_sharing::scene::{Phase, Scene, Story, TenantMoment, Trick};
 use entresol_sharing::settings::{Enforcement, EpochSettings, LimitSettings};
 use entresol_sharing::{PolicySettings, TenantSettings};
 
+use super::super::scene::{Phase, Scene, Story, TenantMoment, Trick};
 use super::super::tenants::{Cast, Device, mean, play, tenant, values};
 use super::{H, MORE_MAX, SECONDS, X, seconds};
 use crate::{Check, Side};

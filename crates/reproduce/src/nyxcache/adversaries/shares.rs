@@ -1,10 +1,10 @@
 //! Against shares by weight: an owner that comes back must find its own, and one that is idle by
 //! turns must not be lent more than it left.
 
-use entresol_sharing::scene::{Phase, Story};
 use entresol_sharing::settings::ProportionalSettings;
 use entresol_sharing::{PolicySettings, TenantSettings};
 
+use super::super::scene::{Phase, Story};
 use super::super::tenants::{Cast, Device, mean, operations_s, play, share, tenant};
 use super::{H, LEFT, MORE_MAX, SECONDS, X, kept, seconds};
 use crate::{Check, Side};

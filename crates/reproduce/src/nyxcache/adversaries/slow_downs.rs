@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use entresol_sharing::scene::{Phase, Story, Trick};
 use entresol_sharing::settings::{AloneSettings, FairSettings};
 use entresol_sharing::{PolicySettings, TenantId};
 
+use super::super::scene::{Phase, Story, Trick};
 use super::super::tenants::{Cast, Device, mean, operations_s, play, tenant};
 use super::{H, LEFT, LONG, X};
 use crate::Check;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use entresol_sharing::scene::{Phase, Story};
 use entresol_sharing::settings::{Expense, QosSettings};
 use entresol_sharing::{PolicySettings, Target, TenantId, TenantSettings};
 
+use super::super::scene::{Phase, Story};
 use super::super::tenants::{Cast, Device, mean, operations_s, play, tenant, values};
 use super::{H, LEFT, LONG, X, seconds};
 use crate::Check;

@@ -6,14 +6,10 @@ use std::time::Duration;
 use entresol_base::{Nanos, Picos};
 use entresol_media::model::memory::MemoryModel;
 use entresol_media::{Account, Usage};
+use entresol_sharing::{Action, Controller, MediumId, Reading, Sketch, TenantId};
 
 use super::Scene;
 use super::story::{Moment, TenantMoment};
-use crate::controller::Controller;
-use crate::reading::Reading;
-use crate::sketch::Sketch;
-use crate::tenant::{MediumId, TenantId};
-use crate::throttle::Action;
 
 pub(super) struct Stage {
     pub(super) model: MemoryModel,

@@ -4,49 +4,46 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use entresol_base::Nanos;
-
-use crate::decision::Decision;
-use crate::tenant::TenantId;
-use crate::throttle::Throttle;
+use entresol_sharing::{Decision, TenantId, Throttle};
 
 /// A tenant since the moment before.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TenantMoment {
+pub(crate) struct TenantMoment {
     /// Requests answered in a second.
-    pub operations_s: f64,
+    pub(crate) operations_s: f64,
     /// Bytes moved in a second.
-    pub bytes_s: f64,
+    pub(crate) bytes_s: f64,
     /// Share of the device's time that was charged.
-    pub share: f64,
+    pub(crate) share: f64,
     /// 99th percentile of the response times; none if nothing was answered.
-    pub latency_ns_p99: Option<f64>,
+    pub(crate) latency_ns_p99: Option<f64>,
     /// Slowdown compared with being alone, if the policy has measured it.
-    pub slowdown: Option<f64>,
+    pub(crate) slowdown: Option<f64>,
     /// Throttle at the moment.
-    pub throttle: Throttle,
+    pub(crate) throttle: Throttle,
 }
 
 /// All tenants at a moment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Moment {
+pub(crate) struct Moment {
     /// Time of the moment.
-    pub at: Nanos,
+    pub(crate) at: Nanos,
     /// Tenants by number.
-    pub tenants: BTreeMap<TenantId, TenantMoment>,
+    pub(crate) tenants: BTreeMap<TenantId, TenantMoment>,
 }
 
 /// Moments and decisions of a scene.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Story {
+pub(crate) struct Story {
     /// Moments in the order of time.
-    pub moments: Vec<Moment>,
+    pub(crate) moments: Vec<Moment>,
     /// Decisions of the controller, with their reasons.
-    pub decisions: Vec<Decision>,
+    pub(crate) decisions: Vec<Decision>,
 }
 
 impl Story {
     /// Moments of a tenant from some time on.
-    pub fn of(
+    pub(crate) fn of(
         &self,
         tenant: TenantId,
         from: Duration,
@@ -58,7 +55,8 @@ impl Story {
 
     /// Mean of a value over a tenant's moments from some time on; none if there are none.
     #[must_use]
-    pub fn mean(
+    #[cfg(test)]
+    pub(crate) fn mean(
         &self,
         tenant: TenantId,
         from: Duration,

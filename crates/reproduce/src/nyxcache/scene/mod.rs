@@ -9,6 +9,8 @@
 mod actor;
 mod stage;
 mod story;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,37 +21,36 @@ use entresol_base::world::{World, WorldOptions};
 use entresol_base::{Nanos, Picos};
 use entresol_media::CostTable;
 use entresol_media::model::memory::Parameters;
+use entresol_sharing::settings::FairPace;
+use entresol_sharing::{Controller, PolicySettings, Settings, SettingsErrors};
 
-pub use actor::{Actor, Phase, Trick};
-pub use story::{Moment, Story, TenantMoment};
+pub(crate) use actor::{Actor, Phase, Trick};
+pub(crate) use story::{Story, TenantMoment};
 
-use crate::controller::Controller;
-use crate::error::SettingsErrors;
-use crate::settings::{FairPace, PolicySettings, Settings};
 use actor::{Cleaner, Loop};
 use stage::Stage;
 
 /// A device, its tenants, and their promises.
 #[derive(Debug, Clone)]
-pub struct Scene {
+pub(crate) struct Scene {
     /// Parameters of the device.
-    pub device: Parameters,
+    pub(crate) device: Parameters,
     /// Cost table of its accesses.
-    pub costs: Arc<CostTable>,
+    pub(crate) costs: Arc<CostTable>,
     /// Policy and promises. Its tenants are the actors, by number.
-    pub settings: Settings,
+    pub(crate) settings: Settings,
     /// Tenants of the scene.
-    pub actors: Vec<Actor>,
+    pub(crate) actors: Vec<Actor>,
     /// Length of the scene.
-    pub time: Duration,
+    pub(crate) time: Duration,
     /// Interval between the moments of the story.
-    pub moment: Duration,
+    pub(crate) moment: Duration,
     /// True to charge background work to the tenant that it is done for.
-    pub background_is_charged: bool,
+    pub(crate) background_is_charged: bool,
     /// True to charge accesses by the units that they touch, rather than by their size alone.
-    pub units_are_charged: bool,
+    pub(crate) units_are_charged: bool,
     /// Seed of all random numbers.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 impl Scene {
@@ -60,7 +61,7 @@ impl Scene {
     ///
     /// # Panics
     /// If a simulated thread panics, which would be a bug here.
-    pub fn play(&self) -> Result<Story, SettingsErrors> {
+    pub(crate) fn play(&self) -> Result<Story, SettingsErrors> {
         let controller = Controller::new(self.settings.clone())?;
         let options = WorldOptions { steps_max: None, ..WorldOptions::seeded(self.seed) };
         let world = World::new(options);

@@ -9,10 +9,10 @@ use entresol_base::world::World;
 use entresol_base::{Nanos, Picos};
 use entresol_media::model::memory::{Accessor, Fence, LINE_BYTES, MemoryAccess, MemoryOp};
 use entresol_media::{Access, AccountHandle, Admission};
+use entresol_sharing::TenantId;
 
 use super::Scene;
 use super::stage::Stage;
-use crate::tenant::TenantId;
 
 /// Area of the device that each loop has for itself.
 const AREA_BYTES: u64 = 1 << 30;
@@ -24,31 +24,31 @@ const LOOK: Duration = Duration::from_micros(20);
 
 /// Load of a tenant from some moment on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Phase {
+pub(crate) struct Phase {
     /// Start, counted from the beginning of the scene.
-    pub from: Duration,
+    pub(crate) from: Duration,
     /// Number of loops.
-    pub threads: u32,
+    pub(crate) threads: u32,
     /// Part of the requests that read.
-    pub gets: f64,
+    pub(crate) gets: f64,
     /// Bytes that each request moves.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Time of a request beside its access: the processor's part, and the client's.
-    pub think: Duration,
+    pub(crate) think: Duration,
     /// Further time of a set, whose value has to come from the client.
-    pub set_think: Duration,
+    pub(crate) set_think: Duration,
     /// Part of the requests that need the medium; the others are misses.
-    pub hits: f64,
+    pub(crate) hits: f64,
     /// Mean interval between the starts of a loop's requests. Each is drawn from half of it to one
     /// and a half; zero is no wait.
-    pub period: Duration,
+    pub(crate) period: Duration,
     /// Trick by which it tries to get more than it should.
-    pub trick: Trick,
+    pub(crate) trick: Trick,
 }
 
 /// A trick by which a tenant may try to get more than it should.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Trick {
+pub(crate) enum Trick {
     /// No trick.
     #[default]
     None,
@@ -76,7 +76,7 @@ pub enum Trick {
 impl Phase {
     /// Loops of gets of this size, from the beginning on.
     #[must_use]
-    pub fn gets(threads: u32, bytes: u64, think: Duration) -> Phase {
+    pub(crate) fn gets(threads: u32, bytes: u64, think: Duration) -> Phase {
         Phase {
             from: Duration::ZERO,
             threads,
@@ -92,19 +92,19 @@ impl Phase {
 
     /// Loops of sets of this size, from the beginning on.
     #[must_use]
-    pub fn sets(threads: u32, bytes: u64, think: Duration) -> Phase {
+    pub(crate) fn sets(threads: u32, bytes: u64, think: Duration) -> Phase {
         Phase { gets: 0.0, ..Phase::gets(threads, bytes, think) }
     }
 
     /// Sets the mean interval between the requests of a loop.
     #[must_use]
-    pub fn every(self, period: Duration) -> Phase {
+    pub(crate) fn every(self, period: Duration) -> Phase {
         Phase { period, ..self }
     }
 
     /// Sets the start of the phase.
     #[must_use]
-    pub fn since(self, from: Duration) -> Phase {
+    pub(crate) fn since(self, from: Duration) -> Phase {
         Phase { from, ..self }
     }
 
@@ -119,17 +119,18 @@ impl Phase {
 
 /// A tenant and its schedule.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Actor {
+pub(crate) struct Actor {
     /// Tenant of the scene.
-    pub tenant: TenantId,
+    pub(crate) tenant: TenantId,
     /// Phases in the order of time; the tenant is idle before the first.
-    pub phases: Vec<Phase>,
+    pub(crate) phases: Vec<Phase>,
 }
 
 impl Actor {
     /// A tenant with one phase all the time.
     #[must_use]
-    pub fn steady(tenant: TenantId, phase: Phase) -> Actor {
+    #[cfg(test)]
+    pub(crate) fn steady(tenant: TenantId, phase: Phase) -> Actor {
         Actor { tenant, phases: vec![phase] }
     }
 
