@@ -1,8 +1,7 @@
-//! What measures and what tries has in common: workloads and subjects, statistics, reports.
+//! Workloads and subjects, statistics and reports, shared by all that measures or tries crashes.
 //!
-//! A comparison measures both sides in one run, interleaved, and says how sure it is; a latency is
-//! counted from the moment a request was due. Deliberately absent: load generators, which are
-//! `entresol-bench`'s.
+//! Load generators deliberately stand in `entresol-bench`, and the papers' experiments in
+//! `entresol-reproduce`.
 #![forbid(unsafe_code)]
 
 pub mod arrivals;

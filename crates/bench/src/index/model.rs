@@ -1,4 +1,4 @@
-//! Indexes on a model of memory, in virtual time: every flush, fence and unit is counted.
+//! Indexes on a model of memory, in virtual time, with counts of every flush, fence and unit.
 
 use entresol_base::world::World;
 use entresol_measure::BenchError;

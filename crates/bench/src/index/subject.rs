@@ -1,4 +1,4 @@
-//! What is measured: an index, with a cache before it if one is asked for.
+//! Subject of a measurement: an index, with a cache in front of it if the options ask for one.
 
 use std::sync::Arc;
 
@@ -11,18 +11,19 @@ use entresol_media::Region;
 
 use super::IndexOptions;
 
-/// An index, and the cache before it if there is one.
+/// Index with the cache in front of it, if there is one.
 pub(crate) struct Subject {
-    /// What operations go to.
+    /// Index that receives the operations.
     pub(crate) index: AnyIndex,
     cache: Option<Arc<Cached<AnyIndex>>>,
 }
 
 impl Subject {
-    /// What the options say, in a pool; in a world it is charged for its work in DRAM.
+    /// Opens the index and the cache of the options in a pool. In a world, the index is charged for
+    /// its work in DRAM.
     ///
     /// # Errors
-    /// What the index or the cache says.
+    /// Returns the error of the index or of the cache.
     pub(crate) fn open<R: Region + 'static>(
         name: IndexName,
         options: &IndexOptions,
@@ -45,13 +46,13 @@ impl Subject {
         Ok(Subject { index: Arc::clone(&cache) as AnyIndex, cache: Some(cache) })
     }
 
-    /// Hits and misses of the cache so far.
+    /// Returns the hits and misses of the cache so far.
     pub(crate) fn cache_counts(&self) -> CacheCounts {
         self.cache.as_ref().map(|cache| cache.counts()).unwrap_or_default()
     }
 }
 
-/// The hits among the look-ups between two counts; none if there were none.
+/// Returns the hit ratio between two counts, or `None` if there were no look-ups.
 pub(crate) fn hit_ratio(before: CacheCounts, after: CacheCounts) -> Option<f64> {
     let (hits, misses) = (after.hits - before.hits, after.misses - before.misses);
     (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64)

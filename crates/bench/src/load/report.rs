@@ -1,4 +1,4 @@
-//! A load's results as tables and as a page.
+//! Results of a load as tables and as a page.
 
 use entresol_measure::report::svg::{Bar, bars, latency_curve};
 use entresol_measure::report::table::{grouped, number};
@@ -13,7 +13,7 @@ fn optional(value: Option<f64>) -> String {
 }
 
 impl LoadResult {
-    /// Tables for a terminal.
+    /// Returns the tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let title = format!("{} loop on {}", self.r#loop, self.server);
@@ -50,7 +50,7 @@ impl LoadResult {
         table
     }
 
-    /// A page with drawings.
+    /// Renders the results as a page with drawings.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new("entresol bench cache: load on a server");
@@ -63,7 +63,7 @@ impl LoadResult {
     }
 }
 
-/// What a table of response times says about one kind of request.
+/// Returns the row of one kind of request in a table of response times.
 pub(crate) fn latency_row(what: &str, latency: &LatencySummary) -> Vec<String> {
     vec![
         what.to_owned(),
@@ -79,7 +79,7 @@ pub(crate) fn latency_row(what: &str, latency: &LatencySummary) -> Vec<String> {
 }
 
 impl Comparison {
-    /// Tables for a terminal.
+    /// Returns the tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let (first, second) = (&self.first, &self.second);
@@ -124,7 +124,7 @@ impl Comparison {
         table
     }
 
-    /// A page with drawings.
+    /// Renders the comparison as a page with drawings.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new("entresol bench cache: two servers");

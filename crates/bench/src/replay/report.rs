@@ -1,4 +1,4 @@
-//! A replay as tables and as a page.
+//! Results of a replay as tables and as a page.
 
 use entresol_measure::report::svg::latency_curve;
 use entresol_measure::report::table::{grouped, number};
@@ -8,7 +8,7 @@ use super::ReplayResult;
 use crate::load::latency_row;
 
 impl ReplayResult {
-    /// Tables for a terminal.
+    /// Returns the tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let composed =
@@ -42,7 +42,7 @@ impl ReplayResult {
         vec![table, times]
     }
 
-    /// A page with drawings.
+    /// Renders the results as a page with drawings.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new("entresol bench trace");

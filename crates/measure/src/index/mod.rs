@@ -17,7 +17,7 @@ pub use lab::{CPU_PER_OPERATION, Device, Lab, Measured, OnModel, in_world};
 pub use subjects::{AnyIndex, IndexName, failed};
 pub use work::{Worker, Workload};
 
-/// Why there is no region of the bytes that [`region_bytes`] came to, and what would make room.
+/// Describes why a region for an index could not be created, and how to make room.
 #[must_use]
 pub fn no_region(error: RegionError) -> BenchError {
     let room = |bytes: u64, lacks: &str, cause: &std::io::Error, or: &str| {
