@@ -2,8 +2,8 @@
 //!
 //! The first volume, the **home**, holds the manifest, which names the others. Nothing records
 //! which file lies on which volume: file names are never reused, and a file is looked for on all
-//! volumes. So there is no such list for a crash to make wrong, and an operator can move a file to another
-//! volume of a closed store without harm.
+//! volumes. So there is no such list for a crash to make wrong, and an operator can move a
+//! file to another volume of a closed store without harm.
 
 use std::collections::HashMap;
 use std::fmt;
