@@ -9,14 +9,14 @@ use crate::output::Output;
 use crate::ycsb;
 use clap::{Args, Subcommand};
 use entresol_base::{ByteSize, duration};
-use entresol_bench::BenchError;
 use entresol_bench::direct::{DirectOptions, direct_steps, run_direct};
 use entresol_bench::index::{IndexName, IndexOptions, Probing, Workload, index_steps, run_indexes};
 use entresol_bench::load::{Address, CompareOptions, Dialect, LoadOptions, compare, run_load};
-use entresol_bench::popularity::Popularity;
-use entresol_bench::progress::Progress;
 use entresol_bench::replay::{DirectTenant, Eviction, MediumSpec, ReplayOptions, Tenant, replay};
-use entresol_bench::trace::TraceFormat;
+use entresol_measure::BenchError;
+use entresol_measure::popularity::Popularity;
+use entresol_measure::progress::Progress;
+use entresol_measure::trace::TraceFormat;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use anyhow::Context;
 use entresol_base::Stop;
-use entresol_bench::progress::Progress;
+use entresol_measure::progress::Progress;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 

@@ -21,7 +21,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use entresol_bench::BenchError;
+use entresol_measure::BenchError;
 
 /// A multi-tenant cache on the media of your choice, for memcached's clients.
 #[derive(Debug, Parser)]

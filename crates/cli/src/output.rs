@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use entresol_bench::BenchError;
-use entresol_bench::progress::Progress;
-use entresol_bench::report::{Page, Table};
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
+use entresol_measure::report::{Page, Table};
 use serde::Serialize;
 
 /// Flags for the output of results.

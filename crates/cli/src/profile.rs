@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use entresol_base::ByteSize;
 use entresol_bench::profile::{ProfileOptions, default_place, profile, save_costs};
-use entresol_bench::progress::Progress;
+use entresol_measure::progress::Progress;
 use entresol_media::MediumSpec;
 
 use crate::interrupt;

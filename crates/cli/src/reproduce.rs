@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use entresol_bench::BenchError;
-use entresol_bench::progress::Progress;
-use entresol_bench::report::Table;
-use entresol_bench::reproduce::{
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
+use entresol_measure::report::Table;
+use entresol_reproduce::{
     Catalogue, Entry, Known, Reproductions, Settings, Took, everything, reproduce, select,
 };
 use serde::Serialize;
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let jobs = arguments.jobs.unwrap_or_else(processors);
     let (mut results, took) = reproduce(&chosen, &settings, &progress, jobs);
     progress.finish();
-    results.mark(known);
+    known.mark(&mut results);
     let mut out = std::io::stdout().lock();
     if arguments.output.json {
         let json = serde_json::to_string_pretty(&results).context("the results as JSON")?;

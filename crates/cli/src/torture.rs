@@ -12,12 +12,11 @@ use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use entresol_base::duration;
-use entresol_bench::index::IndexName;
-use entresol_bench::progress::Progress;
-use entresol_bench::torture::{Outcome, Plan, Plant, Structure, index, media, processes, store};
-use entresol_bench::{BenchError, StorePlace};
+use entresol_measure::index::IndexName;
+use entresol_measure::progress::Progress;
+use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{ModelName, files};
-use entresol_store::trial::load::{Load, load_while};
+use entresol_torture::{Outcome, Plan, Plant, Structure, index, media, processes, store};
 use serde::Serialize;
 
 use crate::interrupt;
@@ -232,7 +231,7 @@ fn see_waits(given: &Store) -> anyhow::Result<()> {
         shown.reach(passed.as_millis() as u64);
         if shown.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let outcome = load_while(Load::of(seed, given.model, time), go_on);
+    let outcome = store::load_while(store::Load::of(seed, given.model, time), go_on);
     progress.finish();
     let outcome = outcome.map_err(BenchError::Failed)?;
     let longest = outcome.longest_ms();

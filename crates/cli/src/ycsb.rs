@@ -6,11 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use entresol_base::{ByteSize, duration};
-use entresol_bench::StorePlace;
-use entresol_bench::progress::Progress;
 use entresol_bench::ycsb::{
     Capacity, Engine, Entresol, Open, Opening, Workload, YcsbOptions, run_ycsb, ycsb_steps,
 };
+use entresol_measure::StorePlace;
+use entresol_measure::progress::Progress;
 use entresol_media::ModelName;
 use entresol_store::Policy;
 

@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use entresol_base::{ByteSize, SystemClock, duration};
-use entresol_bench::{BenchError, StorePlace};
+use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{Directory, FileError, LocalDirectory, files};
 use entresol_store::{
     CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy, StoreError, VALUE_BYTES_MAX,
@@ -235,7 +235,7 @@ impl Place {
 
     /// Opens the store for writing.
     fn open(&self) -> anyhow::Result<(Kvdb, Kvs)> {
-        let store = Kvdb::open_at(&self.directory.path, self.directory.options()).map_err(told)?;
+        let store = Kvdb::open_at(&self.directory.path, options(&self.directory)).map_err(told)?;
         let kvs = store.kvs(&self.kvs).map_err(told)?;
         Ok((store, kvs))
     }
@@ -245,7 +245,7 @@ impl Place {
         policy: Option<Policy>,
         most: Option<ByteSize>,
     ) -> anyhow::Result<(Kvdb, Kvs)> {
-        let store = match Kvdb::open_at(&self.directory.path, self.directory.options()) {
+        let store = match Kvdb::open_at(&self.directory.path, options(&self.directory)) {
             Err(_) if is_empty(&self.directory.path) => volumes::make(&self.directory, None, most)?,
             Ok(_) if most.is_some() => {
                 return Err(anyhow!("{} is there: leave --most out", self.directory));
@@ -280,13 +280,17 @@ impl Place {
     }
 }
 
+/// Returns the options of a store there, if nothing else is asked for.
+fn options(place: &StorePlace) -> KvdbOptions {
+    KvdbOptions { pmem: place.pmem, ..KvdbOptions::default() }
+}
+
 /// Opens a store for reading.
 fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
     let directory = LocalDirectory::open_existing(&place.path);
     let directory: Arc<dyn Directory> = Arc::new(directory.map_err(|it| told(it.into()))?);
     let clock = Arc::new(SystemClock::new());
-    let options = KvdbOptions { pmem: place.pmem, ..KvdbOptions::default() };
-    let store = Kvdb::open_read_only(directory, options, clock).map_err(told)?;
+    let store = Kvdb::open_read_only(directory, options(place), clock).map_err(told)?;
     if let Some(last) = store.uncertain_behind() {
         writeln!(
             io::stderr(),

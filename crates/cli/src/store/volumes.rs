@@ -9,8 +9,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use entresol_base::size::ParseSizeError;
 use entresol_base::{ByteSize, SystemClock};
-use entresol_bench::report::Table;
-use entresol_bench::{BenchError, StorePlace};
+use entresol_measure::report::Table;
+use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{Directory, LocalDirectory, files};
 use entresol_store::{
     Kvdb, KvdbOptions, MediaClass, MediumStatistics, Policy, Statistics, StoreError, Volume,
@@ -18,7 +18,7 @@ use entresol_store::{
 use serde_json::{Value, json};
 
 use super::whole::{Bar, Whole, out, size, written};
-use super::{look, print, told};
+use super::{look, options, print, told};
 
 /// Arguments for a new store.
 #[derive(Debug, Args)]
@@ -164,7 +164,7 @@ fn check_apart(store: &Kvdb, path: &Path) -> anyhow::Result<()> {
 }
 
 fn open(place: &StorePlace) -> anyhow::Result<Kvdb> {
-    Kvdb::open_at(&place.path, place.options()).map_err(told)
+    Kvdb::open_at(&place.path, options(place)).map_err(told)
 }
 
 pub(super) fn create(arguments: &Create) -> anyhow::Result<()> {
@@ -190,7 +190,7 @@ pub(super) fn make(
     };
     let place = new_volume(class, &directory.path, most)?;
     let clock = Arc::new(SystemClock::new());
-    let made = Kvdb::create_on(&[place], directory.options(), clock);
+    let made = Kvdb::create_on(&[place], options(directory), clock);
     made.map_err(|error| match error.is_no_room() {
         true => no_room_for_a_store(directory, &error),
         false => told(error),
@@ -265,7 +265,7 @@ fn found(arguments: &Found) -> anyhow::Result<()> {
     let Found { whole: Whole { directory: home, json }, paths } = arguments;
     let volumes = paths.iter().map(|path| directory(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let clock = Arc::new(SystemClock::new());
-    let store = Kvdb::open_on(directory(&home.path)?, &volumes, home.options(), clock);
+    let store = Kvdb::open_on(directory(&home.path)?, &volumes, options(home), clock);
     let store = store.map_err(|error| match error {
         error @ StoreError::VolumeMissing { .. } => {
             anyhow!("{} is not all that is missing: {error}", names(paths))

@@ -9,10 +9,10 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use entresol_base::ByteSize;
 use entresol_base::list::{LIKE_LINES_MAX, shortened};
-use entresol_bench::progress::Progress;
-use entresol_bench::report::Table;
-use entresol_bench::report::table::grouped;
-use entresol_bench::{BenchError, StorePlace};
+use entresol_measure::progress::Progress;
+use entresol_measure::report::Table;
+use entresol_measure::report::table::grouped;
+use entresol_measure::{BenchError, StorePlace};
 use entresol_media::files;
 use entresol_store::{
     CheckReport, Finding, Kvdb, KvdbOptions, SalvageReport, Statistics, Unchecked, check_at,
@@ -20,7 +20,7 @@ use entresol_store::{
 };
 use serde_json::json;
 
-use super::{look, print, told};
+use super::{look, options, print, told};
 use crate::{Incomplete, Interrupted, interrupt};
 
 /// Arguments that name a store and the output.
@@ -325,7 +325,7 @@ fn show_salvaged(report: &SalvageReport) -> io::Result<()> {
 
 pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
     let Copy { whole: Whole { directory, json }, to } = arguments;
-    let store = Kvdb::open_at(&directory.path, directory.options()).map_err(told)?;
+    let store = Kvdb::open_at(&directory.path, options(directory)).map_err(told)?;
     let mut bar = Bar::watched("checkpoint")?;
     let made = store.checkpoint_at(to, &mut |it| {
         bar.tell(it.bytes_done, it.bytes);
@@ -346,7 +346,7 @@ pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
 
 pub(super) fn compact(arguments: &Whole) -> anyhow::Result<()> {
     let Whole { directory, json } = arguments;
-    let store = Kvdb::open_at(&directory.path, directory.options()).map_err(told)?;
+    let store = Kvdb::open_at(&directory.path, options(directory)).map_err(told)?;
     let volumes: Vec<PathBuf> =
         store.volumes().iter().map(|place| place.directory.path().to_owned()).collect();
     let before = bytes_of(&volumes)?;
