@@ -1,4 +1,4 @@
-//! Scanning shared by all commands: words, their ends, and numbers.
+//! Scanning shared by requests and replies: words, their ends, and numbers.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH_BITS: u64 = ONES * 0x80;
