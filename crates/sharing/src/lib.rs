@@ -72,6 +72,7 @@ pub mod settings;
 mod sketch;
 mod tenant;
 mod throttle;
+mod tick;
 mod view;
 mod window;
 
