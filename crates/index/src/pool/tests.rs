@@ -10,7 +10,7 @@ use entresol_media::crash::{
 };
 
 use super::*;
-use crate::{Index, SkipList};
+use crate::{Index, Persistent, SkipList};
 
 const CHUNK: u64 = 4096;
 
@@ -162,7 +162,8 @@ fn an_index_answers_and_grows_while_its_pool_is_swept_behind_its_back() {
             drop((list, pool));
             let pool = Arc::new(Pool::open(region).expect("the pool"));
             let list = Arc::new(SkipList::open(&pool, 0, &()).expect("the list"));
-            let sweep = sweep_behind(&pool, &list);
+            let swept = Arc::clone(&list);
+            let sweep = sweep_behind(&pool, move |visit| swept.blocks(visit));
             for key in 0..200 {
                 assert_eq!(list.get(&key).expect("no damage"), Some(key + 1));
                 assert!(list.insert(&(key + 1000), 1).expect("room"));
