@@ -15,6 +15,7 @@
 //! - Facts about the machine: [`machine`]. An asymmetric fence: [`Barrier`].
 #![deny(unsafe_code)]
 
+mod access;
 pub mod account;
 mod ahead;
 mod barrier;
@@ -36,13 +37,14 @@ mod raw;
 pub mod region;
 mod streaming;
 
+pub use access::Access;
 pub use account::{Account, AccountHandle, Admission, Limit, Usage};
 pub use barrier::Barrier;
 pub use block::{
     Alignment, Backend, BackendChoice, BlockFile, BlockOptions, IoBuffer, IoCompletion, IoQueue,
     IoRequest, SlotPool, open_block_file,
 };
-pub use cost::{Access, CostTable};
+pub use cost::CostTable;
 pub use directory::{Directory, LocalDirectory};
 pub use mapped::{MapOptions, MappedFile, MappedKind, RegionFile};
 pub use medium::{MediumKind, MediumSpec};

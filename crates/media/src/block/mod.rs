@@ -16,23 +16,25 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use entresol_base::Place;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::cost::Access;
-use crate::crash::Place;
+use crate::access::Access;
 use crate::model::ModelName;
 use crate::placement::{FileError, Placement};
 pub use crate::raw::buffer::{IoBuffer, SlotPool};
-use crate::raw::ring::{Completion, Ring};
+use crate::raw::ring::Completion;
+pub use crate::raw::ring::{IoCompletion, IoRequest};
 
 mod local;
 mod slow;
 mod threads;
+mod uring;
 
-use local::LocalFile;
-pub(crate) use local::OpenFile;
+use local::{LocalFile, OpenFile};
 use slow::SlowFile;
 pub(crate) use slow::{Drive, SlowMapped};
+use uring::RingQueue;
 
 /// Maximum bytes of one request. The kernel's limit is just below 2 GiB.
 pub const REQUEST_BYTES_MAX: usize = 1 << 30;
@@ -280,30 +282,6 @@ impl dyn BlockFile {
     }
 }
 
-/// A read or write to be done.
-#[derive(Debug)]
-pub struct IoRequest {
-    /// Read or write.
-    pub access: Access,
-    /// Offset in the file.
-    pub offset: u64,
-    /// Buffer to read into or write from; its length is that of the request.
-    pub buffer: IoBuffer,
-    /// Value that comes back with the completion.
-    pub token: u64,
-}
-
-/// A read or write that was done.
-#[derive(Debug)]
-pub struct IoCompletion {
-    /// Token of the request.
-    pub token: u64,
-    /// Bytes moved: for a write all of them, for a read fewer only at the end of the file.
-    pub result: io::Result<usize>,
-    /// Buffer of the request.
-    pub buffer: IoBuffer,
-}
-
 /// One thread's requests to a file. Dropping it carries out and waits for everything that was
 /// submitted, so that no write is lost and no buffer is freed while it is in use.
 pub trait IoQueue: Send {
@@ -466,7 +444,7 @@ fn choose(
         return Ok(Backend::ThreadPool);
     }
     let trial = || -> io::Result<()> {
-        let mut ring = Ring::new(Arc::new(file.duplicate()?), 1, Completion::Interrupt)?;
+        let mut ring = RingQueue::new(Arc::new(file.duplicate()?), 1, Completion::Interrupt)?;
         let buffer = ring.buffer(file.alignment().offset as usize);
         let request = IoRequest { access: Access::Read, offset: 0, buffer, token: 0 };
         let mut done = Vec::new();

@@ -7,9 +7,10 @@
 
 use std::any::Any;
 use std::fmt;
-use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use entresol_base::Place;
 
 mod choices;
 mod cuts;
@@ -26,9 +27,6 @@ pub use explorer::{Crash, ExploreOptions, Explorer, Failure, Nested, Report, Sub
 pub use image::RegionImage;
 pub use places::{PlaceCounts, Places};
 pub use recorder::{Domain, Killed, Misuse, RecordedRegion, Recorder, RecorderOptions};
-
-/// A place in the source code.
-pub type Place = &'static Location<'static>;
 
 /// A medium with changes that may not be durable.
 ///
@@ -242,6 +240,8 @@ impl fmt::Debug for Power {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::Location;
+
     use super::*;
 
     struct Coin;

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{Place, Point, PointKind};
+use entresol_base::Place;
+
+use super::{Point, PointKind};
 
 /// Counts of one place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -21,8 +21,9 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use entresol_base::Place;
+
 use crate::block::{BlockFile, BlockOptions};
-use crate::crash::Place;
 use crate::mapped::{MapOptions, MappedFile};
 use crate::placement::FileError;
 

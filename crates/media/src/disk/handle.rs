@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use entresol_base::Picos;
+use entresol_base::Place;
 
 use super::file::File;
 use super::mapped::DiskMapped;
@@ -14,10 +15,10 @@ use super::names::Inside;
 use super::queue::DiskQueue;
 use super::tree::NodeId;
 use super::{Call, Machine, SectorSize};
+use crate::access::Access;
 use crate::ahead::Begun;
 use crate::block::{self, Alignment, Backend, BlockFile, BlockOptions, IoBuffer, IoQueue};
-use crate::cost::Access;
-use crate::crash::{Place, PointKind};
+use crate::crash::PointKind;
 use crate::directory::{self, Directory, DirectoryId, DirectoryLock, Entry, EntryKind};
 use crate::mapped::{MapOptions, MappedFile};
 use crate::placement::FileError;

@@ -25,17 +25,18 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use entresol_base::Place;
+use entresol_base::mutants::{SiteKind, removed};
+use entresol_base::{Picos, thread};
+
 use super::cached::{self, PageName};
 use super::file::File;
 use super::names::Inside;
 use super::tree::NodeId;
 use super::{Call, Machine, REQUEST_BYTES_MAX, REQUESTS_MAX, SectorSize};
-use entresol_base::mutants::{SiteKind, removed};
-use entresol_base::{Picos, thread};
-
+use crate::access::Access;
 use crate::block::BlockOptions;
-use crate::cost::Access;
-use crate::crash::{Place, PointKind};
+use crate::crash::PointKind;
 use crate::directory;
 use crate::mapped::{self, MapOptions, MappedFile, MappedKind};
 use crate::placement::{self, FileError, PAGE_BYTES};

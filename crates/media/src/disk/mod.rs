@@ -33,12 +33,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use entresol_base::Place;
 use entresol_base::clock::Picos;
 use entresol_base::mutants::{self, SiteKind};
 use entresol_base::world::World;
 
-use crate::cost::Access;
-use crate::crash::{Place, PointKind, Power, Unsettled};
+use crate::access::Access;
+use crate::crash::{PointKind, Power, Unsettled};
 use crate::directory::Directory;
 use crate::model::ModelName;
 use crate::model::block::{BlockParameters, StripedModel, Stripes};

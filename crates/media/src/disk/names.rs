@@ -4,12 +4,14 @@ use std::io;
 use std::panic::Location;
 use std::path::Path;
 
+use entresol_base::Place;
+
 use super::entries::Change;
 use super::fault::Call;
 use super::tree::{NodeId, Tree};
 use super::{Effect, Machine};
 use crate::block::BlockOptions;
-use crate::crash::{Place, PointKind};
+use crate::crash::PointKind;
 use crate::directory::{self, Entry, EntryKind};
 use crate::placement::{self, FileError, PAGE_BYTES};
 

@@ -12,8 +12,8 @@ use entresol_base::clock::Picos;
 use super::file::Flight;
 use super::handle::DiskFile;
 use super::{Call, Moved};
+use crate::access::Access;
 use crate::block::{BlockFile, IoBuffer, IoCompletion, IoQueue, IoRequest};
-use crate::cost::Access;
 use crate::crash::PointKind;
 use crate::event::Event;
 

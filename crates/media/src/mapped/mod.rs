@@ -50,9 +50,9 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use entresol_base::Place;
 use entresol_base::mutants::{SiteKind, removed};
 
-use crate::crash::Place;
 use crate::placement::FileError;
 use crate::region::{Direct, FlushKind, PmemMode, Region, RegionKind, RegionOptions};
 

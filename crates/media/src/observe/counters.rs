@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use entresol_base::Place;
+
 use super::{FenceKind, LINE_BYTES, Observer, StoreKind};
-use crate::crash::Place;
 use crate::region::FlushKind;
 
 /// Counters of a region's accesses, by any number of threads.

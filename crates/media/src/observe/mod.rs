@@ -11,10 +11,10 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use entresol_base::Place;
 use entresol_base::mutants::{self, SiteKind};
 use entresol_base::world::World;
 
-use crate::crash::Place;
 use crate::region::{Direct, FlushKind, Region, RegionError};
 use crate::streaming::{CopyStep, copy_steps};
 

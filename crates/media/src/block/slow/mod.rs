@@ -14,15 +14,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use entresol_base::Place;
 use entresol_base::clock::{Clock, Nanos, Picos, SystemClock};
 
 use super::{
     Alignment, Backend, BlockFile, IoBuffer, IoCompletion, IoQueue, IoRequest, check_request,
     whole_blocks,
 };
+use crate::access::Access;
 use crate::ahead::Begun;
-use crate::cost::Access;
-use crate::crash::Place;
 use crate::event::Alarm;
 use crate::medium::MediumSpec;
 use crate::model::ModelName;

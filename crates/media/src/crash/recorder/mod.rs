@@ -17,13 +17,15 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use entresol_base::Place;
+
 use super::cuts::{Cuts, Entry};
 use super::faults::{Looked, Poison};
 use super::image::RegionImage;
 use super::journal::Journal;
 use super::lines::{Atom, Lines};
 use super::streams::Streams;
-use super::{Place, PointKind, Power, Unsettled};
+use super::{PointKind, Power, Unsettled};
 use crate::observe::{FenceKind, LINE_BYTES, Observed, Observer, Step, StoreKind};
 use crate::region::{Direct, FlushKind, RegionError};
 
