@@ -8,7 +8,7 @@ use std::time::Duration;
 use entresol_base::Stop;
 use entresol_base::clock::{Clock, SystemClock};
 use entresol_base::shrink::{ShrinkLimits, shrink};
-use entresol_media::crash::{Nested, Report};
+use entresol_simulated::crash::{Nested, Report};
 
 use super::outcome::{FailureFound, Outcome};
 use crate::error::BenchError;

@@ -8,7 +8,7 @@ use entresol_index::{
     HybridIndexPlus, HybridOptions, HybridPlusOptions, Ods, OdsOptions, SkipList, SvTree, WbTree,
     WbTreeOptions,
 };
-use entresol_media::crash::{RecordedRegion, Report};
+use entresol_simulated::crash::{RecordedRegion, Report};
 
 use super::drive::{Plan, Ran, Tried, domain, drive};
 use super::outcome::Outcome;

@@ -3,7 +3,7 @@
 //! files.
 
 use entresol_base::Stop;
-use entresol_media::crash::Report;
+use entresol_simulated::crash::Report;
 use entresol_store::trial::{Op, Trial};
 
 use super::drive::{Plan, Ran, Tried, drive};

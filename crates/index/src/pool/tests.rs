@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use entresol_base::rng::Rng;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_media::Direct;
-use entresol_media::crash::{
+use entresol_simulated::crash::{
     Crash, ExploreOptions, Explorer, Power, RecordedRegion, Recorder, RecorderOptions, Subject,
 };
 

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use entresol_base::Place;
 use entresol_base::mutants::{SiteKind, removed};
+use entresol_base::{ByteSize, Place};
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, StatxFlags, fcntl_getfl, fcntl_setfl, statx};
 
 use super::threads::{Pool, ThreadQueue};
 use super::uring::RingQueue;
 use super::{
-    Alignment, Backend, BlockFile, IoBuffer, IoQueue, IoRequest, check_depth, check_range,
-    check_request, read_out_of_blocks,
+    Alignment, Backend, BlockFile, Blocks, IoBuffer, IoQueue, IoRequest, check_depth,
+    read_out_of_blocks,
 };
 use crate::access::Access;
 use crate::ahead;
@@ -104,11 +104,11 @@ impl OpenFile {
     }
 
     fn check_call(&self, access: Access, offset: u64, buffer: &IoBuffer) -> io::Result<()> {
-        check_request(self.alignment, self.len(), access, offset, buffer.len())
+        self.blocks().check_request(access, offset, buffer.len())
     }
 
-    fn check_range(&self, access: Access, offset: u64, bytes: u64) -> io::Result<()> {
-        check_range(self.alignment, self.len(), access, offset, bytes)
+    fn blocks(&self) -> Blocks {
+        Blocks { alignment: self.alignment, file_bytes: self.len() }
     }
 
     /// Carries out one request, blocking the thread.
@@ -237,7 +237,7 @@ impl BlockFile for LocalFile {
             if let Err(cause) = placement::allocate(&self.file.file, before, bytes - before) {
                 // The added space is taken back; the first error tells why.
                 let _ = self.file.file.set_len(before);
-                return Err(placement::failed_allocation(path, bytes, cause));
+                return Err(FileError::allocation(path, bytes, cause));
             }
         } else {
             // The new end is published first, so that no writer writes behind it.
@@ -257,7 +257,7 @@ impl BlockFile for LocalFile {
         if bytes == 0 {
             return Ok(());
         }
-        self.file.check_range(Access::Write, offset, bytes)?;
+        self.file.blocks().check_range(Access::Write, offset, ByteSize(bytes))?;
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         if rustix::fs::fallocate(&self.file.file, hole, offset, bytes).is_ok() {
             return Ok(());
@@ -278,7 +278,7 @@ impl BlockFile for LocalFile {
             return Ok(());
         }
         placement::allocate(&self.file.file, offset, bytes)
-            .map_err(|cause| placement::failed_allocation(path, bytes, cause))
+            .map_err(|cause| FileError::allocation(path, bytes, cause))
     }
 
     fn alignment(&self) -> Alignment {

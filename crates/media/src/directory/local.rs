@@ -202,7 +202,7 @@ impl Directory for LocalDirectory {
             // The unfinished file is of no use. If it cannot be removed either, the first error
             // tells why.
             let _ = fs::remove_file(&unfinished);
-            return Err(placement::failed_write(&path, bytes.len() as u64, cause));
+            return Err(FileError::write(&path, bytes.len() as u64, cause));
         }
         self.sync_at(Location::caller())
     }

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use entresol_base::Picos;
 use entresol_base::world::{World, WorldOptions};
 use entresol_media::cost::Access;
-use entresol_media::disk::{Disk, DiskOptions, PageCache};
 use entresol_media::model::ModelName;
 use entresol_media::model::block::{BlockParameters, StripedModel, Stripes};
+use entresol_simulated::disk::{Disk, DiskOptions, PageCache};
 use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Policy, StoreError, Volume};
 
 use crate::reproduce::Settings;
