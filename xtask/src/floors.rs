@@ -4,7 +4,7 @@ use crate::metadata::{Dependency, Metadata, Package, manifest};
 use crate::problem::Problem;
 
 /// Every crate of the plan, including those still to come.
-const FLOORS: [(&str, u8); 11] = [
+const FLOORS: [(&str, u8); 14] = [
     ("base", 0),
     ("media", 1),
     ("protocol", 1),
@@ -12,9 +12,12 @@ const FLOORS: [(&str, u8); 11] = [
     ("cache", 3),
     ("index", 3),
     ("sharing", 3),
+    ("measure", 4),
     ("store", 4),
-    ("bench", 6),
-    ("server", 6),
+    ("bench", 5),
+    ("server", 5),
+    ("torture", 5),
+    ("reproduce", 6),
     ("cli", 7),
 ];
 
@@ -26,10 +29,7 @@ const SIMULATED: &str = "simulated";
 
 /// Crates that may be built of simulated media, since they measure and try. All others name them
 /// for tests only, or under a feature.
-const TRYING: [&str; 1] = ["bench"];
-
-/// Crates that ship suites on simulated media, without a feature. The list only shrinks.
-const EXCEPTIONS: [&str; 2] = ["index", "store"];
+const TRYING: [&str; 4] = ["bench", "measure", "reproduce", "torture"];
 
 const PREFIX: &str = "entresol-";
 
@@ -37,30 +37,22 @@ const PREFIX: &str = "entresol-";
 /// every crate that ships simulated media.
 pub(crate) fn check(metadata: &Metadata) -> Vec<Problem> {
     let mut problems: Vec<Problem> = metadata.members().flat_map(check_member).collect();
-    problems.extend(check_simulated(metadata, &EXCEPTIONS));
+    problems.extend(check_simulated(metadata));
     problems
 }
 
-/// Returns the crates that are built of simulated media and may not be, and exceptions that are no
-/// longer.
-fn check_simulated(metadata: &Metadata, exceptions: &[&str]) -> Vec<Problem> {
-    let is_built_of_it = |member: &&Package| {
-        let name = format!("{PREFIX}{SIMULATED}");
-        let is_built = |it: &Dependency| it.name == name && it.kind.is_none() && !it.optional;
-        member.dependencies.iter().any(is_built)
-    };
+/// Returns the crates that are built of simulated media and may not be.
+fn check_simulated(metadata: &Metadata) -> Vec<Problem> {
     let mut problems = Vec::new();
     for member in metadata.members() {
         let name = member.name.strip_prefix(PREFIX).unwrap_or(&member.name);
-        let (is_built, is_excepted) = (is_built_of_it(&member), exceptions.contains(&name));
-        if is_built && !is_excepted && !TRYING.contains(&name) {
+        let is_it = |it: &&Dependency| it.name.strip_prefix(PREFIX) == Some(SIMULATED);
+        let mut named = member.dependencies.iter().filter(is_it);
+        let is_built_of_it = named.any(|it| it.kind.is_none() && !it.optional);
+        if is_built_of_it && !TRYING.contains(&name) {
             let what = format!("{name} ships, and is built of {SIMULATED} media");
             let fix = "name the crate in dev-dependencies, or make it optional, under a feature";
             problems.push(Problem::new(&manifest(&member.name), 0, what, fix));
-        }
-        if is_excepted && !is_built {
-            let what = format!("{name} ships no {SIMULATED} media");
-            problems.push(Problem::new("xtask/src/floors.rs", 1, what, "take it off EXCEPTIONS"));
         }
     }
     problems
@@ -165,6 +157,9 @@ mod tests {
             ("entresol-cache", "entresol-sharing", "beside it"),
             ("entresol-bench", "entresol-server", "beside it"),
             ("entresol-media", "entresol-simulated", "above it"),
+            ("entresol-torture", "entresol-bench", "beside it"),
+            ("entresol-measure", "entresol-store", "beside it"),
+            ("entresol-bench", "entresol-reproduce", "above it"),
             ("entresol-server", "entresol-index", "may not use"),
             ("entresol-media", "xtask", "outside the drawing"),
             ("entresol-attic", "entresol-base", "has no floor"),
@@ -183,17 +178,13 @@ mod tests {
             change(&mut metadata.packages[0].dependencies[0]);
             metadata
         };
-        let normal = built("entresol-cache", |_| {});
-        for (metadata, exceptions, count) in [
-            (&normal, &[][..], 1),
-            (&normal, &["cache"][..], 0),
-            (&built("entresol-bench", |_| {}), &[][..], 0),
-            (&built("entresol-cache", |it| it.kind = Some("dev".to_owned())), &[][..], 0),
-            (&built("entresol-cache", |it| it.optional = true), &[][..], 0),
-            (&built("entresol-cache", |it| it.optional = true), &["cache"][..], 1),
+        for (metadata, count) in [
+            (built("entresol-cache", |_| {}), 1),
+            (built("entresol-bench", |_| {}), 0),
+            (built("entresol-cache", |it| it.kind = Some("dev".to_owned())), 0),
+            (built("entresol-cache", |it| it.optional = true), 0),
         ] {
-            let found = check_simulated(metadata, exceptions);
-            assert_eq!(found.len(), count, "{metadata:?} {exceptions:?}");
+            assert_eq!(check_simulated(&metadata).len(), count, "{metadata:?}");
         }
     }
 }
