@@ -18,10 +18,10 @@ use std::time::Duration;
 use entresol_base::Nanos;
 use entresol_base::rng::Rng;
 
-use crate::policy::{Hands, Tick, Windows};
 use crate::settings::{AloneSettings, Metric};
 use crate::tenant::TenantId;
 use crate::throttle::{Throttle, Throttles};
+use crate::tick::{Hands, Tick, Windows};
 use crate::window::Window;
 
 /// Number of pauses whose median counts.
