@@ -20,6 +20,7 @@ mod repair;
 mod run;
 mod scheduler;
 mod segment;
+#[cfg(any(test, feature = "trial"))]
 pub mod trial;
 mod types;
 mod upkeep;

@@ -16,7 +16,7 @@ use entresol_media::{Account, Directory, LocalDirectory};
 
 use crate::api::kvs::Kvs;
 use crate::engine::recovery::Opening;
-use crate::engine::statistics::{StallStatistics, Statistics};
+use crate::engine::statistics::Statistics;
 use crate::engine::threads::{
     keep_compacting, keep_durable, keep_flushing, keep_preloading, keep_spares,
 };
@@ -461,13 +461,9 @@ impl Kvdb {
         statistics::statistics(&self.core)
     }
 
-    /// Returns the waits of writers since the store was opened.
-    pub(crate) fn stalls(&self) -> StallStatistics {
-        statistics::stalls(&self.core)
-    }
-
     /// Charges flushes, compactions and tiering on a class of media to an account from now on, or
-    /// to none. A store without further volumes lies on the class capacity, or pmem if opened so.
+    /// to none. The directory of a store without further volumes is of the class capacity, or pmem
+    /// if the store was opened so.
     ///
     /// The work waits for the account's share of the medium's time, as other tenants do. It does
     /// not wait if that would make writers wait, let bytes dead exceed `space_amplification_max`,

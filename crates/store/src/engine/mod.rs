@@ -40,7 +40,7 @@ pub(crate) struct Core {
 
 /// Caches of readers, beside the block cache of the runs.
 pub(crate) struct Caches {
-    /// Row cache, which also holds the key locks of transactions.
+    /// Row cache, which also holds the locks of keys.
     pub(crate) entries: Arc<RowCache>,
     /// Memory budget that the row cache borrows from.
     pub(crate) room: Arc<Room>,

@@ -25,7 +25,7 @@ pub(crate) struct WriteSide {
     /// `None` if the store is opened read-only.
     pub(crate) log: Option<Log>,
     pub(crate) last_recovered: Sequence,
-    /// `Kvs` whose preferred class had no room at the last check.
+    /// `Kvs` whose preferred classes had no room at the last check.
     pub(crate) full: KvsBits,
     pub(crate) stalls: WriterStalls,
 }
@@ -124,7 +124,7 @@ impl Core {
         }
     }
 
-    /// Returns the delay of each write while the image lags.
+    /// Returns the delay of each write while the memtable image lags.
     fn image_delay(&self) -> Duration {
         self.background.images.delay(self.writes.log.as_ref())
     }

@@ -11,8 +11,8 @@ use entresol_base::Stop;
 use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::World;
-use entresol_media::crash::Report;
-use entresol_media::disk::{
+use entresol_simulated::crash::Report;
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 
@@ -108,7 +108,7 @@ struct Before {
 
 impl Trial {
     /// Runs a history, closes the store, and damages its files again and again. Each damage counts
-    /// as an image. The trial's parameters for crashes have no effect.
+    /// as a crash image. The trial's parameters for crashes have no effect.
     ///
     /// # Errors
     /// Fails if damage leads to anything that it must not. The message describes the damage.

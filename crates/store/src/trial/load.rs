@@ -16,9 +16,10 @@ use entresol_base::rng::Rng;
 use entresol_base::thread::{self, JoinHandle};
 use entresol_base::world::{World, WorldOptions};
 use entresol_media::ModelName;
-use entresol_media::disk::{Disk, DiskOptions};
+use entresol_simulated::disk::{Disk, DiskOptions};
 use serde::Serialize;
 
+use crate::engine::statistics::stalls;
 use crate::{CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StallStatistics, StoreError};
 
 /// Interval between calls of `go_on`.
@@ -309,7 +310,7 @@ impl Seen {
         kind: Kind,
         operation: impl FnOnce() -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let (before, stalls) = (shared.world.now(), shared.store.stalls());
+        let (before, waited) = (shared.world.now(), stalls(shared.store.core()));
         operation()?;
         let waited = shared.world.now().0 - before.0;
         if let Some(times) = self.times.get_mut(kind as usize) {
@@ -317,7 +318,7 @@ impl Seen {
         }
         let wait_ms = waited as f64 / 1e9;
         if self.longest.len() < LONGEST_MAX || self.longest.iter().any(|it| it.wait_ms < wait_ms) {
-            let causes = causes(&stalls, &shared.store.stalls());
+            let causes = causes(&waited, &stalls(shared.store.core()));
             let at_ms = before.0 as f64 / 1e9;
             self.longest.push(Wait { kind, at_ms, wait_ms, causes });
             self.shorten();

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
-use crate::common::in_world;
 use entresol_base::checksum;
 use entresol_base::world::World;
 use entresol_media::BlockOptions;
-use entresol_media::disk::{
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 use entresol_store::{
@@ -16,6 +15,8 @@ use entresol_store::{
     check, salvage,
 };
 use serde_json::Value;
+
+use crate::common::in_world;
 
 /// Contents of a store, by `Kvs` and key.
 type State = BTreeMap<(String, Vec<u8>), Vec<u8>>;
@@ -541,7 +542,7 @@ fn with_synced_log(run: impl FnOnce(World, &dyn Fn() -> Disk) + 'static) {
 const LOGGED: usize = 80;
 
 /// Checks that the store is not opened, with an error that names a file. Nothing may be removed,
-/// `check` must name the file as well, and so many writes must be salvaged.
+/// `check` must name the file as well, and `writes` writes must be salvaged.
 fn is_told_and_saved(world: &World, disk: &Disk, name: &str, writes: std::ops::Range<usize>) {
     let before = disk.contents();
     for _ in 0..2 {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Place, all, in_world, pairs};
 use entresol_base::checksum;
-use entresol_media::disk::Disk;
+use entresol_simulated::disk::Disk;
 use entresol_store::{Batch, CursorOptions, Kvdb, KvdbOptions, KvsOptions, Matches, StoreError};
+
+use crate::common::{Place, all, in_world, pairs};
 
 fn key(number: u32) -> Vec<u8> {
     format!("key{number:05}").into_bytes()
@@ -303,7 +304,7 @@ fn times_of_a_batch_begin_when_it_is_written() {
     }
 }
 
-/// Makes a store believe that it has given numbers to so many `Kvs`.
+/// Makes a store believe that it has given numbers to `all` `Kvs`.
 fn has_given_numbers(disk: &Disk, all: u64) {
     let manifest = disk.root().read("MANIFEST").expect("there");
     let line = manifest.split(|byte| *byte == b'\n').next().expect("a line");

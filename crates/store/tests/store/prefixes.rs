@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::common::{all, in_world};
 use entresol_base::rng::Rng;
 use entresol_base::world::World;
-use entresol_media::disk::{Disk, DiskOptions};
+use entresol_simulated::disk::{Disk, DiskOptions};
 use entresol_store::{Batch, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError, TransactionOptions};
+
+use crate::common::{all, in_world};
 
 /// More range deletes than one run can hold.
 const PREFIXES: u32 = 17_000;
-/// One prefix in so many has a key.
+/// Distance between prefixes that have a key.
 const STEP: usize = 1_000;
 
 fn options() -> KvdbOptions {

@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Pair, pairs};
 use entresol_base::Picos;
 use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::{World, WorldOptions};
 use entresol_media::ModelName;
-use entresol_media::disk::{
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 use entresol_store::{
     Cursor, CursorOptions, KEY_BYTES_MAX, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError,
     TransactionOptions,
 };
+
+use crate::common::{Pair, pairs};
 
 const KEYS: u64 = 2000;
 const VALUE_BYTES: usize = 1000;
@@ -54,7 +55,7 @@ fn open(world: &World, disk: &Disk, options: KvdbOptions) -> (Kvdb, Kvs) {
     (store, kvs)
 }
 
-/// Creates a store of so many keys, whose values are flushed where they were put, and opens it
+/// Creates a store of `KEYS` keys, whose values are flushed where they were put, and opens it
 /// again. Values are read in blocks from the drive. If the keys are put in random order, neighbours
 /// lie scattered.
 fn made(world: &World, disk: &Disk, is_in_order: bool) -> (Kvdb, Kvs) {
@@ -103,7 +104,7 @@ fn read_bytes(store: &Kvdb) -> u64 {
     media.iter().map(|medium| medium.read.value_bytes).sum()
 }
 
-/// Reads so many entries from a key on, up or down, and checks them.
+/// Reads `count` entries from a key on, up or down, and checks them.
 fn show(cursor: &mut Cursor, from: u64, count: u64, backward: bool) {
     cursor.seek(&key(from));
     for step in 0..count {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World};
-use entresol_media::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subject};
-use entresol_media::disk::{Call, Disk, DiskOptions, FaultPlan, Repeat};
 use entresol_media::{BlockOptions, Directory};
+use entresol_simulated::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subject};
+use entresol_simulated::disk::{Call, Disk, DiskOptions, FaultPlan, Repeat};
 
 use super::super::arrange::{self, FASTEST_BYTES};
 use super::super::drives::Drives;
@@ -75,7 +75,7 @@ pub(super) fn found_twice() -> Told {
     // The power fails when one of the two directories is durable.
     in_world(Preemption::Never, |world, disk| {
         let expected = left_twice(world, disk)?;
-        // The first two syncs are those of the manifest.
+        // The sync of the manifest comes first.
         disk.inject(failing(&[Call::DirectorySync], 3, Repeat::EverAfter));
         require(open(world, disk).is_err(), "an opening does not say that a sync has failed")?;
         require(left_by_a_cut(world, disk)? == expected, "a power cut at an opening takes both")
@@ -126,7 +126,7 @@ pub(super) fn removed_unsurely() -> Told {
             add_empty_segments(disk, &["capacity"])?;
             // The segment was durable.
             let disk = &disk.image(&disk.units());
-            // The first syncs are those of the manifest.
+            // The sync of the manifest comes first.
             disk.inject(failing(&[Call::DirectorySync], nth, Repeat::EverAfter));
             require(open(world, disk).is_err(), "an opening does not say that a sync has failed")?;
             disk.inject(FaultPlan::default());

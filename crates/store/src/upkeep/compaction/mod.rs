@@ -337,9 +337,8 @@ fn leads_to(view: &View, kvs: KvsId, moves: &Moves) -> bool {
     view.runs.get(&kvs).is_some_and(is_there)
 }
 
-/// Carries out a plan that was made for `view`, as long as `go_on`, which receives the share done,
-/// returns true. Returns false if the compaction ended early. The caller holds the lock of
-/// compactions.
+/// Carries out a plan made for `view` while `go_on` returns true. `go_on` receives the share done.
+/// Returns false if the compaction ended early. The caller holds the lock of compactions.
 fn merge(
     context: &CompactionContext<'_>,
     view: &Arc<View>,
@@ -411,7 +410,7 @@ fn merge(
     Ok(true)
 }
 
-/// Finishes the run of a compaction that has taken so many versions.
+/// Finishes the run of a compaction that has taken `taken` versions.
 fn finish(
     context: &CompactionContext<'_>,
     writer: RunWriter,
@@ -433,8 +432,7 @@ fn leaves_tombstones_out(context: &CompactionContext<'_>, all: &[ViewRun], plan:
     has_oldest && !is_asked_for
 }
 
-/// Returns the version to write for a version that the compaction has taken, if anything is left of
-/// it.
+/// Converts a version that the compaction has taken into the one to write; `None` if it is dropped.
 fn due<'a>(
     context: &CompactionContext<'_>,
     plan: &Plan,
@@ -484,7 +482,7 @@ fn traffic(
     traffic
 }
 
-/// Chooses the volume for the run of a plan, which has at most so many bytes.
+/// Chooses the volume for the run of a plan, which has at most `bytes` bytes.
 fn place_for_keys(
     context: &CompactionContext<'_>,
     plan: &Plan,
