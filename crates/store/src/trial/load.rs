@@ -310,7 +310,7 @@ impl Seen {
         kind: Kind,
         operation: impl FnOnce() -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let (before, waited) = (shared.world.now(), stalls(shared.store.core()));
+        let (before, stalled) = (shared.world.now(), stalls(shared.store.core()));
         operation()?;
         let waited = shared.world.now().0 - before.0;
         if let Some(times) = self.times.get_mut(kind as usize) {
@@ -318,7 +318,7 @@ impl Seen {
         }
         let wait_ms = waited as f64 / 1e9;
         if self.longest.len() < LONGEST_MAX || self.longest.iter().any(|it| it.wait_ms < wait_ms) {
-            let causes = causes(&waited, &stalls(shared.store.core()));
+            let causes = causes(&stalled, &stalls(shared.store.core()));
             let at_ms = before.0 as f64 / 1e9;
             self.longest.push(Wait { kind, at_ms, wait_ms, causes });
             self.shorten();
