@@ -23,14 +23,14 @@ pub struct Batch {
 #[derive(Debug, Clone)]
 struct Write {
     kvs: KvsId,
-    what: What,
+    what: BatchWrite,
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
 /// Effect of a write on its key.
 #[derive(Debug, Clone, Copy)]
-enum What {
+enum BatchWrite {
     /// Gives the key a value, for so many seconds from when the batch is written, or forever.
     Put(Option<u32>),
     /// Deletes the key, or all keys that begin with it.
@@ -66,7 +66,7 @@ impl Batch {
         time: Option<Duration>,
     ) -> Result<&mut Batch, StoreError> {
         check_sizes(key, value)?;
-        self.push(kvs, What::Put(kvs.seconds(time)), (key, value))
+        self.push(kvs, BatchWrite::Put(kvs.seconds(time)), (key, value))
     }
 
     /// Adds a write that deletes a key.
@@ -75,7 +75,7 @@ impl Batch {
     /// Fails as [`put`](Batch::put) does.
     pub fn delete(&mut self, kvs: &Kvs, key: &[u8]) -> Result<&mut Batch, StoreError> {
         check_sizes(key, &[])?;
-        self.push(kvs, What::Gone(Kind::Gone), (key, &[]))
+        self.push(kvs, BatchWrite::Gone(Kind::Gone), (key, &[]))
     }
 
     /// Adds a write that deletes all keys with a prefix.
@@ -84,13 +84,13 @@ impl Batch {
     /// Fails as [`put`](Batch::put) does.
     pub fn delete_prefix(&mut self, kvs: &Kvs, prefix: &[u8]) -> Result<&mut Batch, StoreError> {
         check_prefix(prefix)?;
-        self.push(kvs, What::Gone(Kind::RangeDelete), (prefix, &[]))
+        self.push(kvs, BatchWrite::Gone(Kind::RangeDelete), (prefix, &[]))
     }
 
     fn push(
         &mut self,
         kvs: &Kvs,
-        what: What,
+        what: BatchWrite,
         (key, value): (&[u8], &[u8]),
     ) -> Result<&mut Batch, StoreError> {
         kvs.check_there()?;
@@ -122,8 +122,10 @@ impl Batch {
 
     fn drafts(&self, core: &Core) -> Vec<Draft<'_>> {
         let drafts = self.writes.iter().map(|Write { kvs, what, key, value }| match what {
-            What::Put(seconds) => Draft::put(*kvs, key, value, core.files.time.expiry(*seconds)),
-            What::Gone(kind) => Draft::gone(*kvs, *kind, key),
+            BatchWrite::Put(seconds) => {
+                Draft::put(*kvs, key, value, core.files.time.expiry(*seconds))
+            }
+            BatchWrite::Gone(kind) => Draft::gone(*kvs, *kind, key),
         });
         drafts.collect()
     }

@@ -14,7 +14,7 @@ const KEYS_AT_ONCE: usize = 32;
 const BEGUN_BYTES_MAX: u32 = 64 << 10;
 
 /// Result of looking a key up.
-enum Found {
+enum Lookup {
     /// The key does not exist.
     Nothing,
     /// The value was appended.
@@ -62,7 +62,7 @@ fn get_some(
     for key in keys {
         let mut value = Vec::new();
         let found = find_in_snapshot(core, snapshot, kvs, key, &mut value)?;
-        if let Found::Apart(place) = found {
+        if let Lookup::Apart(place) = found {
             let is_read = match keys.len() {
                 // With a single key there is nothing to do during the read.
                 1 => None,
@@ -70,7 +70,7 @@ fn get_some(
             };
             awaited.push(Awaited { place, number: values.len(), is_read });
         }
-        values.push((!matches!(found, Found::Nothing)).then_some(value));
+        values.push((!matches!(found, Lookup::Nothing)).then_some(value));
     }
     for Awaited { place, number, is_read } in awaited {
         let (Some(key), Some(Some(value))) = (keys.get(number - first), values.get_mut(number))
@@ -97,19 +97,19 @@ fn find_in_snapshot(
     kvs: KvsId,
     key: &[u8],
     out: &mut Vec<u8>,
-) -> Result<Found, StoreError> {
+) -> Result<Lookup, StoreError> {
     let (view, at) = snapshot.parts();
     if let Some(cached) = core.caches.entries.find(&core.caches.entries.name(kvs, key), at, out) {
         return Ok(match core.files.time.has_ended(cached.expiry) {
-            true => Found::Nothing,
-            false => Found::Here,
+            true => Lookup::Nothing,
+            false => Lookup::Here,
         });
     }
     let version = core.find(view, kvs, key, at, out)?;
     Ok(match version.map(|version| version.value) {
-        None | Some(ValuePlace::Gone) => Found::Nothing,
-        Some(ValuePlace::Here) => Found::Here,
-        Some(ValuePlace::Apart(place)) => Found::Apart(place),
+        None | Some(ValuePlace::Gone) => Lookup::Nothing,
+        Some(ValuePlace::Here) => Lookup::Here,
+        Some(ValuePlace::Apart(place)) => Lookup::Apart(place),
     })
 }
 

@@ -33,9 +33,9 @@ use crate::version::kvs_bits::KvsBits;
 use crate::version::time::StoreTime;
 use crate::version::transactions::Transactions;
 use crate::version::view::{Current, View, ViewRun};
-use crate::volumes::{Access, Volumes};
+use crate::volumes::{VolumeAccess, Volumes};
 use crate::wal::recover::{Recovered, Rest, Start, recover};
-use crate::wal::{Beginning, Log, LogOptions, Rotated};
+use crate::wal::{Log, LogBeginning, LogOptions, Rotated};
 
 /// Arguments for opening a store.
 pub(crate) struct Opening {
@@ -55,7 +55,8 @@ impl Opening {
     /// Fails if a disk fails, or if data is damaged.
     pub(crate) fn core(self, mut manifest: Manifest) -> Result<(Core, DirectoryLock), StoreError> {
         let Opening { home, given, options, clock, lock, read_only } = self;
-        let volumes = Volumes::open(&home, &given, &manifest, Access::of(&options, read_only))?;
+        let volumes =
+            Volumes::open(&home, &given, &manifest, VolumeAccess::of(&options, read_only))?;
         let volumes = Arc::new(volumes);
         let shares = Shares::of(&options);
         let found = recover(&volumes, start(&manifest, &shares), read_only)?;
@@ -81,7 +82,7 @@ impl Opening {
                     volumes.clone(),
                     manifest.store,
                     LogOptions { segment_bytes, generation, room: room.clone() },
-                    Beginning { last, next_segment, generation: young },
+                    LogBeginning { last, next_segment, generation: young },
                     failure.clone(),
                     work.clone(),
                     rotated,

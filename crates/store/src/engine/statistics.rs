@@ -23,7 +23,7 @@ use crate::upkeep::image_writer::MemtableImageStatistics;
 use crate::upkeep::read_frequency::ReadFrequencyStatistics;
 use crate::version::files::live_segments;
 use crate::version::view::View;
-use crate::volumes::{Cause, Missing, OpenVolume};
+use crate::volumes::{MissingVolumeState, MoveCause, OpenVolume};
 use crate::wal::{Log, Written};
 
 /// Activity of a store since it was opened, and its current contents.
@@ -95,7 +95,7 @@ pub struct MissingVolume {
 }
 
 impl MissingVolume {
-    pub(crate) fn of(Missing { state, what }: &Missing) -> MissingVolume {
+    pub(crate) fn of(MissingVolumeState { state, what }: &MissingVolumeState) -> MissingVolume {
         MissingVolume {
             path: state.path.clone(),
             class: state.class,
@@ -357,17 +357,17 @@ fn medium(
 ) -> MediumStatistics {
     let is_home = place.number == manifest::HOME;
     let of_home = |bytes: u64| if is_home { bytes } else { 0 };
-    let moved = |cause: Cause| place.written.moved[cause as usize].load(Relaxed);
+    let moved = |cause: MoveCause| place.written.moved[cause as usize].load(Relaxed);
     let written = WrittenBytes {
         user_bytes: of_home(log.user),
         log_bytes: core.writes.log.as_ref().map_or(0, |log| log.bytes_at(place)),
         flush_bytes: place.written.flush.load(Relaxed),
         compaction_bytes: place.written.merge.load(Relaxed),
-        moved_bytes: moved(Cause::Garbage),
-        aged_bytes: moved(Cause::Aged),
-        returned_bytes: moved(Cause::Returned),
-        misplaced_bytes: moved(Cause::Misplaced),
-        hot_bytes: moved(Cause::Hot),
+        moved_bytes: moved(MoveCause::Garbage),
+        aged_bytes: moved(MoveCause::Aged),
+        returned_bytes: moved(MoveCause::Returned),
+        misplaced_bytes: moved(MoveCause::Misplaced),
+        hot_bytes: moved(MoveCause::Hot),
         manifest_bytes: of_home(core.files.manifest_bytes.load(Relaxed)),
     };
     let is_here = |name: String| {

@@ -14,7 +14,7 @@ use crate::scheduler::StallCount;
 use crate::segment::record::{Draft, Kind};
 use crate::types::{KvsId, Sequence};
 use crate::version::kvs_bits::KvsBits;
-use crate::volumes::What;
+use crate::volumes::FileKind;
 use crate::wal::Log;
 
 /// Delay of a writer for each byte it writes and each excess generation that waits to be flushed.
@@ -169,7 +169,7 @@ impl Core {
             named.flat_map(|classes| classes.as_slice().to_vec()).collect();
         let named: Vec<MediaClass> = named.into_iter().collect();
         let classes = Classes::new(&named).unwrap_or(Classes::FASTEST);
-        let room = self.files.volumes.choose_strictly(What::Keys, classes, 0);
+        let room = self.files.volumes.choose_strictly(FileKind::Keys, classes, 0);
         room.map(drop).map_err(|error| match error {
             StoreError::NoRoom { what } => StoreError::NoRoom {
                 what: format!(

@@ -89,7 +89,7 @@ pub(crate) struct Watermark {
 /// An image that is being built. A single thread enters all records, since a drain covers only what
 /// the thread itself has written.
 #[derive(Debug)]
-pub(crate) struct Making {
+pub(crate) struct NewImage {
     lines: Lines,
     state: Mutex<State>,
     /// Last record that is entered, for writers, which do not take the lock. `u64::MAX` once the
@@ -121,7 +121,7 @@ struct State {
 
 /// An image that a crash has left, which no longer changes.
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct RecoveredImage {
     lines: Lines,
     pub(crate) watermark: Watermark,
 }
@@ -239,7 +239,7 @@ impl Lines {
     }
 }
 
-impl Making {
+impl NewImage {
     /// Creates the image of a generation with so many bytes of segments.
     ///
     /// # Errors
@@ -249,7 +249,7 @@ impl Making {
         owner: Owner,
         generation_bytes: u64,
         pmem: PmemMode,
-    ) -> Result<Making, StoreError> {
+    ) -> Result<NewImage, StoreError> {
         let buckets = (generation_bytes / SEGMENT_BYTES_A_LINE).max(1);
         let bytes = LINES_AT + (1 + buckets + buckets / 2 + 64) * LINE_BYTES;
         let options = MapOptions {
@@ -276,7 +276,7 @@ impl Making {
         };
         let lines = Lines::of(file, owner.store, buckets);
         let reached = AtomicU64::new(owner.first.0 - 1);
-        Ok(Making { lines, state: Mutex::new(state), reached })
+        Ok(NewImage { lines, state: Mutex::new(state), reached })
     }
 
     /// Returns the number of writes by which it lags behind `last`, or 0 once it is given up.
@@ -433,10 +433,14 @@ impl Making {
     }
 }
 
-impl Left {
+impl RecoveredImage {
     /// Opens the image that a crash has left of a generation. Returns `None` if there is none with
     /// a valid watermark.
-    pub(crate) fn open(directory: &dyn Directory, owner: Owner, pmem: PmemMode) -> Option<Left> {
+    pub(crate) fn open(
+        directory: &dyn Directory,
+        owner: Owner,
+        pmem: PmemMode,
+    ) -> Option<RecoveredImage> {
         let name = names::of_image(owner.segment);
         let options =
             MapOptions { create: None, magic: Some(MAGIC), pmem: Some(pmem), read_only: true };
@@ -454,7 +458,7 @@ impl Left {
             Watermark::decode(&bytes)
         });
         let (_, watermark) = watermark.max_by_key(|(number, _)| *number)?;
-        Some(Left { lines: Lines::of(file, owner.store, buckets), watermark })
+        Some(RecoveredImage { lines: Lines::of(file, owner.store, buckets), watermark })
     }
 
     /// Returns the place of a key's newest record in the image.
@@ -549,7 +553,7 @@ mod tests {
     #[test]
     fn keys_are_found_also_where_lines_go_on_until_there_is_no_room() {
         let scratch = tempfile::tempdir().expect("a directory");
-        let making = Making::create(&directory(&scratch), OWNER, 80_000, PMEM).expect("room");
+        let making = NewImage::create(&directory(&scratch), OWNER, 80_000, PMEM).expect("room");
         let (lines, end) = (&making.lines, &mut making.state.lock().end);
         let hash = |key: u64| key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         // Each word has the key, and how often it was entered.
@@ -578,8 +582,8 @@ mod tests {
     fn what_is_no_image_of_the_generation_is_none() {
         let scratch = tempfile::tempdir().expect("a directory");
         let directory = directory(&scratch);
-        let open = |owner: Owner| Left::open(&*directory, owner, PMEM);
-        let making = Making::create(&directory, OWNER, 80_000, PMEM).expect("room");
+        let open = |owner: Owner| RecoveredImage::open(&*directory, owner, PMEM);
+        let making = NewImage::create(&directory, OWNER, 80_000, PMEM).expect("room");
         let file = making.lines.file.clone();
         drop(making);
         let watermark = |offset: u64| {

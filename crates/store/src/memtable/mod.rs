@@ -17,7 +17,7 @@ use entresol_index::{Direction, Flow};
 use crate::StoreError;
 use crate::bytes::u32_at;
 use crate::cache::budget;
-use crate::cache::budget::{GenerationLimits, Room, Taken};
+use crate::cache::budget::{GenerationLimits, Room, RoomShare};
 use crate::cache::row::NameHasher;
 use crate::memtable::range_deletes::Prefixes;
 use crate::run::PREFIXES_GONE_BYTES_MAX;
@@ -76,9 +76,9 @@ pub(crate) struct Generation {
     /// Created when the first key is entered.
     table: OnceLock<Table>,
     /// Memtable image that is written for recovery after a crash.
-    image: OnceLock<image::Making>,
+    image: OnceLock<image::NewImage>,
     /// Memtable image that a crash has left, which lookups ask if the table has no record.
-    left: OnceLock<image::Left>,
+    left: OnceLock<image::RecoveredImage>,
     ordered: Ordered,
     prefixes: RwLock<BTreeMap<KvsId, Arc<Prefixes>>>,
     has_prefixes: AtomicBool,
@@ -90,12 +90,12 @@ pub(crate) struct Generation {
     first: Sequence,
     bytes: u64,
     /// Share of the memory budget that the indexes take.
-    taken: OnceLock<Taken>,
+    taken: OnceLock<RoomShare>,
 }
 
 /// Version that a lookup found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundRecord {
     pub(crate) sequence: Sequence,
     pub(crate) expiry: Expiry,
     /// Location of the record, or `None` for a tombstone.
@@ -242,7 +242,7 @@ impl Generation {
 
     /// Charges the indexes to the memory budget.
     pub(crate) fn take_room(&self, room: &Arc<Room>) {
-        self.taken.get_or_init(|| Taken::of_memtables(room)).set(self.index_bytes());
+        self.taken.get_or_init(|| RoomShare::of_memtables(room)).set(self.index_bytes());
     }
 
     /// Returns the bytes that sorting the records up to `last` takes.
@@ -362,7 +362,7 @@ impl Generation {
         kvs: KvsId,
         key: &[u8],
         at: Sequence,
-    ) -> Result<Option<Found>, StoreError> {
+    ) -> Result<Option<FoundRecord>, StoreError> {
         let Some(word) = self.newest(kvs, key)? else { return Ok(None) };
         let newest = self.found(word)?.0;
         if newest.sequence <= at {
@@ -395,7 +395,7 @@ impl Generation {
         kvs: KvsId,
         key: &[u8],
         at: Sequence,
-    ) -> Result<Option<(Found, u64)>, StoreError> {
+    ) -> Result<Option<(FoundRecord, u64)>, StoreError> {
         let (from, mut first) = (Bound::Included((key, at)), None);
         self.words(kvs, at, from, Direction::Forward, &mut |word| {
             first = Some(word);
@@ -412,7 +412,7 @@ impl Generation {
     ///
     /// # Errors
     /// Fails if the record is damaged.
-    pub(crate) fn record(&self, word: u64, key: &mut Vec<u8>) -> Result<Found, StoreError> {
+    pub(crate) fn record(&self, word: u64, key: &mut Vec<u8>) -> Result<FoundRecord, StoreError> {
         let (found, segment, header) = self.found(word)?;
         key.clear();
         let at = u64::from(word as u32) + HEADER_BYTES as u64;
@@ -421,7 +421,7 @@ impl Generation {
     }
 
     /// Returns the version that a word leads to, and the segment and header of its record.
-    fn found(&self, word: u64) -> Result<(Found, &Segment, Header), StoreError> {
+    fn found(&self, word: u64) -> Result<(FoundRecord, &Segment, Header), StoreError> {
         let (segment, offset, header) = self.segments.header(word)?;
         let mut expiry = Expiry::NEVER;
         if header.kind == Kind::PutUntil {
@@ -433,7 +433,7 @@ impl Generation {
         let bytes = header.bytes() as u32;
         let place = RecordPlace { segment: segment.number(), offset, bytes };
         let value = (header.kind != Kind::Gone).then_some(place);
-        Ok((Found { sequence: header.sequence, expiry, value }, segment, header))
+        Ok((FoundRecord { sequence: header.sequence, expiry, value }, segment, header))
     }
 
     /// Passes the words of versions to `visit`, from (key, sequence number) on or downwards from

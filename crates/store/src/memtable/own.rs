@@ -11,7 +11,7 @@ use crate::segment::record::{Draft, HEADER_BYTES, Kind};
 use crate::types::{Expiry, KvsId, Sequence};
 
 /// A transaction's writes to single keys of a `Kvs`.
-pub(crate) type Own = BTreeMap<Vec<u8>, OwnWrite>;
+pub(crate) type OwnWrites = BTreeMap<Vec<u8>, OwnWrite>;
 
 /// A write that is not committed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,14 +27,14 @@ pub(crate) struct OwnWrite {
 /// range delete. On commit, all range deletes may therefore come first, in any order.
 #[derive(Debug, Default)]
 pub(crate) struct OwnKvs {
-    writes: Arc<Own>,
+    writes: Arc<OwnWrites>,
     /// Prefixes of range deletes, none of which begins with another.
     prefixes: BTreeSet<Vec<u8>>,
 }
 
 /// State that a transaction itself gives to a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Said<'a> {
+pub(crate) enum OwnAnswer<'a> {
     /// The last write to the key.
     Write(&'a OwnWrite),
     /// The key was deleted by a range delete.
@@ -132,15 +132,15 @@ impl OwnKvs {
     }
 
     /// Returns the state that the transaction gives to a key, if any.
-    pub(crate) fn said_of(&self, key: &[u8]) -> Option<Said<'_>> {
+    pub(crate) fn said_of(&self, key: &[u8]) -> Option<OwnAnswer<'_>> {
         match self.writes.get(key) {
-            Some(write) => Some(Said::Write(write)),
-            None => self.covers(key).then_some(Said::Gone),
+            Some(write) => Some(OwnAnswer::Write(write)),
+            None => self.covers(key).then_some(OwnAnswer::Gone),
         }
     }
 
     /// Returns the writes to single keys.
-    pub(crate) fn writes(&self) -> Arc<Own> {
+    pub(crate) fn writes(&self) -> Arc<OwnWrites> {
         self.writes.clone()
     }
 
@@ -202,8 +202,8 @@ mod tests {
                     None => key.starts_with(name),
                 });
                 let expected = last.map(|(_, write)| match write {
-                    Some(write) => Said::Write(write),
-                    None => Said::Gone,
+                    Some(write) => OwnAnswer::Write(write),
+                    None => OwnAnswer::Gone,
                 });
                 assert_eq!(own.said_of(&key), expected, "{key:?} of {all:?}");
                 let covering = own.range_deletes();

@@ -7,7 +7,7 @@ use entresol_index::Flow;
 use entresol_media::{Directory, PmemMode};
 
 use super::Generation;
-use super::image::{Left, Making, Owner};
+use super::image::{NewImage, Owner, RecoveredImage};
 use crate::StoreError;
 use crate::segment::record::{HEADER_BYTES, Kind};
 use crate::types::{SegmentNumber, Sequence};
@@ -56,13 +56,13 @@ impl Generation {
         directory: &Arc<dyn Directory>,
         (store, segment): (u64, SegmentNumber),
         pmem: PmemMode,
-    ) -> Result<Making, StoreError> {
+    ) -> Result<NewImage, StoreError> {
         let owner = Owner { store, segment, first: self.first };
-        Making::create(directory, owner, self.bytes, pmem)
+        NewImage::create(directory, owner, self.bytes, pmem)
     }
 
     /// Sets the image. There is none yet, and only one thread creates any.
-    pub(crate) fn set_image(&self, made: Making) {
+    pub(crate) fn set_image(&self, made: NewImage) {
         let _ = self.image.set(made);
     }
 
@@ -88,7 +88,7 @@ impl Generation {
     /// Fails if a record or the image is damaged.
     pub(crate) fn complete_image(&self, last: Sequence) -> Result<(), StoreError> {
         self.keep_image(last, &|| true)?;
-        self.image.get().map_or(Ok(()), Making::settle)
+        self.image.get().map_or(Ok(()), NewImage::settle)
     }
 
     /// Sets the image that a crash has left. All segments up to that of its watermark are there,
@@ -96,7 +96,7 @@ impl Generation {
     ///
     /// # Errors
     /// Fails if the image is damaged.
-    pub(crate) fn take(&self, left: Left) -> Result<(), StoreError> {
+    pub(crate) fn take(&self, left: RecoveredImage) -> Result<(), StoreError> {
         let last = self.segments.iter().count().saturating_sub(1) as u64;
         let last = last << 32 | left.watermark.offset;
         for (word, bits) in self.kvs.iter().zip(left.kvs()) {

@@ -13,7 +13,7 @@ use crate::run::PREFIXES_GONE_BYTES_MAX;
 use crate::types::Sequence;
 
 /// A prefix, and the number of the write that deleted its keys.
-pub(crate) type Gone = (Vec<u8>, Sequence);
+pub(crate) type DeletedPrefix = (Vec<u8>, Sequence);
 
 /// Range deletes by prefix.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Removals {
 
 impl Prefixes {
     /// Creates a set of known range deletes.
-    pub(crate) fn of(all: impl IntoIterator<Item = Gone>) -> Prefixes {
+    pub(crate) fn of(all: impl IntoIterator<Item = DeletedPrefix>) -> Prefixes {
         let prefixes = Prefixes::default();
         all.into_iter().for_each(|(prefix, sequence)| prefixes.add(prefix, sequence));
         prefixes
@@ -71,7 +71,7 @@ impl Prefixes {
     }
 
     /// Returns all range deletes, in the order of their prefixes.
-    pub(crate) fn all(&self) -> Vec<Gone> {
+    pub(crate) fn all(&self) -> Vec<DeletedPrefix> {
         let all = self.all.read();
         let each = all.iter().flat_map(|(prefix, Removals { last, others })| {
             std::iter::once(last).chain(others).map(move |sequence| (prefix.clone(), *sequence))
@@ -123,7 +123,7 @@ impl Prefixes {
 /// Distributes range deletes over runs, at most `most` to each. Returns one part for each run, the
 /// newest first, of which only the first may be empty. A range delete that a later one covers is
 /// left out.
-pub(crate) fn for_runs(all: Vec<Gone>, most: u32) -> Vec<Vec<Gone>> {
+pub(crate) fn for_runs(all: Vec<DeletedPrefix>, most: u32) -> Vec<Vec<DeletedPrefix>> {
     let mut all = newest(all);
     all.sort_unstable_by_key(|(_, sequence)| Reverse(*sequence));
     let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -140,9 +140,9 @@ pub(crate) fn for_runs(all: Vec<Gone>, most: u32) -> Vec<Vec<Gone>> {
 }
 
 /// Removes the range deletes that later ones cover.
-fn newest(mut all: Vec<Gone>) -> Vec<Gone> {
+fn newest(mut all: Vec<DeletedPrefix>) -> Vec<DeletedPrefix> {
     all.sort_unstable_by(|one, other| one.0.cmp(&other.0).then(other.1.cmp(&one.1)));
-    let mut kept: Vec<Gone> = Vec::new();
+    let mut kept: Vec<DeletedPrefix> = Vec::new();
     // Indexes of kept range deletes whose prefixes the next one may begin with. Each of them begins
     // with the one before, and is newer.
     let mut within: Vec<usize> = Vec::new();
@@ -167,7 +167,7 @@ mod tests {
 
     const MOST: u32 = PREFIXES_GONE_MAX as u32;
 
-    fn gone(prefix: &str, sequence: u64) -> Gone {
+    fn gone(prefix: &str, sequence: u64) -> DeletedPrefix {
         (prefix.as_bytes().to_vec(), Sequence(sequence))
     }
 
@@ -180,7 +180,7 @@ mod tests {
             let draw = |rng: &mut Rng, least: u64| -> Vec<u8> {
                 (0..least + rng.below(6)).map(|_| rng.below(3) as u8 * 127).collect()
             };
-            let drawn: Vec<Gone> = (0..rng.below(40))
+            let drawn: Vec<DeletedPrefix> = (0..rng.below(40))
                 .map(|_| (draw(&mut rng, 1), Sequence(1 + rng.below(30))))
                 .collect();
             let prefixes = Prefixes::of(drawn.clone());

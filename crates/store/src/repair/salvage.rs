@@ -23,7 +23,7 @@ use crate::run::read::scan::{Piece, scan};
 use crate::segment::Segment;
 use crate::segment::record::{Draft, Kind, Record};
 use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Value};
-use crate::volumes::{Missing, Volumes, check_apart};
+use crate::volumes::{MissingVolumeState, Volumes, check_apart};
 use crate::wal::scan as log_scan;
 
 /// Report of a salvage: copied data and lost data.
@@ -107,7 +107,7 @@ pub fn salvage(
     let mut report = CheckReport::default();
     let manifest = load_or_guess(from, &mut report)?;
     let volumes = open_volumes(from, &manifest)?;
-    for Missing { state, what } in volumes.missing() {
+    for MissingVolumeState { state, what } in volumes.missing() {
         let what = format!("the {} place is missing: {what}", state.class);
         report.find(&state.path, 0, what, "the files in it; each is said below".to_owned());
     }

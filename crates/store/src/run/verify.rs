@@ -40,7 +40,7 @@ impl Run {
             pages: self.pages_beside_blocks(),
             last: None,
             below: None,
-            seen: Seen::default(),
+            seen: Verified::default(),
             group: 0,
             hashes: Vec::new(),
         };
@@ -71,7 +71,7 @@ struct Check<'a> {
     last: Option<(Vec<u8>, u64)>,
     /// Bound that all further entries must be behind: the end of the last block, by the tree.
     below: Option<(Vec<u8>, u64)>,
-    seen: Seen,
+    seen: Verified,
     /// Group of the current keys, and their hashes.
     group: usize,
     hashes: Vec<u64>,
@@ -79,7 +79,7 @@ struct Check<'a> {
 
 /// Totals of the entries.
 #[derive(Default)]
-struct Seen {
+struct Verified {
     entries: u64,
     keys: u64,
     gone: u64,
@@ -90,7 +90,7 @@ struct Seen {
     live: BTreeMap<u64, u64>,
 }
 
-impl Seen {
+impl Verified {
     fn sequence(&mut self, sequence: Sequence) {
         self.least = Some(self.least.map_or(sequence, |least| least.min(sequence)));
         self.greatest = Some(self.greatest.map_or(sequence, |most| most.max(sequence)));

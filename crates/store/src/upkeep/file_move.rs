@@ -20,11 +20,11 @@ use crate::upkeep::context::CompactionContext;
 use crate::upkeep::file_copy::{Source, copy};
 use crate::version::files::Files;
 use crate::version::view::{View, ViewRun};
-use crate::volumes::{Cause, OpenVolume, Volumes, What};
+use crate::volumes::{FileKind, MoveCause, OpenVolume, Volumes};
 
 /// Flushed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whole {
+pub(crate) enum FlushedFile {
     /// Segment with values.
     Segment(SegmentNumber),
     /// Run with keys of a `Kvs`.
@@ -34,56 +34,64 @@ pub(crate) enum Whole {
 /// Planned move of a file, with its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileMove {
-    pub(crate) file: Whole,
+    pub(crate) file: FlushedFile,
     pub(crate) to: Classes,
-    pub(crate) cause: Cause,
+    pub(crate) cause: MoveCause,
 }
 
-impl Whole {
+impl FlushedFile {
     /// Returns the name of the file.
     pub(crate) fn name(self) -> String {
         match self {
-            Whole::Segment(number) => names::of_segment(number),
-            Whole::Run(_, number) => names::of_run(number),
+            FlushedFile::Segment(number) => names::of_segment(number),
+            FlushedFile::Run(_, number) => names::of_run(number),
         }
     }
 
-    fn find(self, view: &View) -> Option<Found> {
+    fn find(self, view: &View) -> Option<OpenFlushedFile> {
         match self {
-            Whole::Segment(number) => view.segments.get(&number).cloned().map(Found::Segment),
-            Whole::Run(kvs, number) => {
+            FlushedFile::Segment(number) => {
+                view.segments.get(&number).cloned().map(OpenFlushedFile::Segment)
+            }
+            FlushedFile::Run(kvs, number) => {
                 let mut runs = view.runs.get(&kvs)?.iter();
-                runs.find(|run| run.number() == number).cloned().map(|run| Found::Run(kvs, run))
+                runs.find(|run| run.number() == number)
+                    .cloned()
+                    .map(|run| OpenFlushedFile::Run(kvs, run))
             }
         }
     }
 }
 
 /// Flushed file that is open.
-enum Found {
+enum OpenFlushedFile {
     Segment(Arc<Segment>),
     Run(KvsId, ViewRun),
 }
 
-impl Found {
+impl OpenFlushedFile {
     /// Opens the file's copy on another volume.
-    fn open_in(&self, files: &Files, place: &OpenVolume) -> Result<Found, StoreError> {
+    fn open_in(&self, files: &Files, place: &OpenVolume) -> Result<OpenFlushedFile, StoreError> {
         let directory = &place.directory;
         Ok(match self {
-            Found::Segment(segment) => {
+            OpenFlushedFile::Segment(segment) => {
                 let (store, number) = (segment.address(0).store, segment.number());
-                Found::Segment(Arc::new(Segment::open_blocks(&**directory, store, number)?))
+                OpenFlushedFile::Segment(Arc::new(Segment::open_blocks(
+                    &**directory,
+                    store,
+                    number,
+                )?))
             }
-            Found::Run(kvs, run) => {
-                Found::Run(*kvs, ViewRun::open(directory, run.state(), &files.pages)?)
+            OpenFlushedFile::Run(kvs, run) => {
+                OpenFlushedFile::Run(*kvs, ViewRun::open(directory, run.state(), &files.pages)?)
             }
         })
     }
 
     fn source(&self) -> &dyn Source {
         match self {
-            Found::Segment(segment) => &**segment,
-            Found::Run(_, run) => &*run.run,
+            OpenFlushedFile::Segment(segment) => &**segment,
+            OpenFlushedFile::Run(_, run) => &*run.run,
         }
     }
 }
@@ -93,8 +101,8 @@ impl FileMove {
     /// another class. A file on a retiring volume goes wherever there is room.
     pub(crate) fn target(&self, volumes: &Volumes, bytes: u64) -> Option<Arc<OpenVolume>> {
         let what = match self.file {
-            Whole::Segment(_) => What::Values,
-            Whole::Run(..) => What::Keys,
+            FlushedFile::Segment(_) => FileKind::Values,
+            FlushedFile::Run(..) => FileKind::Keys,
         };
         let now = volumes.find(&self.file.name())?;
         let target = match now.is_retiring() {
@@ -165,7 +173,7 @@ fn move_one_file(
     let moved = found.open_in(context.files, &to)?;
     if install(context.files, file_move.file, moved, &to, bytes) {
         to.written.moved[file_move.cause as usize].fetch_add(bytes, Relaxed);
-        if let Found::Segment(segment) = &found {
+        if let OpenFlushedFile::Segment(segment) = &found {
             from.written.values_read.fetch_add(segment.bytes_read(), Relaxed);
         }
         from.directory.remove(&name)?;
@@ -176,18 +184,24 @@ fn move_one_file(
 }
 
 /// Shows the copy to readers. Returns false if the file was dropped meanwhile.
-fn install(files: &Files, file: Whole, moved: Found, to: &Arc<OpenVolume>, bytes: u64) -> bool {
+fn install(
+    files: &Files,
+    file: FlushedFile,
+    moved: OpenFlushedFile,
+    to: &Arc<OpenVolume>,
+    bytes: u64,
+) -> bool {
     let _manifest = files.manifest.lock();
     if file.find(&files.current.get()).is_none() {
         return false;
     }
     files.current.change(|view| match moved {
-        Found::Segment(moved) => {
+        OpenFlushedFile::Segment(moved) => {
             let number = moved.number();
             let before = Arc::make_mut(&mut view.segments).insert(number, moved);
             assert!(before.is_some(), "segment {} has moved, and nobody had it", number.0);
         }
-        Found::Run(kvs, moved) => {
+        OpenFlushedFile::Run(kvs, moved) => {
             let of_kvs = view.runs.get_mut(&kvs).map(Arc::make_mut);
             let mut runs = of_kvs.into_iter().flatten();
             if let Some(run) = runs.find(|run| run.number() == moved.number()) {

@@ -9,10 +9,10 @@ use entresol_base::mutation_site;
 use entresol_base::thread;
 
 use crate::StoreError;
-use crate::cache::budget::Taken;
+use crate::cache::budget::RoomShare;
 use crate::manifest::{LogState, Manifest};
 use crate::memtable::range_deletes;
-use crate::memtable::{Found, Generation};
+use crate::memtable::{FoundRecord, Generation};
 use crate::names;
 use crate::run::RunWriter;
 use crate::segment::Segment;
@@ -21,10 +21,10 @@ use crate::types::{Entry, Expiry, KvsId, SegmentNumber, Sequence, Value};
 use crate::upkeep::charging::Bill;
 use crate::upkeep::compaction::values::ValueWriter;
 use crate::upkeep::context::{CompactionContext, FlushContext};
-use crate::upkeep::tiering::Moves;
+use crate::upkeep::tiering::ValueMoves;
 use crate::version::files::Files;
 use crate::version::view::{View, ViewRun};
-use crate::volumes::{OpenVolume, What};
+use crate::volumes::{FileKind, OpenVolume};
 
 /// Number of records to prefetch ahead of the one being written.
 const RECORDS_AHEAD: usize = 8;
@@ -59,9 +59,9 @@ pub(crate) fn flush(
     );
     generation.check_unread()?;
     generation.segments().iter().for_each(|segment| segment.expect_reads());
-    let sorting = Taken::of_memtables(context.room);
+    let sorting = RoomShare::of_memtables(context.room);
     sorting.set(generation.sorting_bytes(last));
-    let mut made = Made::default();
+    let mut made = UnfinishedFlush::default();
     let done = generation.kvs().into_iter().try_for_each(|kvs| {
         made.values.extend(flush_kvs(context, generation, kvs, last, &mut made.runs)?);
         Ok(())
@@ -72,12 +72,12 @@ pub(crate) fn flush(
         files.remove(&runs.collect::<Vec<_>>())?;
         return Err(error);
     }
-    let Made { runs, values } = made;
+    let UnfinishedFlush { runs, values } = made;
     let mut moved = Vec::new();
     for values in values {
         moved.extend(values.finish()?);
     }
-    install(context, generation, Written { runs, moved }, last, durable)
+    install(context, generation, FlushOutput { runs, moved }, last, durable)
 }
 
 /// Runs of each `Kvs`, the newest first. A second run is needed only if the range deletes do not
@@ -86,14 +86,14 @@ type Runs = BTreeMap<KvsId, Vec<ViewRun>>;
 
 /// Files that the flush has written so far.
 #[derive(Default)]
-struct Made<'a> {
+struct UnfinishedFlush<'a> {
     runs: Runs,
     values: Vec<ValueWriter<'a>>,
 }
 
 /// Result of a flush: runs of each `Kvs`, and segments of values that the policy moves away from
 /// where the log put them.
-struct Written {
+struct FlushOutput {
     runs: Runs,
     moved: Vec<Arc<Segment>>,
 }
@@ -117,7 +117,7 @@ fn flush_kvs<'a>(
         }
     };
     let place =
-        files.volumes.choose_of_reserve(What::Keys, files.volumes.had(policy.young_keys), 0);
+        files.volumes.choose_of_reserve(FileKind::Keys, files.volumes.had(policy.young_keys), 0);
     let prefixes = generation.prefixes(kvs);
     let gone = prefixes.as_ref().map(|prefixes| prefixes.all()).unwrap_or_default();
     let mut gone =
@@ -200,15 +200,20 @@ struct Values<'a, 'g> {
     inline_bytes: usize,
     view: Arc<View>,
     /// Segments whose values move.
-    moves: Moves,
+    moves: ValueMoves,
     writer: ValueWriter<'a>,
     bytes: Vec<u8>,
 }
 
 impl Values<'_, '_> {
     /// Adds the newest version of a key to a run.
-    fn push(&mut self, run: &mut RunWriter, key: &[u8], found: Found) -> Result<(), StoreError> {
-        let Found { sequence, expiry, value } = found;
+    fn push(
+        &mut self,
+        run: &mut RunWriter,
+        key: &[u8],
+        found: FoundRecord,
+    ) -> Result<(), StoreError> {
+        let FoundRecord { sequence, expiry, value } = found;
         let is_endless = mutation_site!("a flush keeps when a value ends");
         let expiry = if is_endless { Expiry::NEVER } else { expiry };
         let Some(place) = value else {
@@ -238,7 +243,7 @@ impl Values<'_, '_> {
 fn install(
     context: &FlushContext<'_>,
     generation: &Arc<Generation>,
-    Written { runs, moved }: Written,
+    FlushOutput { runs, moved }: FlushOutput,
     last: Sequence,
     durable: Sequence,
 ) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use crate::StoreError;
 use crate::cache::block::BlockCache;
 use crate::failure::Failure;
 use crate::manifest::Manifest;
-use crate::memtable::range_deletes::Gone;
+use crate::memtable::range_deletes::DeletedPrefix;
 use crate::names;
 use crate::policy::{Classes, MediaClass, Policy};
 use crate::run::{RunOptions, RunWriter};
@@ -20,7 +20,7 @@ use crate::types::{KvsId, RunNumber, SegmentNumber};
 use crate::version::kvs_bits::KvsBits;
 use crate::version::time::StoreTime;
 use crate::version::view::{Current, View, ViewRun};
-use crate::volumes::{OpenVolume, Volumes, What};
+use crate::volumes::{FileKind, OpenVolume, Volumes};
 
 /// Files of a store. Flushes, compactions, file moves and changes of volumes or `Kvs` replace them.
 pub(crate) struct Files {
@@ -58,7 +58,7 @@ impl Files {
             let manifest = &mut *self.manifest.lock();
             (manifest.store, manifest.take_value_segment())
         };
-        let place = self.volumes.choose_of_reserve(What::Values, classes, bytes);
+        let place = self.volumes.choose_of_reserve(FileKind::Values, classes, bytes);
         let segment = Segment::create(&*place.directory, store, number, bytes, place.pmem)?;
         self.volumes.made(names::of_segment(number), &place, segment.len());
         Ok((place, segment))
@@ -72,7 +72,7 @@ impl Files {
         &self,
         place: &OpenVolume,
         (number, kvs): (RunNumber, KvsId),
-        gone: impl IntoIterator<Item = Gone>,
+        gone: impl IntoIterator<Item = DeletedPrefix>,
     ) -> Result<RunWriter, StoreError> {
         let mut writer = RunWriter::create(&place.directory, number, kvs, RunOptions::default())?;
         writer.cache_in(&self.pages);
@@ -171,11 +171,11 @@ impl Files {
 }
 
 /// Bytes of records that runs refer to, for each flushed segment.
-pub(crate) type Live = BTreeMap<SegmentNumber, u64>;
+pub(crate) type LiveBytes = BTreeMap<SegmentNumber, u64>;
 
 /// Returns the bytes live that the given runs refer to.
-pub(crate) fn live_of<'a>(runs: impl IntoIterator<Item = &'a ViewRun>) -> Live {
-    let mut live = Live::new();
+pub(crate) fn live_of<'a>(runs: impl IntoIterator<Item = &'a ViewRun>) -> LiveBytes {
+    let mut live = LiveBytes::new();
     for of_segment in runs.into_iter().flat_map(|run| run.run.summary().live.iter()) {
         *live.entry(of_segment.segment).or_default() += of_segment.bytes;
     }
@@ -183,6 +183,6 @@ pub(crate) fn live_of<'a>(runs: impl IntoIterator<Item = &'a ViewRun>) -> Live {
 }
 
 /// Returns the bytes live that all runs of a view refer to.
-pub(crate) fn live_segments(view: &View) -> Live {
+pub(crate) fn live_segments(view: &View) -> LiveBytes {
     live_of(view.runs.values().flat_map(|runs| runs.iter()))
 }

@@ -13,7 +13,7 @@ use crate::types::{Expiry, KvsId, RecordPlace, Sequence, ValuePlace, Version};
 use crate::version::view::View;
 
 /// A source, and its range deletes.
-pub(crate) type Part = (Source, Option<Arc<Prefixes>>);
+pub(crate) type MergedPart = (Source, Option<Arc<Prefixes>>);
 
 /// Merged iterator over sources, the newest first.
 ///
@@ -51,15 +51,15 @@ struct Ahead {
 
 /// Result of [`Merged::take`], beside the key and a value that lies beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct TakenVersion {
     pub(crate) version: Version,
     /// True if a later range delete covers the key.
     pub(crate) is_deleted: bool,
 }
 
-impl Taken {
+impl TakenVersion {
     /// Result of [`Merged::take_simply`].
-    pub(crate) const SIMPLE: Taken = Taken {
+    pub(crate) const SIMPLE: TakenVersion = TakenVersion {
         version: Version { sequence: Sequence(0), expiry: Expiry::NEVER, value: ValuePlace::Here },
         is_deleted: false,
     };
@@ -73,9 +73,9 @@ impl Default for Merged {
 
 impl Merged {
     /// Creates an iterator over parts as a reader at `at` sees them, not positioned yet.
-    pub(crate) fn new(parts: Vec<Part>, direction: Direction, at: Sequence) -> Merged {
+    pub(crate) fn new(parts: Vec<MergedPart>, direction: Direction, at: Sequence) -> Merged {
         // Range deletes that come after `at` hide nothing that this iterator shows.
-        let any = |part: &Part| part.1.as_ref().is_some_and(|prefixes| prefixes.any());
+        let any = |part: &MergedPart| part.1.as_ref().is_some_and(|prefixes| prefixes.any());
         let ahead = |(source, prefixes)| Ahead { source, prefixes, head: 0 };
         Merged {
             any_deleted: parts.iter().any(any),
@@ -229,7 +229,7 @@ impl Merged {
     ///
     /// # Errors
     /// Fails if a disk fails, or if the data read are damaged.
-    pub(crate) fn take(&mut self) -> Result<Option<Taken>, StoreError> {
+    pub(crate) fn take(&mut self) -> Result<Option<TakenVersion>, StoreError> {
         self.is_apart = false;
         if let Err(error) = self.advance() {
             self.order.clear();
@@ -245,7 +245,9 @@ impl Merged {
         }
         let gone = if self.any_deleted { self.gone(first) } else { Sequence(0) };
         match self.parts[first].source.version() {
-            Some(version) => Ok(Some(Taken { version, is_deleted: version.sequence < gone })),
+            Some(version) => {
+                Ok(Some(TakenVersion { version, is_deleted: version.sequence < gone }))
+            }
             None => Err(StoreError::Internal { what: "a key has no version".to_owned() }),
         }
     }
@@ -333,7 +335,7 @@ mod tests {
     use entresol_base::rng::Rng;
 
     use super::*;
-    use crate::memtable::own::{Own, OwnWrite};
+    use crate::memtable::own::{OwnWrite, OwnWrites};
 
     fn key(number: u64) -> Vec<u8> {
         format!("{number:03}").into_bytes()
@@ -347,7 +349,7 @@ mod tests {
         for _ in 0..300 {
             let mut all: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
             let (keys, dense) = (1 + rng.below(60), 1 + rng.below(4));
-            let sources: Vec<Own> = (0..rng.below(5))
+            let sources: Vec<OwnWrites> = (0..rng.below(5))
                 .map(|source| {
                     let numbers = (0..keys).filter(|_| rng.below(dense) == 0);
                     let value = |number| format!("{source}/{number}").into_bytes();
@@ -361,7 +363,8 @@ mod tests {
             }
             let from = key(rng.below(keys + 2));
             for direction in [Direction::Forward, Direction::Backward] {
-                let source = |own: &Own| (Source::own(Arc::new(own.clone()), direction), None);
+                let source =
+                    |own: &OwnWrites| (Source::own(Arc::new(own.clone()), direction), None);
                 let parts = sources.iter().map(source).collect();
                 let mut merged = Merged::new(parts, direction, Sequence::MAX);
                 merged.seek(Some((&from, true))).expect("in memory");

@@ -8,8 +8,8 @@ use entresol_index::{Direction, Flow};
 
 use crate::StoreError;
 use crate::bytes::head_of;
-use crate::memtable::own::{Own, OwnWrite};
-use crate::memtable::{Found, Generation};
+use crate::memtable::own::{OwnWrite, OwnWrites};
+use crate::memtable::{FoundRecord, Generation};
 use crate::run::{self, Next, Run};
 use crate::segment::Segment;
 use crate::types::{KvsId, Sequence, ValuePlace, Version};
@@ -33,7 +33,7 @@ pub(crate) enum Source {
 /// A transaction's own writes.
 #[derive(Debug)]
 pub(crate) struct OfOwn {
-    own: Arc<Own>,
+    own: Arc<OwnWrites>,
     direction: Direction,
     key: Option<Vec<u8>>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct MemtableSource {
     /// Number of records to take in the next step.
     at_once: usize,
     words: Vec<u64>,
-    taken: Vec<Taken>,
+    taken: Vec<TakenRecord>,
     /// Index of the current version in `taken`.
     place: usize,
     /// Keys of the versions in `taken`.
@@ -61,10 +61,10 @@ pub(crate) struct MemtableSource {
 
 /// The newest version of a key.
 #[derive(Debug)]
-struct Taken {
+struct TakenRecord {
     /// Position of its key in `keys`.
     key: Range<usize>,
-    found: Found,
+    found: FoundRecord,
     /// Position of its record.
     word: u64,
 }
@@ -76,7 +76,7 @@ pub(crate) struct OfRun {
 }
 
 impl Source {
-    pub(crate) fn own(own: Arc<Own>, direction: Direction) -> Source {
+    pub(crate) fn own(own: Arc<OwnWrites>, direction: Direction) -> Source {
         Source::Own(OfOwn { own, direction, key: None })
     }
 
@@ -151,7 +151,7 @@ impl Source {
         match self {
             Source::Own(own) => own.version(),
             Source::MemtableSource(young) => {
-                young.taken.get(young.place).map(|Taken { found, .. }| Version {
+                young.taken.get(young.place).map(|TakenRecord { found, .. }| Version {
                     sequence: found.sequence,
                     expiry: found.expiry,
                     value: found.value.map_or(ValuePlace::Gone, ValuePlace::Apart),
@@ -175,7 +175,7 @@ impl Source {
     /// Returns the segment of that version's value if the source knows it.
     pub(crate) fn segment(&self) -> Option<&Segment> {
         let Source::MemtableSource(young) = self else { return None };
-        let Taken { word, .. } = young.taken.get(young.place)?;
+        let TakenRecord { word, .. } = young.taken.get(young.place)?;
         young.generation.segment((word >> 32) as u32).ok()
     }
 
@@ -318,7 +318,7 @@ impl MemtableSource {
     }
 
     /// Takes a version of the key that was read last, unless a newer one was taken.
-    fn take(&mut self, found: Found, word: u64) {
+    fn take(&mut self, found: FoundRecord, word: u64) {
         match self.taken.last_mut() {
             Some(taken) if self.keys.get(taken.key.clone()) == Some(&self.last) => {
                 if self.direction == Direction::Backward {
@@ -328,7 +328,7 @@ impl MemtableSource {
             _ => {
                 let from = self.keys.len();
                 self.keys.extend_from_slice(&self.last);
-                self.taken.push(Taken { key: from..self.keys.len(), found, word });
+                self.taken.push(TakenRecord { key: from..self.keys.len(), found, word });
             }
         }
     }

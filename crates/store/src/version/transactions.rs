@@ -9,10 +9,10 @@ use crate::types::Sequence;
 
 /// The open transactions. Compactions keep the changes that these must still notice.
 #[derive(Debug, Default)]
-pub(crate) struct Transactions(Mutex<Open>);
+pub(crate) struct Transactions(Mutex<OpenTransactions>);
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenTransactions {
     next: u64,
     /// Sequence number that each transaction sees, and its end, by the transaction's number.
     all: BTreeMap<u64, (Sequence, Nanos)>,

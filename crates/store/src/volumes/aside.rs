@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use entresol_base::mutation_site;
 
-use super::{Known, OpenVolume, Volumes};
+use super::{FileLocation, OpenVolume, Volumes};
 use crate::StoreError;
 use crate::names;
 use crate::types::SegmentNumber;
@@ -51,7 +51,7 @@ impl Volumes {
         place: &Arc<OpenVolume>,
         name: &str,
     ) -> Result<Option<String>, StoreError> {
-        if let Some(Known { place, bytes }) = self.files.write().remove(name) {
+        if let Some(FileLocation { place, bytes }) = self.files.write().remove(name) {
             place.give_back(bytes);
         }
         if self.count_volumes() == 1

@@ -57,14 +57,14 @@ pub(crate) struct VolumeCounters {
     pub(crate) log: AtomicU64,
     pub(crate) flush: AtomicU64,
     pub(crate) merge: AtomicU64,
-    pub(crate) moved: [AtomicU64; Cause::ALL.len()],
+    pub(crate) moved: [AtomicU64; MoveCause::ALL.len()],
     /// Bytes read from segments that are removed since.
     pub(crate) values_read: AtomicU64,
 }
 
 /// Reason for writing a value again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Cause {
+pub(crate) enum MoveCause {
     /// Garbage collection: most of its segment is dead.
     Garbage,
     /// Demotion of a value that has aged, or whose class is full.
@@ -77,9 +77,14 @@ pub(crate) enum Cause {
     Hot,
 }
 
-impl Cause {
-    pub(crate) const ALL: [Cause; 5] =
-        [Cause::Garbage, Cause::Aged, Cause::Returned, Cause::Misplaced, Cause::Hot];
+impl MoveCause {
+    pub(crate) const ALL: [MoveCause; 5] = [
+        MoveCause::Garbage,
+        MoveCause::Aged,
+        MoveCause::Returned,
+        MoveCause::Misplaced,
+        MoveCause::Hot,
+    ];
 }
 
 /// Open volume.
@@ -111,7 +116,7 @@ impl fmt::Debug for OpenVolume {
 
 /// File on a volume, with its bytes.
 #[derive(Debug, Clone)]
-struct Known {
+struct FileLocation {
     place: Arc<OpenVolume>,
     bytes: u64,
 }
@@ -123,16 +128,16 @@ pub(crate) struct Volumes {
     pmem: Option<PmemMode>,
     reserve_bytes: u64,
     all: RwLock<Vec<Arc<OpenVolume>>>,
-    files: RwLock<HashMap<String, Known>>,
+    files: RwLock<HashMap<String, FileLocation>>,
     /// Second copies of files, left by a crash during a file move.
     copies: Mutex<Vec<(Arc<OpenVolume>, String)>>,
     /// Volumes that were missing when the store was opened read-only.
-    missing: Vec<Missing>,
+    missing: Vec<MissingVolumeState>,
 }
 
 /// Purpose of a new file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum FileKind {
     /// Runs: keys, and values beside them.
     Keys,
     /// Values that are written again.
@@ -141,39 +146,39 @@ pub(crate) enum What {
     Log,
 }
 
-impl What {
+impl FileKind {
     /// Returns the share of a class that such files leave free if there is a slower class. Values
     /// leave the share below which they would be demoted again. The log leaves room for the keys of
     /// its writes.
     const fn kept_free(self) -> f64 {
         match self {
-            What::Keys => 0.05,
-            What::Log => 0.1,
-            What::Values => SINK_BELOW,
+            FileKind::Keys => 0.05,
+            FileKind::Log => 0.1,
+            FileKind::Values => SINK_BELOW,
         }
     }
 }
 
 /// Volume that is missing, with a description of what was found instead.
 #[derive(Debug, Clone)]
-pub(crate) struct Missing {
+pub(crate) struct MissingVolumeState {
     pub(crate) state: VolumeState,
     pub(crate) what: String,
 }
 
 /// Mode of opening volumes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Access {
+pub(crate) struct VolumeAccess {
     pub(crate) pmem: Option<PmemMode>,
     pub(crate) reserve_bytes: u64,
     /// True if volumes may be missing.
     pub(crate) is_partial: bool,
 }
 
-impl Access {
-    pub(crate) fn of(options: &KvdbOptions, read_only: bool) -> Access {
+impl VolumeAccess {
+    pub(crate) fn of(options: &KvdbOptions, read_only: bool) -> VolumeAccess {
         let KvdbOptions { pmem, reserve_bytes, .. } = *options;
-        Access { pmem, reserve_bytes, is_partial: read_only }
+        VolumeAccess { pmem, reserve_bytes, is_partial: read_only }
     }
 }
 
@@ -187,9 +192,9 @@ impl Volumes {
         home: &Arc<dyn Directory>,
         given: &[Arc<dyn Directory>],
         manifest: &Manifest,
-        access: Access,
+        access: VolumeAccess,
     ) -> Result<Volumes, StoreError> {
-        let Access { pmem, reserve_bytes, is_partial } = access;
+        let VolumeAccess { pmem, reserve_bytes, is_partial } = access;
         let labels: Vec<_> = given
             .iter()
             .filter_map(|directory| Some((Label::read(&**directory).ok()??, directory)))
@@ -209,7 +214,7 @@ impl Volumes {
             let (directory, lock) = match directory? {
                 Ok(opened) => opened,
                 Err(what) => {
-                    missing.push(Missing { state: state.clone(), what });
+                    missing.push(MissingVolumeState { state: state.clone(), what });
                     continue;
                 }
             };
@@ -225,12 +230,14 @@ impl Volumes {
         let volumes = Volumes { home, pmem, reserve_bytes, all, files, copies, missing };
         volumes.look()?;
         match volumes.missing.first() {
-            Some(Missing { state, what }) if !is_partial => Err(StoreError::VolumeMissing {
-                class: state.class,
-                path: PathBuf::from(&state.path),
-                what: what.clone(),
-                readable: volumes.readable(manifest),
-            }),
+            Some(MissingVolumeState { state, what }) if !is_partial => {
+                Err(StoreError::VolumeMissing {
+                    class: state.class,
+                    path: PathBuf::from(&state.path),
+                    what: what.clone(),
+                    readable: volumes.readable(manifest),
+                })
+            }
             _ => Ok(volumes),
         }
     }
@@ -277,7 +284,7 @@ impl Volumes {
         for place in self.all.read().iter() {
             let names = place.directory.list()?.into_iter().map(|entry| entry.name);
             for name in names.filter(|name| name != names::MANIFEST && name != LABEL) {
-                let found = Known { place: place.clone(), bytes: 0 };
+                let found = FileLocation { place: place.clone(), bytes: 0 };
                 if let Some(other) = files.insert(name.clone(), found) {
                     self.copies.lock().push((other.place, name));
                 }
@@ -330,7 +337,7 @@ impl Volumes {
     }
 
     /// Returns the volumes that were missing.
-    pub(crate) fn missing(&self) -> &[Missing] {
+    pub(crate) fn missing(&self) -> &[MissingVolumeState] {
         &self.missing
     }
 
@@ -426,7 +433,7 @@ impl Volumes {
 
     /// Records that a file was created or has grown.
     pub(crate) fn made(&self, name: String, place: &Arc<OpenVolume>, bytes: u64) {
-        let known = Known { place: place.clone(), bytes };
+        let known = FileLocation { place: place.clone(), bytes };
         // The bytes are counted first: once the file is listed, another thread may remove it.
         place.used.fetch_add(bytes, Relaxed);
         let before = self.files.write().insert(name, known);
@@ -449,7 +456,7 @@ impl Volumes {
     pub(crate) fn remove(&self, name: &str) -> Result<(), StoreError> {
         let known = self.files.write().remove(name);
         match known {
-            Some(Known { place, bytes }) => {
+            Some(FileLocation { place, bytes }) => {
                 place.give_back(bytes);
                 Ok(place.directory.remove(name)?)
             }
@@ -484,7 +491,7 @@ impl Volumes {
     /// Fails if no volume has room.
     pub(crate) fn choose(
         &self,
-        what: What,
+        what: FileKind,
         classes: Classes,
         bytes: u64,
     ) -> Result<Arc<OpenVolume>, StoreError> {
@@ -500,7 +507,7 @@ impl Volumes {
     /// Fails if none of them has room.
     pub(crate) fn choose_strictly(
         &self,
-        what: What,
+        what: FileKind,
         classes: Classes,
         bytes: u64,
     ) -> Result<Arc<OpenVolume>, StoreError> {
@@ -514,7 +521,7 @@ impl Volumes {
     /// left.
     pub(crate) fn choose_of_reserve(
         &self,
-        what: What,
+        what: FileKind,
         classes: Classes,
         bytes: u64,
     ) -> Arc<OpenVolume> {
@@ -530,7 +537,7 @@ impl Volumes {
         let had: Vec<MediaClass> =
             has.into_iter().filter(|(_, has)| *has).map(|(class, _)| class).collect();
         let classes = Classes::new(&had).unwrap_or(Classes::FASTEST);
-        self.choose_strictly(What::Log, classes, bytes)
+        self.choose_strictly(FileKind::Log, classes, bytes)
     }
 
     /// Returns a volume of the first class that has room for `bytes` bytes beside the reserve and
@@ -604,8 +611,8 @@ impl Volumes {
 
     /// Returns the size and the free bytes of a class; `None` if it has no volume or no known
     /// limit.
-    pub(crate) fn fill(&self, class: MediaClass) -> Option<Fill> {
-        let mut fill = Fill::default();
+    pub(crate) fn fill(&self, class: MediaClass) -> Option<ClassFill> {
+        let mut fill = ClassFill::default();
         let all = self.all.read();
         for place in all.iter().filter(|it| it.class == class && !it.is_retiring()) {
             let room = place.room()?.saturating_sub(self.reserve_of(place));
@@ -665,7 +672,7 @@ impl Volumes {
 
 /// Size of a class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Fill {
+pub(crate) struct ClassFill {
     /// Bytes of the store's files, plus the free bytes.
     pub(crate) bytes: u64,
     /// Free bytes without the reserve.
@@ -881,9 +888,9 @@ fn check_text(directory: &dyn Directory) -> Result<(), StoreError> {
 }
 
 /// Open volume, with the lock that keeps other processes out.
-type Opened = (Arc<dyn Directory>, Option<DirectoryLock>);
+type ClaimedDirectory = (Arc<dyn Directory>, Option<DirectoryLock>);
 
-fn claim(directory: Arc<dyn Directory>) -> Result<Opened, StoreError> {
+fn claim(directory: Arc<dyn Directory>) -> Result<ClaimedDirectory, StoreError> {
     let lock = directory.lock()?;
     Ok((directory, Some(lock)))
 }
@@ -894,7 +901,7 @@ fn open_labelled(
     store: u64,
     state: &VolumeState,
     is_partial: bool,
-) -> Result<Result<Opened, String>, StoreError> {
+) -> Result<Result<ClaimedDirectory, String>, StoreError> {
     let directory = match home.elsewhere(Path::new(&state.path)) {
         Ok(directory) => directory,
         Err(error) => return Ok(Err(error.to_string())),

@@ -35,7 +35,7 @@ use crate::segment::groups::PAGE_BYTES;
 use crate::segment::record::{Draft, HEADER_BYTES, Kind};
 use crate::segment::{FIRST_RECORD, SEAL_BYTES, Segment};
 use crate::types::{SegmentNumber, Sequence};
-use crate::volumes::{OpenVolume, Volumes, What};
+use crate::volumes::{FileKind, OpenVolume, Volumes};
 use crate::{KvdbOptions, StoreError};
 use order::{Order, Position};
 
@@ -127,7 +127,7 @@ struct Claim {
 }
 
 /// A segment for the next records.
-struct Next {
+struct NextSegment {
     segment: Segment,
     /// True if it was created while a writer waited.
     is_late: bool,
@@ -158,7 +158,7 @@ struct Reserved {
 }
 
 /// State with which a log begins.
-pub(crate) struct Beginning {
+pub(crate) struct LogBeginning {
     /// Last write that is published and durable already.
     pub(crate) last: Sequence,
     /// Number above those of all segments that exist.
@@ -202,17 +202,17 @@ impl Log {
         volumes: Arc<Volumes>,
         store: u64,
         options: LogOptions,
-        beginning: Beginning,
+        beginning: LogBeginning,
         failure: Arc<Failure>,
         work: Arc<Scheduler>,
         rotated: Rotated,
     ) -> Result<Log, StoreError> {
-        let Beginning { last, next_segment, generation } = beginning;
+        let LogBeginning { last, next_segment, generation } = beginning;
         let number = SegmentNumber(next_segment);
         let (place, bytes, is_of_reserve) = match volumes.choose_for_log(options.segment_bytes) {
             Ok(place) => (place, options.segment_bytes, false),
             Err(_) => {
-                let place = volumes.choose_of_reserve(What::Log, Classes::FASTEST, 0);
+                let place = volumes.choose_of_reserve(FileKind::Log, Classes::FASTEST, 0);
                 let bytes = bytes_of_reserve(&place, &options);
                 (place, bytes, true)
             }
@@ -450,7 +450,8 @@ impl Log {
     /// generation if this one is full.
     fn next(&self, head: &mut Head, claim: Claim, is_full: bool) -> Result<(), StoreError> {
         let needed = FIRST_RECORD + claim.bytes + SEAL_BYTES;
-        let Next { segment, is_late, is_of_reserve } = self.segment_of(needed, claim.makes_room)?;
+        let NextSegment { segment, is_late, is_of_reserve } =
+            self.segment_of(needed, claim.makes_room)?;
         head.is_of_reserve = is_of_reserve;
         head.written.made_late += u64::from(is_late);
         let segment = Arc::new(segment);
@@ -495,7 +496,7 @@ impl Log {
     }
 
     /// Returns a segment with at least so many bytes, whose name is durable.
-    fn segment_of(&self, bytes: u64, makes_room: bool) -> Result<Next, StoreError> {
+    fn segment_of(&self, bytes: u64, makes_room: bool) -> Result<NextSegment, StoreError> {
         self.wanted.fetch_add(1, Relaxed);
         let taken = self.take_or_make(bytes, makes_room);
         // The background thread creates another one.
@@ -503,9 +504,9 @@ impl Log {
         taken
     }
 
-    fn take_or_make(&self, bytes: u64, makes_room: bool) -> Result<Next, StoreError> {
+    fn take_or_make(&self, bytes: u64, makes_room: bool) -> Result<NextSegment, StoreError> {
         let spare = || self.spares.lock().pop_front_if(|spare| spare.len() >= bytes);
-        let found = |segment| Next { segment, is_late: false, is_of_reserve: false };
+        let found = |segment| NextSegment { segment, is_late: false, is_of_reserve: false };
         if let Some(segment) = spare() {
             return Ok(found(segment));
         }
@@ -518,13 +519,13 @@ impl Log {
         let (place, bytes, is_of_reserve) = match self.volumes.choose_for_log(bytes_wanted) {
             Ok(place) => (place, bytes_wanted, false),
             Err(_) if makes_room => {
-                let place = self.volumes.choose_of_reserve(What::Log, Classes::FASTEST, bytes);
+                let place = self.volumes.choose_of_reserve(FileKind::Log, Classes::FASTEST, bytes);
                 let bytes = bytes.max(bytes_of_reserve(&place, &self.options));
                 (place, bytes, true)
             }
             Err(error) => return Err(error),
         };
-        Ok(Next { segment: self.make_segment(&place, bytes)?, is_late: true, is_of_reserve })
+        Ok(NextSegment { segment: self.make_segment(&place, bytes)?, is_late: true, is_of_reserve })
     }
 
     /// Creates a segment. The caller holds `making`.
@@ -626,7 +627,7 @@ impl Log {
 
     /// Closes the active generation even if it is empty.
     fn close(&self, head: &mut Head) -> Result<(), StoreError> {
-        let Next { segment, is_of_reserve, .. } = self.segment_of(0, true)?;
+        let NextSegment { segment, is_of_reserve, .. } = self.segment_of(0, true)?;
         let segment = Arc::new(segment);
         head.is_of_reserve = is_of_reserve;
         self.seal(head)?;

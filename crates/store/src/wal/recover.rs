@@ -14,7 +14,7 @@ use super::chain::Chain;
 use crate::StoreError;
 use crate::cache::budget::GenerationLimits;
 use crate::memtable::Generation;
-use crate::memtable::image::{Left, Owner, Watermark};
+use crate::memtable::image::{Owner, RecoveredImage, Watermark};
 use crate::names;
 use crate::segment::groups::End;
 use crate::segment::record::{Draft, Record};
@@ -379,7 +379,7 @@ impl<'a> Reader<'a> {
         let store = self.start.store;
         let owner = Owner { store, segment: *numbers.first()?, first: Sequence(self.last.0 + 1) };
         let place = self.volumes.find(&names::of_image(owner.segment))?;
-        let left = Left::open(&*place.directory, owner, place.pmem?)?;
+        let left = RecoveredImage::open(&*place.directory, owner, place.pmem?)?;
         let last = numbers.iter().position(|number| *number == left.watermark.segment)?;
         let mut segments = Vec::with_capacity(last + 1);
         for number in &numbers[..=last] {

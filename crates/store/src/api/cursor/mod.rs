@@ -7,14 +7,14 @@ use entresol_index::Direction;
 
 use crate::api::kvs::Kvs;
 use crate::engine::Core;
-use crate::memtable::own::Own;
+use crate::memtable::own::OwnWrites;
 use crate::memtable::range_deletes::Prefixes;
 use crate::types::{Sequence, ValuePlace, Version};
-use crate::version::merged::{Merged, Taken};
+use crate::version::merged::{Merged, TakenVersion};
 use crate::version::source::Source;
 use crate::version::view::View;
 use crate::{KvsId, Snapshot, StoreError};
-use window::{Of, Window};
+use window::{Window, WindowSource};
 
 pub(crate) mod window;
 
@@ -33,7 +33,7 @@ pub struct CursorOptions {
 }
 
 /// A transaction's writes to the keys of a `Kvs`, and its range deletes, which come first.
-pub(crate) type OwnParts = (Arc<Own>, Option<Arc<Prefixes>>);
+pub(crate) type OwnParts = (Arc<OwnWrites>, Option<Arc<Prefixes>>);
 
 /// A key and its value.
 pub type Shown<'a> = (&'a [u8], &'a [u8]);
@@ -216,8 +216,8 @@ impl Cursor {
 
     /// Returns true if the version is to be shown, and then reads its value if that lies in a
     /// record.
-    fn is_there(&mut self, taken: Taken) -> Result<bool, StoreError> {
-        let Taken { version: Version { sequence, expiry, value }, is_deleted } = taken;
+    fn is_there(&mut self, taken: TakenVersion) -> Result<bool, StoreError> {
+        let TakenVersion { version: Version { sequence, expiry, value }, is_deleted } = taken;
         if is_deleted || self.core.files.time.has_ended(expiry) || value == ValuePlace::Gone {
             return Ok(false);
         }
@@ -262,8 +262,13 @@ impl Cursor {
 }
 
 /// Collects what a window needs to take entries.
-fn of<'a>(core: &'a Core, view: &'a View, kvs: KvsId, options: &'a CursorOptions) -> Of<'a> {
-    Of { core, view, kvs, prefix: &options.prefix }
+fn of<'a>(
+    core: &'a Core,
+    view: &'a View,
+    kvs: KvsId,
+    options: &'a CursorOptions,
+) -> WindowSource<'a> {
+    WindowSource { core, view, kvs, prefix: &options.prefix }
 }
 
 impl fmt::Debug for Cursor {

@@ -24,7 +24,7 @@ use crate::cache::row::RowCache;
 use crate::engine::Core;
 use crate::engine::read::Waits;
 use crate::types::{Expiry, KvsId, RecordPlace, SegmentNumber, Sequence, ValuePlace};
-use crate::version::merged::{Merged, Taken};
+use crate::version::merged::{Merged, TakenVersion};
 use crate::version::view::View;
 
 /// Values that are read one by one at first, unless the cursor has a limit.
@@ -75,12 +75,12 @@ pub(super) struct Window {
 struct Entry {
     key: Range<usize>,
     expiry: Expiry,
-    value: Lies,
+    value: EntryPlace,
 }
 
 /// Location of an entry's value.
 #[derive(Debug, Clone)]
-enum Lies {
+enum EntryPlace {
     /// In `bytes`.
     Here(Range<usize>),
     /// In a record that is read when its entry is shown.
@@ -141,14 +141,14 @@ struct Pace {
 }
 
 /// Sources and settings from which a window takes entries.
-pub(super) struct Of<'a> {
+pub(super) struct WindowSource<'a> {
     pub(super) core: &'a Core,
     pub(super) view: &'a View,
     pub(super) kvs: KvsId,
     pub(super) prefix: &'a [u8],
 }
 
-impl Of<'_> {
+impl WindowSource<'_> {
     /// Returns true if a key has the cursor's prefix. The empty prefix is an extra case because
     /// comparing with it is expensive: it costs hundreds of cycles on processors that must recover
     /// from a masked load at an unmapped address.
@@ -236,7 +236,7 @@ impl Window {
     }
 
     /// Takes entries, and begins to read their values.
-    pub(super) fn fill(&mut self, merged: &mut Merged, of: &Of<'_>, most: usize) {
+    pub(super) fn fill(&mut self, merged: &mut Merged, of: &WindowSource<'_>, most: usize) {
         self.empty();
         self.keys.clear();
         self.bytes.clear();
@@ -248,7 +248,8 @@ impl Window {
             if self.entries.len() == most || bytes >= bytes_max {
                 break;
             }
-            let taken = if merged.take_simply() { Ok(Some(Taken::SIMPLE)) } else { merged.take() };
+            let taken =
+                if merged.take_simply() { Ok(Some(TakenVersion::SIMPLE)) } else { merged.take() };
             match taken {
                 Ok(Some(_)) if !of.has_prefix(merged.key()) => self.is_over = true,
                 Ok(Some(taken)) => apart_bytes += self.add(merged, of, &taken, bytes_max / 2),
@@ -267,8 +268,14 @@ impl Window {
 
     /// Adds an entry unless its key is deleted. Returns the bytes of its record if that is to be
     /// read.
-    fn add(&mut self, merged: &Merged, of: &Of<'_>, taken: &Taken, alone_bytes: u64) -> u64 {
-        let Taken { version, is_deleted } = taken;
+    fn add(
+        &mut self,
+        merged: &Merged,
+        of: &WindowSource<'_>,
+        taken: &TakenVersion,
+        alone_bytes: u64,
+    ) -> u64 {
+        let TakenVersion { version, is_deleted } = taken;
         if *is_deleted || version.value == ValuePlace::Gone {
             return 0;
         }
@@ -279,18 +286,20 @@ impl Window {
             // A missing segment is an error of this entry, and returned when the cursor comes to
             // it.
             ValuePlace::Apart(place) => match of.view.segment(place.segment) {
-                Ok(segment) if segment.may_wait() => Lies::In(place, 0),
-                _ => Lies::Apart(place),
+                Ok(segment) if segment.may_wait() => EntryPlace::In(place, 0),
+                _ => EntryPlace::Apart(place),
             },
             _ => {
                 let from = self.bytes.len();
                 self.bytes.extend_from_slice(merged.value());
-                Lies::Here(from..self.bytes.len())
+                EntryPlace::Here(from..self.bytes.len())
             }
         };
         let (value, apart_bytes) = match value {
-            Lies::In(place, _) if u64::from(place.bytes) > alone_bytes => (Lies::Apart(place), 0),
-            Lies::In(place, _) => {
+            EntryPlace::In(place, _) if u64::from(place.bytes) > alone_bytes => {
+                (EntryPlace::Apart(place), 0)
+            }
+            EntryPlace::In(place, _) => {
                 let cache = &of.core.caches.entries;
                 cache.prefetch(&cache.name(of.kvs, merged.key()));
                 self.apart.push((self.entries.len(), version.sequence));
@@ -304,7 +313,7 @@ impl Window {
 
     /// Takes values from the row cache, and puts the other entries into `order`. Returns true if
     /// more than half of all entries were cached.
-    fn find_cached(&mut self, of: &Of<'_>) -> bool {
+    fn find_cached(&mut self, of: &WindowSource<'_>) -> bool {
         let Window { entries, keys, bytes, apart, order, .. } = self;
         let cache: &RowCache = &of.core.caches.entries;
         let name =
@@ -317,7 +326,7 @@ impl Window {
             let Some(entry) = entries.get_mut(number) else { continue };
             let from = bytes.len();
             if cache.peek(&name(entry), version, bytes) {
-                entry.value = Lies::Here(from..bytes.len());
+                entry.value = EntryPlace::Here(from..bytes.len());
                 found += 1;
             } else {
                 order.push(number);
@@ -330,12 +339,13 @@ impl Window {
     fn cut(&mut self) {
         let Window { entries, pieces, order, .. } = self;
         let place_of = |entry: &Entry| match entry.value {
-            Lies::In(place, _) => Some((place.segment, place.offset)),
+            EntryPlace::In(place, _) => Some((place.segment, place.offset)),
             _ => None,
         };
         order.sort_unstable_by_key(|&number| entries.get(number).and_then(place_of));
         for number in order.drain(..) {
-            let Some(Entry { value: Lies::In(place, piece), .. }) = entries.get_mut(number) else {
+            let Some(Entry { value: EntryPlace::In(place, piece), .. }) = entries.get_mut(number)
+            else {
                 continue;
             };
             if !pieces.last_mut().is_some_and(|last| last.take(*place)) {
@@ -347,14 +357,14 @@ impl Window {
 
     /// Begins to read all pieces, in the order in which they are shown. Pieces that are in memory
     /// are read by that.
-    fn begin(&mut self, of: &Of<'_>) {
+    fn begin(&mut self, of: &WindowSource<'_>) {
         let values: u32 = self.pieces.iter().map(|piece| piece.values).sum();
         let bytes: u64 = self.pieces.iter().map(Piece::bytes).sum();
         self.bytes.reserve_exact(bytes as usize);
         self.count(of);
         let mut begun = 0;
         for entry in &self.entries {
-            let Lies::In(_, piece) = entry.value else { continue };
+            let EntryPlace::In(_, piece) = entry.value else { continue };
             let Some(piece) = self.pieces.get_mut(piece) else { continue };
             let segment = of.view.segment(piece.segment);
             let (State::New, Ok(segment)) = (piece.state, segment) else { continue };
@@ -371,7 +381,7 @@ impl Window {
     }
 
     /// Charges the window's buffers to the store's memory budget.
-    fn count(&mut self, of: &Of<'_>) {
+    fn count(&mut self, of: &WindowSource<'_>) {
         let bytes = (self.keys.capacity() + self.bytes.capacity()) as u64;
         if self.charge.as_ref().is_none_or(|(charged, _)| *charged < bytes) {
             self.charge = None;
@@ -384,7 +394,7 @@ impl Window {
     /// # Errors
     /// Fails if the value of the entry cannot be read or is damaged, or if what follows the last
     /// entry cannot be read.
-    pub(super) fn go_on(&mut self, of: &Of<'_>) -> Result<bool, StoreError> {
+    pub(super) fn go_on(&mut self, of: &WindowSource<'_>) -> Result<bool, StoreError> {
         while let Some(entry) = self.entries.get(self.next) {
             self.next += 1;
             let Entry { key, expiry, value } = entry;
@@ -393,9 +403,9 @@ impl Window {
             }
             let (key, value) = (key.clone(), value.clone());
             self.value = match value {
-                Lies::Here(range) => Value::In(range),
-                Lies::Apart(place) => self.read_alone(of, key, place)?,
-                Lies::In(place, piece) => match self.read_piece(of, piece)? {
+                EntryPlace::Here(range) => Value::In(range),
+                EntryPlace::Apart(place) => self.read_alone(of, key, place)?,
+                EntryPlace::In(place, piece) => match self.read_piece(of, piece)? {
                     Some(at) => self.find_in(of, key, place, at)?,
                     None => self.read_alone(of, key, place)?,
                 },
@@ -418,7 +428,11 @@ impl Window {
 
     /// Waits for a piece that was not read yet. Returns the index in `bytes` that offset 0 of its
     /// segment would have, or `None` if the piece can only be read value by value.
-    fn read_piece(&mut self, of: &Of<'_>, number: usize) -> Result<Option<usize>, StoreError> {
+    fn read_piece(
+        &mut self,
+        of: &WindowSource<'_>,
+        number: usize,
+    ) -> Result<Option<usize>, StoreError> {
         let Some(piece) = self.pieces.get_mut(number) else { return Ok(None) };
         if matches!(piece.state, State::New | State::Begun) {
             let (at, len) = (self.bytes.len(), piece.bytes() as usize);
@@ -438,7 +452,7 @@ impl Window {
     /// Finds the value in a record that was read with its piece.
     fn find_in(
         &self,
-        of: &Of<'_>,
+        of: &WindowSource<'_>,
         key: Range<usize>,
         place: RecordPlace,
         zero: usize,
@@ -453,7 +467,7 @@ impl Window {
 
     fn read_alone(
         &mut self,
-        of: &Of<'_>,
+        of: &WindowSource<'_>,
         key: Range<usize>,
         place: RecordPlace,
     ) -> Result<Value, StoreError> {

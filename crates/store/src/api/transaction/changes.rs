@@ -13,7 +13,7 @@ use crate::version::source::Source;
 use crate::version::view::{View, ViewRun};
 
 /// A part of a view that may hold changes after a given write.
-enum Part<'a> {
+enum ChangedPart<'a> {
     MemtableSource(&'a Arc<Generation>),
     Run(&'a ViewRun),
 }
@@ -37,14 +37,16 @@ impl View {
     }
 
     /// Returns the parts that may hold changes after `since`, the newest first.
-    fn parts_behind(&self, kvs: KvsId, since: Sequence) -> impl Iterator<Item = Part<'_>> {
+    fn parts_behind(&self, kvs: KvsId, since: Sequence) -> impl Iterator<Item = ChangedPart<'_>> {
         let closed = self.closed.iter().take_while(move |(_, last)| *last > since);
         // The active generation has no last write yet.
         let young = std::iter::once(&self.young).chain(closed.map(|(closed, _)| closed));
         let runs = self.runs.get(&kvs).into_iter().flat_map(|runs| runs.iter());
         let is_behind = move |it: &&ViewRun| it.run.summary().sequence_greatest > since;
         // Once a run has no writes after `since`, no older run has any.
-        young.map(Part::MemtableSource).chain(runs.take_while(is_behind).map(Part::Run))
+        young
+            .map(ChangedPart::MemtableSource)
+            .chain(runs.take_while(is_behind).map(ChangedPart::Run))
     }
 
     /// Returns the last write that changed a key if it comes after `since`, and otherwise some
@@ -54,12 +56,12 @@ impl View {
         let covering = |prefixes: &Prefixes| prefixes.covering(key, Sequence::MAX);
         for part in self.parts_behind(kvs, since) {
             let (covering, found) = match part {
-                Part::MemtableSource(generation) => {
+                ChangedPart::MemtableSource(generation) => {
                     let prefixes = generation.prefixes(kvs);
                     let found = generation.find(kvs, key, Sequence::MAX)?;
                     (prefixes.and_then(|it| covering(&it)), found.map(|it| it.sequence))
                 }
-                Part::Run(flushed) => {
+                ChangedPart::Run(flushed) => {
                     let found = flushed.run.get(key, Sequence::MAX)?;
                     (covering(&flushed.prefixes), found.map(|it| it.sequence()))
                 }
@@ -85,11 +87,11 @@ impl View {
         }
         for part in self.parts_behind(kvs, since) {
             let (prefixes, source) = match part {
-                Part::MemtableSource(generation) => {
+                ChangedPart::MemtableSource(generation) => {
                     let source = Source::young(generation.clone(), kvs, now, Direction::Forward);
                     (generation.prefixes(kvs), source)
                 }
-                Part::Run(flushed) => {
+                ChangedPart::Run(flushed) => {
                     (Some(flushed.prefixes.clone()), Source::run(&flushed.run, Direction::Forward))
                 }
             };

@@ -13,7 +13,7 @@ use crate::api::cursor::{Cursor, CursorOptions};
 use crate::api::kvdb::Kvdb;
 use crate::api::kvs::Kvs;
 use crate::engine::Core;
-use crate::memtable::own::{OwnKvs, OwnWrite, Said};
+use crate::memtable::own::{OwnAnswer, OwnKvs, OwnWrite};
 use crate::options::{GROUP_BYTES_MAX, check_prefix, check_sizes};
 use crate::segment::record::{Draft, Kind};
 use crate::types::{Expiry, KvsId, Sequence};
@@ -209,7 +209,7 @@ impl Transaction {
         let others: Vec<&[u8]> = others.map(|(key, _)| *key).collect();
         let mut others = kvs.multi_get_at(&self.snapshot, &others)?.into_iter();
         let value_of = |said| match said {
-            Some(Said::Write(write)) if !write.is_over(self.core.files.time.now()) => {
+            Some(OwnAnswer::Write(write)) if !write.is_over(self.core.files.time.now()) => {
                 write.value.clone()
             }
             Some(_) => None,

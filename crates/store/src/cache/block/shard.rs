@@ -39,7 +39,7 @@ struct Queues {
     small: Queue,
     /// Blocks that stay.
     main: Queue,
-    left: Left,
+    left: EvictedNames,
 }
 
 impl Shard {
@@ -205,12 +205,12 @@ impl Queue {
 /// Hashed names of blocks that left the small queue without having been found, as many as there are
 /// blocks.
 #[derive(Debug, Default)]
-struct Left {
+struct EvictedNames {
     order: VecDeque<u64>,
     names: HashSet<u64, BuildHasherDefault<Mixed>>,
 }
 
-impl Left {
+impl EvictedNames {
     fn push(&mut self, id: PageId, most: usize) {
         let name = PageId::hash(id);
         if self.names.insert(name) {

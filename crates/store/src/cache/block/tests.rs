@@ -5,7 +5,7 @@ use entresol_base::thread;
 use entresol_base::world::{World, WorldOptions};
 
 use super::*;
-use crate::cache::budget::Taken;
+use crate::cache::budget::RoomShare;
 
 const BLOCK: [u8; 4096] = [7; 4096];
 
@@ -118,7 +118,7 @@ fn a_run_is_forgotten_and_others_are_not() {
 fn what_others_need_is_given_back_and_taken_again() {
     let room = Room::new(4 << 20, 1 << 20);
     let pages = BlockCache::sharing(&room, None);
-    let young = Taken::of_memtables(&room);
+    let young = RoomShare::of_memtables(&room);
     let read_all = || (0..900).for_each(|page| _ = read(&pages, id(1, page), PageKind::Data));
     read_all();
     assert!(pages.counts().bytes > 3 << 20, "more than the share");

@@ -9,7 +9,7 @@ use crate::types::Sequence;
 
 mod room;
 
-pub(crate) use room::{Borrower, Room, Taken};
+pub(crate) use room::{Borrower, Room, RoomShare};
 
 /// Fewest bytes of an index for which a generation is closed.
 const INDEX_BYTES_MIN: u64 = 256 << 10;

@@ -41,7 +41,7 @@ pub(crate) trait Borrower: Send + Sync + fmt::Debug {
 
 /// Bytes of a memtable index, which are not lent.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct RoomShare {
     room: Arc<Room>,
     bytes: AtomicU64,
 }
@@ -158,10 +158,10 @@ impl Room {
     }
 }
 
-impl Taken {
+impl RoomShare {
     /// Creates a count for a memtable index, which is 0 at first.
-    pub(crate) fn of_memtables(room: &Arc<Room>) -> Taken {
-        Taken { room: Arc::clone(room), bytes: AtomicU64::new(0) }
+    pub(crate) fn of_memtables(room: &Arc<Room>) -> RoomShare {
+        RoomShare { room: Arc::clone(room), bytes: AtomicU64::new(0) }
     }
 
     /// Returns the counted bytes.
@@ -180,7 +180,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for RoomShare {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -207,7 +207,7 @@ mod tests {
         let gives = Arc::new(Gives(Arc::clone(&room), AtomicU64::new(0)));
         let borrower: Weak<Gives> = Arc::downgrade(&gives);
         room.lend_to(borrower);
-        let young = Taken::of_memtables(&room);
+        let young = RoomShare::of_memtables(&room);
         young.set(300);
         room.pages().store(200, Relaxed);
         assert!(!room.borrow(901), "an eighth is kept");
@@ -229,7 +229,7 @@ mod tests {
     fn pages_may_take_what_all_runs_need_and_less_the_less_of_them_fit() {
         const MIB: u64 = 1 << 20;
         let room = Room::new(100 * MIB, 20 * MIB);
-        let young = Taken::of_memtables(&room);
+        let young = RoomShare::of_memtables(&room);
         young.set(4 * MIB);
         let cap = |runs| {
             room.set_runs(runs * MIB);
@@ -264,7 +264,7 @@ mod tests {
         room.is_of(of_blocks);
         room.pages().store(600, Relaxed);
         assert!(room.borrow(200));
-        let young = Taken::of_memtables(&room);
+        let young = RoomShare::of_memtables(&room);
         young.set(300);
         assert_eq!((room.borrowed(), room.pages().load(Relaxed)), (100, 600));
         young.set(700);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use entresol_base::rng::Rng;
 
 use super::*;
-use crate::cache::budget::Taken;
+use crate::cache::budget::RoomShare;
 
 const KVS: KvsId = KvsId(3);
 
@@ -51,7 +51,7 @@ fn what_is_found_is_the_newest_version() {
     {
         let room = Room::new(lent, 0);
         let entries = RowCache::new(cap_bytes, &room).expect("address space");
-        let young = Taken::of_memtables(&room);
+        let young = RoomShare::of_memtables(&room);
         let mut model: BTreeMap<Vec<u8>, (Vec<u8>, u64)> = BTreeMap::new();
         for sequence in 1..60_000 {
             let key = key(rng.below(9_000).min(rng.below(9_000)));
@@ -223,7 +223,7 @@ fn what_others_leave_is_borrowed() {
     // Some lines would need more than eight slots.
     assert!(there(&entries) > 49_500, "12 MiB have room");
     assert!(room.borrowed() > 8 << 20 && room.borrowed() <= 15 << 20);
-    let young = Taken::of_memtables(&room);
+    let young = RoomShare::of_memtables(&room);
     young.set(8 << 20);
     assert!(room.borrowed() <= 8 << 20);
     let left = there(&entries);
@@ -283,7 +283,7 @@ fn values_that_are_read_while_they_change_are_whole() {
                 }
             });
         }
-        let (mut rng, young) = (Rng::new(7), Taken::of_memtables(&room));
+        let (mut rng, young) = (Rng::new(7), RoomShare::of_memtables(&room));
         for sequence in 1..400_000 {
             let key = key(rng.below(keys));
             write(&entries, put(&key, &value(sequence)), sequence);

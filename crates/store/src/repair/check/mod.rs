@@ -19,7 +19,7 @@ use crate::segment::Segment;
 use crate::segment::record::Record;
 use crate::types::{Entry, KvsId, RecordPlace, SegmentNumber, Value};
 use crate::upkeep::read_frequency;
-use crate::volumes::{Access, Volumes};
+use crate::volumes::{VolumeAccess, Volumes};
 use crate::wal::scan as log_scan;
 use values::{Lead, Leads, Proofs};
 
@@ -245,7 +245,7 @@ pub(crate) fn open_volumes(
     home: &Arc<dyn Directory>,
     manifest: &Manifest,
 ) -> Result<Volumes, StoreError> {
-    let access = Access { pmem: None, reserve_bytes: 0, is_partial: true };
+    let access = VolumeAccess { pmem: None, reserve_bytes: 0, is_partial: true };
     Volumes::open(home, &[], manifest, access)
 }
 

@@ -76,13 +76,13 @@ pub(in crate::run) struct RunParts {
 
 /// Version that a lookup found.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundEntry {
     page: Arc<Page>,
     item: Item,
     sequence: Sequence,
 }
 
-impl Found {
+impl FoundEntry {
     /// Returns the number of the write that made the version.
     #[must_use]
     pub(crate) fn sequence(&self) -> Sequence {
@@ -192,7 +192,7 @@ impl Run {
     ///
     /// # Errors
     /// Fails if the disk fails, or if a block on the way is damaged.
-    pub(crate) fn get(&self, key: &[u8], most: Sequence) -> Result<Option<Found>, StoreError> {
+    pub(crate) fn get(&self, key: &[u8], most: Sequence) -> Result<Option<FoundEntry>, StoreError> {
         let Some(root) = &self.root else { return Ok(None) };
         let Some(delta) = most.0.checked_sub(self.footer.base.0) else { return Ok(None) };
         if key > &self.summary.last_key[..] || !self.may_have(key)? {
@@ -210,7 +210,7 @@ impl Run {
                     return Err(self.blocks().senseless(page.id().page));
                 };
                 let sequence = self.sequence(item.delta);
-                Ok(Some(Found { page, item, sequence }))
+                Ok(Some(FoundEntry { page, item, sequence }))
             }
             _ => Ok(None),
         }

@@ -11,7 +11,7 @@ use super::super::drives::Drives;
 use super::{Told, in_world, require, text};
 use crate::Kvdb;
 use crate::names;
-use crate::upkeep::read_frequency::kept::Kept;
+use crate::upkeep::read_frequency::kept::SummaryUse;
 
 /// The next opening uses the summary, unless a bit of it has flipped.
 pub(super) fn kept() -> Told {
@@ -36,11 +36,11 @@ pub(super) fn kept() -> Told {
         for byte in [20, 100, 177] {
             disk.flip(&name, byte, 3).map_err(text)?;
             let (store, before) = opened()?;
-            require(matches!(before, Kept::Ignored(_)), format!("byte {byte}: {before:?}"))?;
+            require(matches!(before, SummaryUse::Ignored(_)), format!("byte {byte}: {before:?}"))?;
             closed(store)?;
         }
         let (store, before) = opened()?;
-        require(before == Kept::Used, format!("what is right is not used: {before:?}"))?;
+        require(before == SummaryUse::Used, format!("what is right is not used: {before:?}"))?;
         closed(store)
     })
 }

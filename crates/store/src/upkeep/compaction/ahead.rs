@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::types::{Expiry, RecordPlace, Sequence, Value};
-use crate::upkeep::tiering::Move;
+use crate::upkeep::tiering::ValueMove;
 use crate::version::view::View;
 
 /// Versions taken, and bytes of their moving values, before the compaction waits for the first
@@ -15,7 +15,7 @@ const MOVED_BYTES_MAX: u64 = 256 << 10;
 /// Versions in the order of their keys.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    entries: Vec<Next>,
+    entries: Vec<TakenEntry>,
     /// Keys, and values that lie beside them.
     bytes: Vec<u8>,
     moved_bytes: u64,
@@ -25,21 +25,21 @@ pub(super) struct Ahead {
 
 /// Version that is to be written.
 #[derive(Debug)]
-struct Next {
+struct TakenEntry {
     key: Range<usize>,
     sequence: Sequence,
     expiry: Expiry,
-    value: Lies,
+    value: DuePlace,
 }
 
 /// Position of a version's value.
 #[derive(Debug)]
-enum Lies {
+enum DuePlace {
     Gone,
     /// In the bytes of [`Ahead`].
     Here(Range<usize>),
     /// In a record, which stays or moves.
-    Apart(RecordPlace, Option<Move>),
+    Apart(RecordPlace, Option<ValueMove>),
 }
 
 /// Version that is to be written now.
@@ -49,7 +49,7 @@ pub(super) struct Due<'a> {
     pub(super) expiry: Expiry,
     pub(super) value: Value<'a>,
     /// Move of the value, if it lies in a record and moves.
-    pub(super) to: Option<Move>,
+    pub(super) to: Option<ValueMove>,
 }
 
 impl Ahead {
@@ -63,16 +63,16 @@ impl Ahead {
         let Due { key, sequence, expiry, value, to } = due;
         let key = self.keep(key);
         let value = match value {
-            Value::Gone => Lies::Gone,
-            Value::Inline(value) => Lies::Here(self.keep(value)),
+            Value::Gone => DuePlace::Gone,
+            Value::Inline(value) => DuePlace::Here(self.keep(value)),
             Value::Apart(place) => {
                 if to.is_some() {
                     self.begin(view, *place);
                 }
-                Lies::Apart(*place, *to)
+                DuePlace::Apart(*place, *to)
             }
         };
-        self.entries.push(Next { key, sequence: *sequence, expiry: *expiry, value });
+        self.entries.push(TakenEntry { key, sequence: *sequence, expiry: *expiry, value });
     }
 
     fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
@@ -97,11 +97,11 @@ impl Ahead {
     /// Returns all versions in order.
     pub(super) fn due(&self) -> impl Iterator<Item = Due<'_>> {
         let bytes = |range: &Range<usize>| self.bytes.get(range.clone()).unwrap_or_default();
-        self.entries.iter().map(move |Next { key, sequence, expiry, value }| {
+        self.entries.iter().map(move |TakenEntry { key, sequence, expiry, value }| {
             let (value, to) = match value {
-                Lies::Gone => (Value::Gone, None),
-                Lies::Here(value) => (Value::Inline(bytes(value)), None),
-                Lies::Apart(place, to) => (Value::Apart(*place), *to),
+                DuePlace::Gone => (Value::Gone, None),
+                DuePlace::Here(value) => (Value::Inline(bytes(value)), None),
+                DuePlace::Apart(place, to) => (Value::Apart(*place), *to),
             };
             Due { key: bytes(key), sequence: *sequence, expiry: *expiry, value, to }
         })

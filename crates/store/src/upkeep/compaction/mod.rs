@@ -17,7 +17,7 @@ use entresol_index::Direction;
 use crate::StoreError;
 use crate::manifest::{Manifest, RunState};
 use crate::memtable::range_deletes;
-use crate::memtable::range_deletes::Gone;
+use crate::memtable::range_deletes::DeletedPrefix;
 use crate::names;
 use crate::run::RunWriter;
 use crate::segment::Segment;
@@ -26,13 +26,13 @@ use crate::upkeep::charging::{Bill, Traffic};
 use crate::upkeep::context::CompactionContext;
 use crate::upkeep::dead_segments::drop_dead_segments;
 use crate::upkeep::file_move::{FileMove, move_all_files};
-use crate::upkeep::tiering::{Moves, Tiering, live_in};
+use crate::upkeep::tiering::{Tiering, ValueMoves, live_in};
 use crate::version::files::live_segments;
-use crate::version::merged::{Merged, Taken};
+use crate::version::merged::{Merged, TakenVersion};
 use crate::version::source::Source;
 use crate::version::view::{View, ViewRun};
 use crate::volumes;
-use crate::volumes::What;
+use crate::volumes::FileKind;
 use ahead::{Ahead, Due};
 use values::ValueWriter;
 
@@ -65,7 +65,7 @@ struct Plan {
     kvs: KvsId,
     runs: Range<usize>,
     /// Segments whose values move.
-    moved: Moves,
+    moved: ValueMoves,
 }
 
 /// Unit of background work.
@@ -171,10 +171,10 @@ fn plan_of_all(context: &CompactionContext<'_>, view: &View, kvs: KvsId) -> Plan
 
 /// Returns the moves of a compaction of all runs: values of mostly dead segments, and values that
 /// the policy does not leave where they are once they are aged.
-fn moves_of_all(context: &CompactionContext<'_>, view: &View, kvs: KvsId) -> Moves {
-    let Some((policy, _)) = context.files.policy(kvs) else { return Moves::new() };
+fn moves_of_all(context: &CompactionContext<'_>, view: &View, kvs: KvsId) -> ValueMoves {
+    let Some((policy, _)) = context.files.policy(kvs) else { return ValueMoves::new() };
     let dead = mostly_dead(view).into_iter();
-    let mut moves: Moves =
+    let mut moves: ValueMoves =
         dead.map(|number| (number, context.move_of_garbage(&policy, number))).collect();
     let runs = view.runs.get(&kvs).map_or(&[][..], |runs| runs);
     moves.extend(context.moves_with_room(&policy, view, runs));
@@ -245,7 +245,7 @@ impl CompactionContext<'_> {
     }
 
     /// Splits the range deletes of runs into as many parts as they need runs.
-    fn prefixes_for_runs(&self, runs: &[ViewRun]) -> Vec<Vec<Gone>> {
+    fn prefixes_for_runs(&self, runs: &[ViewRun]) -> Vec<Vec<DeletedPrefix>> {
         let all = runs.iter().flat_map(|run| run.prefixes.all()).collect();
         range_deletes::for_runs(all, self.options.prefixes_per_run_max)
     }
@@ -269,7 +269,7 @@ fn task(context: &CompactionContext<'_>, view: &View) -> Option<Task> {
     let by_size = sizes.find_map(|(kvs, sizes)| {
         let runs = window(&sizes, amplification)?;
         let is_all = runs.len() == sizes.len();
-        let moved = if is_all { moves_of_all(context, view, kvs) } else { Moves::new() };
+        let moved = if is_all { moves_of_all(context, view, kvs) } else { ValueMoves::new() };
         Plan { kvs, runs, moved }.fitting(context, view)
     });
     if let Some(plan) = by_size {
@@ -331,7 +331,7 @@ fn mostly_dead(view: &View) -> BTreeSet<SegmentNumber> {
     all.map(|(number, _)| *number).collect()
 }
 
-fn leads_to(view: &View, kvs: KvsId, moves: &Moves) -> bool {
+fn leads_to(view: &View, kvs: KvsId, moves: &ValueMoves) -> bool {
     let is_there =
         |runs: &Arc<Vec<ViewRun>>| live_in(runs.iter(), |it| moves.contains_key(&it)) > 0;
     view.runs.get(&kvs).is_some_and(is_there)
@@ -437,7 +437,7 @@ fn due<'a>(
     context: &CompactionContext<'_>,
     plan: &Plan,
     merged: &'a Merged,
-    Taken { version, is_deleted }: &Taken,
+    TakenVersion { version, is_deleted }: &TakenVersion,
     has_oldest: bool,
 ) -> Option<Due<'a>> {
     let Version { mut sequence, expiry, value } = *version;
@@ -491,7 +491,7 @@ fn place_for_keys(
 ) -> Arc<volumes::OpenVolume> {
     let policy = context.files.policy(plan.kvs).map(|(policy, _)| policy).unwrap_or_default();
     context.files.volumes.choose_of_reserve(
-        What::Keys,
+        FileKind::Keys,
         context.files.volumes.had(policy.keys(is_aged)),
         bytes,
     )

@@ -12,9 +12,9 @@ use crate::segment::{FIRST_RECORD, Segment};
 use crate::types::{KvsId, RecordPlace, SegmentNumber};
 use crate::upkeep::charging::Traffic;
 use crate::upkeep::context::CompactionContext;
-use crate::upkeep::tiering::Move;
+use crate::upkeep::tiering::ValueMove;
 use crate::version::view::View;
-use crate::volumes::{Cause, OpenVolume};
+use crate::volumes::{MoveCause, OpenVolume};
 
 /// Writer of moved records.
 pub(crate) struct ValueWriter<'a> {
@@ -24,7 +24,7 @@ pub(crate) struct ValueWriter<'a> {
     left: u64,
     segments: Vec<Arc<Segment>>,
     /// Segments with room, one for each choice of classes. Hot values have segments of their own.
-    open: Vec<Open>,
+    open: Vec<OpenSegment>,
     /// Volumes of all segments, by number.
     volumes: BTreeMap<u32, Arc<OpenVolume>>,
     /// Segments of hot values.
@@ -34,7 +34,7 @@ pub(crate) struct ValueWriter<'a> {
     written: Vec<u8>,
 }
 
-struct Open {
+struct OpenSegment {
     to: Classes,
     is_hot: bool,
     place: Arc<OpenVolume>,
@@ -68,14 +68,14 @@ impl<'a> ValueWriter<'a> {
         &mut self,
         view: &View,
         place: RecordPlace,
-        Move { to, cause, .. }: Move,
+        ValueMove { to, cause, .. }: ValueMove,
     ) -> Result<RecordPlace, StoreError> {
         let mut read = std::mem::take(&mut self.read);
         let record = view.segment(place.segment)?.record(place, &mut read)?;
         let Record { header, key, expiry, value } = record;
         let draft = Draft { kind: header.kind, kvs: self.kvs, expiry, key, value };
         let bytes = draft.bytes();
-        let at = self.with_room(to, cause == Cause::Hot, bytes)?;
+        let at = self.with_room(to, cause == MoveCause::Hot, bytes)?;
         let open = &mut self.open[at];
         let (segment, offset) = (&open.segment, open.used);
         self.written.clear();
@@ -122,7 +122,7 @@ impl<'a> ValueWriter<'a> {
         if is_hot {
             self.hot.push(segment.number());
         }
-        let open = Open { to, is_hot, place, segment, used: FIRST_RECORD };
+        let open = OpenSegment { to, is_hot, place, segment, used: FIRST_RECORD };
         match found {
             Some(at) => {
                 self.open[at] = open;

@@ -67,7 +67,7 @@ struct Summary {
 
 /// Fate of the summary when the store was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum SummaryUse {
     /// There was no summary.
     #[default]
     Nothing,
@@ -88,12 +88,12 @@ impl ReadFrequency {
     ) -> ReadFrequency {
         let read_frequency = ReadFrequency::new(memory_bytes);
         let kept = match read(home, Some(stamp)) {
-            Ok(None) => Kept::Nothing,
+            Ok(None) => SummaryUse::Nothing,
             Ok(Some(summary)) => {
                 read_frequency.take(summary, is_there);
-                Kept::Used
+                SummaryUse::Used
             }
-            Err(what) => Kept::Ignored(what),
+            Err(what) => SummaryUse::Ignored(what),
         };
         *read_frequency.from_before.lock() = kept;
         read_frequency
@@ -108,7 +108,7 @@ impl ReadFrequency {
         home: &dyn Directory,
         stamp: Stamp,
     ) -> Result<(), StoreError> {
-        if !self.is_on() && *self.from_before.lock() != Kept::Used {
+        if !self.is_on() && *self.from_before.lock() != SummaryUse::Used {
             return Ok(());
         }
         Ok(home.replace(names::READ_FREQUENCY, &encode(&self.summary(), stamp))?)

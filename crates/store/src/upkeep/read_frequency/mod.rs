@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::policy::MediaClass;
 use crate::types::SegmentNumber;
 use crate::version::view::View;
-use kept::Kept;
+use kept::SummaryUse;
 
 pub(crate) mod kept;
 
@@ -72,7 +72,7 @@ pub(crate) struct ReadFrequency {
     /// Bytes that may still be gathered on each class.
     budget: [AtomicI64; MediaClass::ALL.len()],
     /// Fate of the counts that the last process saved.
-    from_before: Mutex<Kept>,
+    from_before: Mutex<SummaryUse>,
 }
 
 impl ReadFrequency {
@@ -244,7 +244,7 @@ impl ReadFrequency {
     }
 
     /// Returns the fate of the counts that the last process saved.
-    pub(crate) fn kept_before(&self) -> Kept {
+    pub(crate) fn kept_before(&self) -> SummaryUse {
         self.from_before.lock().clone()
     }
 

@@ -21,10 +21,10 @@ use crate::policy::{Classes, MediaClass, Policy};
 use crate::segment::{FIRST_RECORD, Segment};
 use crate::types::{KvsId, SegmentNumber};
 use crate::upkeep::context::CompactionContext;
-use crate::upkeep::file_move::{FileMove, Whole};
+use crate::upkeep::file_move::{FileMove, FlushedFile};
 use crate::version::files::{Files, live_of};
 use crate::version::view::{View, ViewRun};
-use crate::volumes::{Cause, Fill, SINK_BELOW, Volumes, What};
+use crate::volumes::{ClassFill, FileKind, MoveCause, SINK_BELOW, Volumes};
 
 /// Free share of a class at which demotion ends.
 const SINK_UNTIL: f64 = 0.3;
@@ -42,7 +42,7 @@ const OVERWRITTEN_PERCENT_MIN: u64 = 10;
 
 /// Selection of the values of a segment that move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum MovedValues {
     /// All values.
     All,
     /// Hot values.
@@ -53,14 +53,14 @@ pub(crate) enum Which {
 
 /// Destination and reason of a move of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Move {
+pub(crate) struct ValueMove {
     pub(crate) to: Classes,
-    pub(crate) cause: Cause,
-    pub(crate) which: Which,
+    pub(crate) cause: MoveCause,
+    pub(crate) which: MovedValues,
 }
 
 /// Moves of values, by segment.
-pub(crate) type Moves = BTreeMap<SegmentNumber, Move>;
+pub(crate) type ValueMoves = BTreeMap<SegmentNumber, ValueMove>;
 
 /// Work that tiering asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(crate) enum Tiering {
     /// Moves of whole files.
     FileMoves(Vec<FileMove>),
     /// Compaction of runs of a `Kvs`, in which values move.
-    Compaction { kvs: KvsId, runs: Range<usize>, moves: Moves },
+    Compaction { kvs: KvsId, runs: Range<usize>, moves: ValueMoves },
 }
 
 /// Share of a `Kvs` in a segment.
@@ -83,9 +83,9 @@ struct Owner {
 /// `Kvs` with values in a segment, by segment.
 type Owners = BTreeMap<SegmentNumber, Vec<Owner>>;
 
-impl Move {
-    fn all(to: Classes, cause: Cause) -> Move {
-        Move { to, cause, which: Which::All }
+impl ValueMove {
+    fn all(to: Classes, cause: MoveCause) -> ValueMove {
+        ValueMove { to, cause, which: MovedValues::All }
     }
 }
 
@@ -97,7 +97,7 @@ impl CompactionContext<'_> {
         policy: &Policy,
         is_aged: bool,
         number: SegmentNumber,
-    ) -> Option<Move> {
+    ) -> Option<ValueMove> {
         let place = self.files.volumes.find(&names::of_segment(number))?;
         let (wanted, aged) = (
             self.files.volumes.had(policy.values(is_aged)),
@@ -108,10 +108,10 @@ impl CompactionContext<'_> {
         let is_slower = || wanted.as_slice().iter().all(|class| *class > place.class);
         let (cause, which) = match place.is_retiring() {
             false if may_stay => return None,
-            false if is_slower() => (Cause::Aged, Which::Cold),
-            _ => (Cause::Misplaced, Which::All),
+            false if is_slower() => (MoveCause::Aged, MovedValues::Cold),
+            _ => (MoveCause::Misplaced, MovedValues::All),
         };
-        Some(Move { to: wanted, cause, which })
+        Some(ValueMove { to: wanted, cause, which })
     }
 
     /// Returns the moves that a policy alone demands for segments.
@@ -120,7 +120,7 @@ impl CompactionContext<'_> {
         policy: &Policy,
         is_aged: bool,
         segments: impl Iterator<Item = &'a SegmentNumber>,
-    ) -> Moves {
+    ) -> ValueMoves {
         let to = |number: &SegmentNumber| {
             Some((*number, self.move_by_policy(policy, is_aged, *number)?))
         };
@@ -130,7 +130,12 @@ impl CompactionContext<'_> {
     /// Returns the moves that a policy demands once all runs are compacted into one, without
     /// segments that move as a whole. There are none if the classes that the policy wants have no
     /// room.
-    pub(crate) fn moves_with_room(&self, policy: &Policy, view: &View, runs: &[ViewRun]) -> Moves {
+    pub(crate) fn moves_with_room(
+        &self,
+        policy: &Policy,
+        view: &View,
+        runs: &[ViewRun],
+    ) -> ValueMoves {
         let live = live_of(runs);
         let mut moves = self.moves_by_policy(policy, true, live.keys());
         let is_kept = |number: &SegmentNumber| {
@@ -142,20 +147,20 @@ impl CompactionContext<'_> {
         moves.retain(|number, _| !is_kept(number) && !kept.contains(number));
         let bytes = moves.keys().filter_map(|number| live.get(number)).sum();
         let wanted = self.files.volumes.had(policy.aged_values);
-        if self.files.volumes.choose_strictly(What::Values, wanted, bytes).is_err() {
+        if self.files.volumes.choose_strictly(FileKind::Values, wanted, bytes).is_err() {
             moves.clear();
         }
         moves
     }
 
     /// Returns the move of live values out of a mostly dead segment: never to a faster class.
-    pub(crate) fn move_of_garbage(&self, policy: &Policy, number: SegmentNumber) -> Move {
+    pub(crate) fn move_of_garbage(&self, policy: &Policy, number: SegmentNumber) -> ValueMove {
         let classes = self.files.volumes.had(policy.aged_values);
         let to = match self.files.class_of(number) {
             Some(now) => classes.filtered(|class| class >= now),
             None => classes,
         };
-        Move::all(to, Cause::Garbage)
+        ValueMove::all(to, MoveCause::Garbage)
     }
 
     /// Returns the most worthwhile work of tiering, if there is any.
@@ -207,13 +212,13 @@ impl CompactionContext<'_> {
         let kept = self.background.read_frequency.kept();
         let hot = self.background.read_frequency.hot(view);
         let (mut file_moves, mut rewritten) =
-            (FileMoves::default(), BTreeMap::<KvsId, Moves>::new());
+            (FileMoves::default(), BTreeMap::<KvsId, ValueMoves>::new());
         for (number, of_segment) in owners {
             let Some(segment) = view.segments.get(number) else { continue };
             let wish = |owner: &Owner| self.move_by_policy(&owner.policy, owner.is_aged, *number);
-            let wishes: Vec<Option<Move>> = of_segment.iter().map(wish).collect();
+            let wishes: Vec<Option<ValueMove>> = of_segment.iter().map(wish).collect();
             let Some(wish) = wishes.iter().flatten().next() else { continue };
-            let file = Whole::Segment(*number);
+            let file = FlushedFile::Segment(*number);
             let is_retiring = self.files.volumes.is_retiring(&file.name());
             let live: u64 = of_segment.iter().map(|owner| owner.bytes).sum();
             let live = live.saturating_sub(hot.get(number).map_or(0, |hot| hot.values));
@@ -235,11 +240,11 @@ impl CompactionContext<'_> {
         for (kvs, runs) in self.compactable(view) {
             let Some((policy, aged)) = self.files.policy(*kvs) else { continue };
             for run in runs.iter() {
-                let file = Whole::Run(*kvs, run.number());
+                let file = FlushedFile::Run(*kvs, run.number());
                 let Some(place) = self.files.volumes.find(&file.name()) else { continue };
                 let wanted = self.files.volumes.had(policy.keys(run.number() == aged));
                 if place.is_retiring() || !wanted.has(place.class) {
-                    let file_move = FileMove { file, to: wanted, cause: Cause::Misplaced };
+                    let file_move = FileMove { file, to: wanted, cause: MoveCause::Misplaced };
                     file_moves.add(&self.files.volumes, file_move, run.run.summary().file_bytes);
                 }
             }
@@ -254,7 +259,7 @@ impl CompactionContext<'_> {
     }
 
     /// Returns a compaction that moves values, if they have at least `least` bytes, and room.
-    fn rewriting(&self, view: &View, kvs: KvsId, moves: Moves, least: u64) -> Option<Tiering> {
+    fn rewriting(&self, view: &View, kvs: KvsId, moves: ValueMoves, least: u64) -> Option<Tiering> {
         let live = live_of(view.runs.get(&kvs)?.iter());
         let mut bytes = BTreeMap::<Vec<MediaClass>, (Classes, u64)>::new();
         for (number, to) in &moves {
@@ -263,7 +268,7 @@ impl CompactionContext<'_> {
         }
         let sum: u64 = bytes.values().map(|(_, bytes)| bytes).sum();
         let has_room = |(to, bytes): &(Classes, u64)| {
-            self.files.volumes.choose_strictly(What::Values, *to, *bytes).is_ok()
+            self.files.volumes.choose_strictly(FileKind::Values, *to, *bytes).is_ok()
         };
         if sum < least || !bytes.values().all(has_room) {
             return None;
@@ -305,20 +310,23 @@ impl CompactionContext<'_> {
             return Some(merge);
         }
         let hot = self.background.read_frequency.hot(view);
-        let (mut file_moves, mut moves) = (FileMoves::default(), Moves::new());
+        let (mut file_moves, mut moves) = (FileMoves::default(), ValueMoves::new());
         for (number, segment, to) in sinking {
             let of_segment = owners.get(&number).map_or(&[][..], |owners| owners);
             let live: u64 = of_segment.iter().map(|owner| owner.bytes).sum();
             let hot = hot.get(&number).map_or(0, |hot| hot.values);
             if is_nearly_all(segment, live.saturating_sub(hot)) {
-                let file = Whole::Segment(number);
+                let file = FlushedFile::Segment(number);
                 file_moves.add(
                     &self.files.volumes,
-                    FileMove { file, to, cause: Cause::Aged },
+                    FileMove { file, to, cause: MoveCause::Aged },
                     segment.len(),
                 );
             } else if of_segment.iter().any(|owner| owner.kvs == kvs) {
-                moves.insert(number, Move { to, cause: Cause::Aged, which: Which::Cold });
+                moves.insert(
+                    number,
+                    ValueMove { to, cause: MoveCause::Aged, which: MovedValues::Cold },
+                );
             }
         }
         file_moves.all().or_else(|| compaction_of(view, kvs, moves))
@@ -335,7 +343,8 @@ impl CompactionContext<'_> {
     fn below(&self, class: MediaClass, classes: Classes, bytes: u64) -> Option<Classes> {
         let below = self.files.volumes.had(classes).filtered(|it| it > class);
         let is_below = below.as_slice().iter().all(|it| *it > class);
-        let has_room = || self.files.volumes.choose_strictly(What::Values, below, bytes).is_ok();
+        let has_room =
+            || self.files.volumes.choose_strictly(FileKind::Values, below, bytes).is_ok();
         (is_below && has_room()).then_some(below)
     }
 
@@ -347,7 +356,7 @@ impl CompactionContext<'_> {
         let young = runs.iter().take_while(|run| run.number() != aged).count();
         let overwritten = self.background.overwritten.lock().get(&kvs).copied().unwrap_or_default();
         let is_worth_it = young > 1 && overwritten >= OVERWRITTEN_PERCENT_MIN;
-        is_worth_it.then(|| Tiering::Compaction { kvs, runs: 0..young, moves: Moves::new() })
+        is_worth_it.then(|| Tiering::Compaction { kvs, runs: 0..young, moves: ValueMoves::new() })
     }
 
     fn sinking_keys(&self, view: &View, class: MediaClass, bytes: u64) -> Option<Tiering> {
@@ -358,9 +367,9 @@ impl CompactionContext<'_> {
                 self.files.volumes.class_of(&names::of_run(run.number())) == Some(class)
             });
             let largest = here.max_by_key(|run| run.run.summary().file_bytes)?;
-            let file = Whole::Run(*kvs, largest.number());
+            let file = FlushedFile::Run(*kvs, largest.number());
             let bytes = largest.run.summary().file_bytes;
-            Some((bytes, FileMove { file, to, cause: Cause::Aged }))
+            Some((bytes, FileMove { file, to, cause: MoveCause::Aged }))
         });
         let (bytes, file_move) = keys.max_by_key(|(bytes, _)| *bytes)?;
         let mut file_moves = FileMoves::default();
@@ -391,7 +400,8 @@ impl CompactionContext<'_> {
         class: MediaClass,
         room: u64,
     ) -> Option<Tiering> {
-        let (mut file_moves, mut moves) = (FileMoves::default(), BTreeMap::<KvsId, Moves>::new());
+        let (mut file_moves, mut moves) =
+            (FileMoves::default(), BTreeMap::<KvsId, ValueMoves>::new());
         let mut bytes = 0;
         // The newest values are promoted first.
         for (number, of_segment) in owners.iter().rev() {
@@ -409,12 +419,15 @@ impl CompactionContext<'_> {
             let do_agree = wanted.iter().all(|(_, other)| *other == to);
             let live: u64 = of_segment.iter().map(|owner| owner.bytes).sum();
             if do_agree && is_nearly_all(segment, live) && bytes + segment.len() <= room {
-                let file_move =
-                    FileMove { file: Whole::Segment(*number), to, cause: Cause::Returned };
+                let file_move = FileMove {
+                    file: FlushedFile::Segment(*number),
+                    to,
+                    cause: MoveCause::Returned,
+                };
                 file_moves.add(&self.files.volumes, file_move, segment.len());
                 bytes += segment.len();
             } else if bytes + live <= room {
-                let to = Move::all(to, Cause::Returned);
+                let to = ValueMove::all(to, MoveCause::Returned);
                 moves.entry(kvs).or_default().insert(*number, to);
                 bytes += live;
             }
@@ -426,12 +439,12 @@ impl CompactionContext<'_> {
     }
 
     /// Returns a promotion of a run to a class that its policy prefers, if that has room.
-    fn returning_keys(&self, view: &View, class: MediaClass, fill: Fill) -> Option<Tiering> {
+    fn returning_keys(&self, view: &View, class: MediaClass, fill: ClassFill) -> Option<Tiering> {
         let kept = (fill.bytes as f64 * SINK_UNTIL) as u64;
         self.compactable(view).find_map(|(kvs, runs)| {
             let (policy, aged) = self.files.policy(*kvs)?;
             runs.iter().find_map(|run| {
-                let file = Whole::Run(*kvs, run.number());
+                let file = FlushedFile::Run(*kvs, run.number());
                 let keys = self.files.volumes.had(policy.keys(run.number() == aged));
                 let bytes = run.run.summary().file_bytes;
                 let now = self.files.volumes.class_of(&file.name())?;
@@ -440,7 +453,7 @@ impl CompactionContext<'_> {
                     return None;
                 }
                 let mut file_moves = FileMoves::default();
-                let file_move = FileMove { file, to: keys.before(now), cause: Cause::Returned };
+                let file_move = FileMove { file, to: keys.before(now), cause: MoveCause::Returned };
                 file_moves.add(&self.files.volumes, file_move, bytes);
                 file_moves.all()
             })
@@ -489,7 +502,7 @@ impl FileMoves {
 
 /// Returns a compaction of the runs of a `Kvs` that refer to segments, or of all runs if the oldest
 /// is among them; `None` if no run refers to the segments.
-fn compaction_of(view: &View, kvs: KvsId, moves: Moves) -> Option<Tiering> {
+fn compaction_of(view: &View, kvs: KvsId, moves: ValueMoves) -> Option<Tiering> {
     let runs = view.runs.get(&kvs)?;
     let leads = |run: &ViewRun| live_in([run], |number| moves.contains_key(&number)) > 0;
     let (first, last) = (runs.iter().position(leads)?, runs.iter().rposition(leads)?);

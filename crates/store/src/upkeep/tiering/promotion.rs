@@ -1,14 +1,16 @@
 //! Promotion of frequently read values: their share of a faster class, and when they return to it.
 
-use super::{MISPLACED_BYTES_MIN, Move, Moves, Tiering, Which, compaction_of, on_class};
+use super::{
+    MISPLACED_BYTES_MIN, MovedValues, Tiering, ValueMove, ValueMoves, compaction_of, on_class,
+};
 use crate::policy::{Classes, MediaClass, Policy};
 use crate::types::{KvsId, RecordPlace, SegmentNumber};
 use crate::upkeep::context::CompactionContext;
 use crate::upkeep::read_frequency::ReadFrequencyStatistics;
-use crate::upkeep::read_frequency::kept::Kept;
+use crate::upkeep::read_frequency::kept::SummaryUse;
 use crate::version::files::live_of;
 use crate::version::view::{View, ViewRun};
-use crate::volumes::{Cause, What};
+use crate::volumes::{FileKind, MoveCause};
 
 impl CompactionContext<'_> {
     /// Updates the threshold for hot values, and the budgets for gathering them.
@@ -45,9 +47,9 @@ impl CompactionContext<'_> {
             all.fold((0, 0), |(kept, most), one| (kept + one.0, most + one.1));
         let reads_least = self.background.read_frequency.reads_least();
         let (is_restored, ignored) = match self.background.read_frequency.kept_before() {
-            Kept::Nothing => (false, None),
-            Kept::Used => (true, None),
-            Kept::Ignored(what) => (false, Some(what)),
+            SummaryUse::Nothing => (false, None),
+            SummaryUse::Used => (true, None),
+            SummaryUse::Ignored(what) => (false, Some(what)),
         };
         let told = ReadFrequencyStatistics {
             reads_least,
@@ -65,13 +67,13 @@ impl CompactionContext<'_> {
         kvs: KvsId,
         key: &[u8],
         place: RecordPlace,
-        to: &Move,
-    ) -> Option<Move> {
-        if to.which == Which::All || !self.background.read_frequency.is_on() {
-            return (to.which != Which::Hot).then_some(*to);
+        to: &ValueMove,
+    ) -> Option<ValueMove> {
+        if to.which == MovedValues::All || !self.background.read_frequency.is_on() {
+            return (to.which != MovedValues::Hot).then_some(*to);
         }
         let (hash, bytes) = (self.entries.name(kvs, key).hash(), u64::from(place.bytes));
-        if to.which == Which::Hot {
+        if to.which == MovedValues::Hot {
             let class = to.to.as_slice().first();
             let has_room =
                 || class.is_some_and(|class| self.background.read_frequency.spend(*class, bytes));
@@ -85,7 +87,9 @@ impl CompactionContext<'_> {
             .filter(|now| self.background.read_frequency.spend(*now, bytes))
             .map(|now| Classes::new(&[now]))
         {
-            Some(Ok(here)) => Some(Move { to: here, cause: Cause::Hot, which: Which::All }),
+            Some(Ok(here)) => {
+                Some(ValueMove { to: here, cause: MoveCause::Hot, which: MovedValues::All })
+            }
             _ => Some(*to),
         }
     }
@@ -123,9 +127,9 @@ impl CompactionContext<'_> {
                 return None;
             }
             let to = Classes::new(&[fastest]).ok()?;
-            self.files.volumes.choose_strictly(What::Values, to, values).ok()?;
-            let to = Move { to, cause: Cause::Hot, which: Which::Hot };
-            let mut moves: Moves = slow().map(|(number, _)| (*number, to)).collect();
+            self.files.volumes.choose_strictly(FileKind::Values, to, values).ok()?;
+            let to = ValueMove { to, cause: MoveCause::Hot, which: MovedValues::Hot };
+            let mut moves: ValueMoves = slow().map(|(number, _)| (*number, to)).collect();
             self.make_way(view, fastest, values, &policy, &mut moves);
             compaction_of(view, *kvs, moves)
         })
@@ -139,7 +143,7 @@ impl CompactionContext<'_> {
         class: MediaClass,
         bytes: u64,
         policy: &Policy,
-        moves: &mut Moves,
+        moves: &mut ValueMoves,
     ) {
         let (kept, most) = self.kept_hot(view, class);
         let mut room = most.saturating_sub(kept);
@@ -150,7 +154,8 @@ impl CompactionContext<'_> {
                 break;
             }
             let Some(segment) = view.segments.get(&number) else { continue };
-            moves.insert(number, Move { to, cause: Cause::Aged, which: Which::Cold });
+            moves
+                .insert(number, ValueMove { to, cause: MoveCause::Aged, which: MovedValues::Cold });
             room += segment.len();
         }
         self.background.read_frequency.set_budget(class, room);
