@@ -15,7 +15,7 @@ use entresol_base::thread::{self, JoinHandle};
 
 use crate::engine::Core;
 use crate::types::Sequence;
-use crate::{Batch, Kvdb, Kvs, StoreError};
+use crate::{Batch, Kvs, StoreError};
 
 /// Options with which [`Completions`] are created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,18 +135,17 @@ struct Write {
     is_durable: bool,
 }
 
-impl Kvdb {
-    /// Creates a queue of reads and writes for an event loop. A thread of the store calls `wake`
-    /// whenever the list of completions was empty and no longer is.
+impl Completions {
+    /// Creates a queue of reads and writes for an event loop.
     ///
     /// # Errors
     /// Fails if the options are not valid, or if the system refuses a thread.
-    pub fn completions(
-        &self,
+    pub(crate) fn begin(
+        core: &Arc<Core>,
         options: CompletionOptions,
         wake: impl Fn() + Send + Sync + 'static,
     ) -> Result<Completions, StoreError> {
-        self.core().check_open()?;
+        core.check_open()?;
         if options.readers == 0 || options.readers > 1024 || options.pending_max == 0 {
             let what = format!(
                 "completions with {} readers, at most {} pending: take 1 to 1024, and at least 1",
@@ -155,7 +154,7 @@ impl Kvdb {
             return Err(StoreError::Options { what });
         }
         let shared = Arc::new(Shared {
-            core: Arc::clone(self.core()),
+            core: Arc::clone(core),
             options,
             wake: Box::new(wake),
             queues: Mutex::default(),
@@ -175,9 +174,7 @@ impl Kvdb {
         (0..options.readers).try_for_each(|_| begin(Shared::read_all))?;
         Ok(completions)
     }
-}
 
-impl Completions {
     /// Returns the value of a key at once if it is in memory, or if the key is known not to exist.
     /// Otherwise a thread reads it.
     ///

@@ -14,7 +14,9 @@ use entresol_base::{Clock, SystemClock};
 use entresol_media::directory::DirectoryLock;
 use entresol_media::{Account, Directory, LocalDirectory};
 
+use crate::api::completions::{CompletionOptions, Completions};
 use crate::api::kvs::Kvs;
+use crate::api::transaction::{Transaction, TransactionOptions};
 use crate::engine::recovery::Opening;
 use crate::engine::statistics::Statistics;
 use crate::engine::threads::{
@@ -380,6 +382,27 @@ impl Kvdb {
     pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
         self.core.check_open()?;
         Ok(Snapshot::of(&self.core))
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// Fails if the store is closed, or was opened to be read only.
+    pub fn transaction(&self, options: TransactionOptions) -> Result<Transaction, StoreError> {
+        Transaction::begin(&self.core, options)
+    }
+
+    /// Creates a queue of reads and writes for an event loop. A thread of the store calls `wake`
+    /// whenever the list of completions was empty and no longer is.
+    ///
+    /// # Errors
+    /// Fails if the options are not valid, or if the system refuses a thread.
+    pub fn completions(
+        &self,
+        options: CompletionOptions,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Completions, StoreError> {
+        Completions::begin(&self.core, options, wake)
     }
 
     /// Makes all acknowledged writes durable, so that they survive a crash of the machine.

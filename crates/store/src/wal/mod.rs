@@ -69,12 +69,26 @@ pub(crate) struct Log {
     /// End of the log, where writers append; `None` once the log is closed.
     head: Mutex<Option<Head>>,
     order: Order,
+    durability: Durability,
+    supply: SegmentSupply,
+    failure: Arc<Failure>,
+    work: Arc<Scheduler>,
+    rotated: Rotated,
+    active: ActiveGeneration,
+}
+
+/// Progress of durability.
+struct Durability {
     /// Number up to which all writes survive a crash of the machine.
     durable: AtomicU64,
     /// Last write that lies on a disk although the log belongs on persistent memory.
     last_on_disk: AtomicU64,
     /// Held during a sync.
     syncing: Mutex<()>,
+}
+
+/// Supply of segments for a log.
+struct SegmentSupply {
     next_segment: AtomicU64,
     /// Held while a segment is created, from taking its number until it is a spare or in use.
     /// Recovery reads segments in the order of their numbers, so they must be used in this order.
@@ -86,9 +100,10 @@ pub(crate) struct Log {
     removed: Mutex<Vec<(Arc<OpenVolume>, Option<String>)>>,
     /// Number of segments that were requested since spares were last created.
     wanted: AtomicU64,
-    failure: Arc<Failure>,
-    work: Arc<Scheduler>,
-    rotated: Rotated,
+}
+
+/// Signs of the active generation that writers leave for others.
+struct ActiveGeneration {
     /// True if the active generation's index or range deletes have reached their limit.
     is_index_full: AtomicBool,
     /// Number of writes by which the memtable image of the active generation lagged when last
@@ -239,19 +254,25 @@ impl Log {
             options,
             head: Mutex::new(Some(head)),
             order: Order::new(position),
-            durable: AtomicU64::new(last.0),
-            last_on_disk: AtomicU64::new(0),
-            syncing: Mutex::new(()),
-            next_segment: AtomicU64::new(next_segment + 1),
-            making: Mutex::new(()),
-            spares: Mutex::default(),
-            removed: Mutex::default(),
-            wanted: AtomicU64::new(0),
+            durability: Durability {
+                durable: AtomicU64::new(last.0),
+                last_on_disk: AtomicU64::new(0),
+                syncing: Mutex::new(()),
+            },
+            supply: SegmentSupply {
+                next_segment: AtomicU64::new(next_segment + 1),
+                making: Mutex::new(()),
+                spares: Mutex::default(),
+                removed: Mutex::default(),
+                wanted: AtomicU64::new(0),
+            },
             failure,
             work,
             rotated,
-            is_index_full: AtomicBool::new(false),
-            image_lag: AtomicU64::new(0),
+            active: ActiveGeneration {
+                is_index_full: AtomicBool::new(false),
+                image_lag: AtomicU64::new(0),
+            },
         })
     }
 
@@ -299,12 +320,12 @@ impl Log {
 
     /// Returns the number up to which all writes survive a crash of the machine.
     pub(crate) fn durable(&self) -> Sequence {
-        Sequence(self.durable.load(Acquire))
+        Sequence(self.durability.durable.load(Acquire))
     }
 
     /// Returns a number for a segment outside the log.
     pub(crate) fn take_number(&self) -> SegmentNumber {
-        SegmentNumber(self.next_segment.fetch_add(1, Relaxed))
+        SegmentNumber(self.supply.next_segment.fetch_add(1, Relaxed))
     }
 
     /// Writes records as one group, of which all or none survive a crash. Returns the number of the
@@ -333,7 +354,7 @@ impl Log {
         let is_durable = written.inspect_err(|error| self.failure.set(error))?;
         if !is_durable && self.volumes.are_durable_at_once() {
             // This comes before the write is complete, so that every later writer knows of it.
-            self.last_on_disk.fetch_max(last.0, Release);
+            self.durability.last_on_disk.fetch_max(last.0, Release);
         }
         let Reserved { first, offset, segment, .. } = reserved;
         let end = offset + bytes;
@@ -360,19 +381,19 @@ impl Log {
     fn look_at_indexes(&self, generation: &Generation, last: Sequence) {
         generation.take_room(&self.options.room);
         if generation.has_reached(&self.options.generation, last) {
-            self.is_index_full.store(true, Relaxed);
+            self.active.is_index_full.store(true, Relaxed);
         }
         self.note_image_lag(generation.image_lag(last));
     }
 
     /// Returns the number of writes by which the memtable image lagged when last checked.
     pub(crate) fn image_lag(&self) -> u64 {
-        self.image_lag.load(Relaxed)
+        self.active.image_lag.load(Relaxed)
     }
 
     /// Sets the number of writes by which the memtable image lags.
     pub(crate) fn note_image_lag(&self, writes: u64) {
-        self.image_lag.store(writes, Relaxed);
+        self.active.image_lag.store(writes, Relaxed);
     }
 
     /// Writes records to their space. Returns true if that made them durable.
@@ -424,8 +445,8 @@ impl Log {
             self.volumes.choose_for_log(0)?;
             head.is_of_reserve = false;
         }
-        let is_index_full = self.is_index_full.load(Relaxed)
-            && self.is_index_full.swap(false, Relaxed)
+        let is_index_full = self.active.is_index_full.load(Relaxed)
+            && self.active.is_index_full.swap(false, Relaxed)
             && head.next > head.generation_first;
         if is_index_full || head.used + bytes + SEAL_BYTES > head.segment.len() {
             self.next(head, claim, is_index_full)?;
@@ -497,7 +518,7 @@ impl Log {
 
     /// Returns a segment with at least so many bytes, whose name is durable.
     fn segment_of(&self, bytes: u64, makes_room: bool) -> Result<NextSegment, StoreError> {
-        self.wanted.fetch_add(1, Relaxed);
+        self.supply.wanted.fetch_add(1, Relaxed);
         let taken = self.take_or_make(bytes, makes_room);
         // The background thread creates another one.
         self.work.tell();
@@ -505,12 +526,12 @@ impl Log {
     }
 
     fn take_or_make(&self, bytes: u64, makes_room: bool) -> Result<NextSegment, StoreError> {
-        let spare = || self.spares.lock().pop_front_if(|spare| spare.len() >= bytes);
+        let spare = || self.supply.spares.lock().pop_front_if(|spare| spare.len() >= bytes);
         let found = |segment| NextSegment { segment, is_late: false, is_of_reserve: false };
         if let Some(segment) = spare() {
             return Ok(found(segment));
         }
-        let _held = self.making.lock();
+        let _held = self.supply.making.lock();
         if let Some(segment) = spare() {
             return Ok(found(segment));
         }
@@ -532,7 +553,7 @@ impl Log {
     fn make_segment(&self, place: &Arc<OpenVolume>, bytes: u64) -> Result<Segment, StoreError> {
         // Removals on the same volume become durable when the new name is synced. The others are
         // synced here.
-        let removed = std::mem::take(&mut *self.removed.lock());
+        let removed = std::mem::take(&mut *self.supply.removed.lock());
         let mut elsewhere = removed.iter().filter(|(other, _)| !Arc::ptr_eq(other, place));
         let settled = elsewhere.try_for_each(|(other, _)| other.sync_names());
         settled.inspect_err(|error| self.failure.set(error))?;
@@ -545,7 +566,7 @@ impl Log {
             if aside.is_err() || place.has_failed_to_sync_names() {
                 self.failure.set(error);
             }
-            let mut all = self.removed.lock();
+            let mut all = self.supply.removed.lock();
             all.extend(removed);
             all.push((place.clone(), aside.ok().flatten()));
         } else {
@@ -559,7 +580,7 @@ impl Log {
     /// Removes all spares before a segment with a greater number is created: recovery finds nothing
     /// that is written behind an empty segment. The caller holds `making`.
     fn remove_spares(&self) -> Result<(), StoreError> {
-        let spares = std::mem::take(&mut *self.spares.lock());
+        let spares = std::mem::take(&mut *self.supply.spares.lock());
         let names = spares.iter().map(|spare| names::of_segment(spare.number()));
         // The next segment may be named on another volume, whose sync does not cover these
         // removals.
@@ -572,10 +593,10 @@ impl Log {
     /// # Errors
     /// Fails if there is no room but the reserve.
     pub(crate) fn make_spares(&self) -> Result<(), StoreError> {
-        let wanted = (self.wanted.swap(0, Relaxed) + 1).min(SPARES_MAX);
+        let wanted = (self.supply.wanted.swap(0, Relaxed) + 1).min(SPARES_MAX);
         for number in 0..wanted {
-            let _held = self.making.lock();
-            if self.spares.lock().len() as u64 >= wanted {
+            let _held = self.supply.making.lock();
+            if self.supply.spares.lock().len() as u64 >= wanted {
                 break;
             }
             let bytes = self.options.segment_bytes;
@@ -583,7 +604,7 @@ impl Log {
             let room = if number == 0 { bytes } else { SPARES_MAX * bytes };
             let place = self.volumes.choose_for_log(room)?;
             let segment = self.make_segment(&place, bytes)?;
-            self.spares.lock().push_back(segment);
+            self.supply.spares.lock().push_back(segment);
         }
         Ok(())
     }
@@ -595,7 +616,7 @@ impl Log {
     /// Fails if there is no room, or if the disk fails.
     pub(crate) fn leave(&self, place: &Arc<OpenVolume>) -> Result<(), StoreError> {
         {
-            let _held = self.making.lock();
+            let _held = self.supply.making.lock();
             self.remove_spares()?;
         }
         self.failure.check()?;
@@ -648,8 +669,8 @@ impl Log {
         if mutation_site!("a sync reaches up to the last write that counts") {
             wanted = Sequence(wanted.0.saturating_sub(1));
         }
-        let _held = self.syncing.lock();
-        let durable = Sequence(self.durable.load(Acquire));
+        let _held = self.durability.syncing.lock();
+        let durable = Sequence(self.durability.durable.load(Acquire));
         if durable >= wanted {
             return Ok(durable);
         }
@@ -666,7 +687,7 @@ impl Log {
         } else {
             position.last
         };
-        let before = self.durable.swap(durable.0, Release);
+        let before = self.durability.durable.swap(durable.0, Release);
         assert!(
             before <= durable.0,
             "a sync made writes durable up to {}, and they were up to {before}",
@@ -679,7 +700,7 @@ impl Log {
     /// is full. It waits until the writes on the disk are durable, up to `last`. A writer whose
     /// writes were made durable by another one's sync returns at once.
     fn keep_promise(&self, last: Sequence) -> Result<(), StoreError> {
-        let on_disk = Sequence(self.last_on_disk.load(Acquire)).min(last);
+        let on_disk = Sequence(self.durability.last_on_disk.load(Acquire)).min(last);
         while self.durable() < on_disk {
             self.sync()?;
         }
@@ -700,7 +721,7 @@ impl Log {
     /// Ends the log and closes its files. Nothing is written after that.
     pub(crate) fn end(&self) {
         *self.head.lock() = None;
-        let _held = self.making.lock();
+        let _held = self.supply.making.lock();
         // Spares that cannot be removed now are removed when the store is next opened.
         let _ = self.remove_spares();
     }

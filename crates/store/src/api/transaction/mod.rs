@@ -10,7 +10,6 @@ use entresol_base::Nanos;
 use entresol_base::mutation_site;
 
 use crate::api::cursor::{Cursor, CursorOptions};
-use crate::api::kvdb::Kvdb;
 use crate::api::kvs::Kvs;
 use crate::engine::Core;
 use crate::memtable::own::{OwnAnswer, OwnKvs, OwnWrite};
@@ -90,13 +89,15 @@ pub struct Transaction {
     number: u64,
 }
 
-impl Kvdb {
-    /// Begins a transaction.
+impl Transaction {
+    /// Begins a transaction in a store.
     ///
     /// # Errors
     /// Fails if the store is closed, or was opened to be read only.
-    pub fn transaction(&self, options: TransactionOptions) -> Result<Transaction, StoreError> {
-        let core = self.core();
+    pub(crate) fn begin(
+        core: &Arc<Core>,
+        options: TransactionOptions,
+    ) -> Result<Transaction, StoreError> {
         core.log()?;
         let end = core.files.time.instant().after(options.age_max);
         let (number, snapshot) = core.transactions.begin(end, || {
@@ -108,9 +109,7 @@ impl Kvdb {
         let (core, own) = (core.clone(), BTreeMap::new());
         Ok(Transaction { core, snapshot, own, bytes: 0, bytes_max, end, number })
     }
-}
 
-impl Transaction {
     /// Returns the last write of others that the transaction sees.
     #[must_use]
     pub fn sequence(&self) -> Sequence {

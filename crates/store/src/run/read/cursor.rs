@@ -43,23 +43,6 @@ pub(crate) enum Next {
     None,
 }
 
-impl Run {
-    /// Creates a cursor that is at no entry yet.
-    #[must_use]
-    pub(crate) fn cursor(self: &Arc<Run>) -> Cursor {
-        let (run, ahead) = (Arc::clone(self), Ahead::default());
-        Cursor { run, above: Vec::new(), place: None, ahead, uncached: 0, is_passing: false }
-    }
-
-    /// Creates a cursor for a compaction, which walks through the whole run for the last time.
-    #[must_use]
-    pub(crate) fn cursor_for_compaction(self: &Arc<Run>) -> Cursor {
-        let mut cursor = self.cursor();
-        cursor.is_passing = true;
-        cursor
-    }
-}
-
 impl Drop for Cursor {
     fn drop(&mut self) {
         self.ahead.clear(&self.run.blocks());
@@ -67,6 +50,12 @@ impl Drop for Cursor {
 }
 
 impl Cursor {
+    /// Creates a cursor of a run that is at no entry yet.
+    pub(super) fn new(run: Arc<Run>, is_passing: bool) -> Cursor {
+        let ahead = Ahead::default();
+        Cursor { run, above: Vec::new(), place: None, ahead, uncached: 0, is_passing }
+    }
+
     /// Returns the key of the current entry.
     #[must_use]
     #[inline]

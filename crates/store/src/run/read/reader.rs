@@ -18,6 +18,7 @@ use crate::run::format::ends::{EndError, FORMAT_VERSION, Footer, ListPlace, MAGI
 use crate::run::format::filter;
 use crate::run::format::filter::Probe;
 use crate::run::format::view::{Block, Item, Nature, Target};
+use crate::run::read::cursor::Cursor;
 use crate::run::{
     INLINE_BYTES_MAX, KEY_BYTES_MAX, LEVELS_MAX, RangeDelete, RunSummary, SegmentBytes,
 };
@@ -186,6 +187,18 @@ impl Run {
     #[must_use]
     pub(crate) fn range_deletes(&self) -> &[RangeDelete] {
         &self.prefixes
+    }
+
+    /// Creates a cursor that is at no entry yet.
+    #[must_use]
+    pub(crate) fn cursor(self: &Arc<Run>) -> Cursor {
+        Cursor::new(Arc::clone(self), false)
+    }
+
+    /// Creates a cursor for a compaction, which walks through the whole run for the last time.
+    #[must_use]
+    pub(crate) fn cursor_for_compaction(self: &Arc<Run>) -> Cursor {
+        Cursor::new(Arc::clone(self), true)
     }
 
     /// Returns the newest version of a key up to `most`, without regard to range deletes.
