@@ -34,7 +34,7 @@ use crate::version::time::StoreTime;
 use crate::version::transactions::Transactions;
 use crate::version::view::{Current, View, ViewRun};
 use crate::volumes::{VolumeAccess, Volumes};
-use crate::wal::recover::{Recovered, Rest, Start, recover};
+use crate::wal::recover::{LogStart, Recovered, RecoveryRest, recover};
 use crate::wal::{Log, LogBeginning, LogOptions, Rotated};
 
 /// Arguments for opening a store.
@@ -130,7 +130,7 @@ impl Opening {
 fn settle(
     volumes: &Volumes,
     manifest: &mut Manifest,
-    rest: Rest,
+    rest: RecoveryRest,
     is_whole: bool,
 ) -> Result<(), StoreError> {
     volumes.name_home()?;
@@ -217,9 +217,9 @@ fn save_again(volumes: &Volumes, manifest: &mut Manifest) -> Result<(), StoreErr
 }
 
 /// Returns the position in the log where the unflushed writes begin.
-fn start(manifest: &Manifest, shares: &Shares) -> Start {
+fn start(manifest: &Manifest, shares: &Shares) -> LogStart {
     let LogState { first_segment, flushed, durable } = manifest.log;
-    Start {
+    LogStart {
         store: manifest.store,
         segment: SegmentNumber(first_segment),
         flushed: Sequence(flushed),

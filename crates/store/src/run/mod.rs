@@ -17,7 +17,7 @@ use crate::types::{KvsId, Mark, PAGE_BYTES, RunNumber, SegmentNumber, Sequence};
 
 mod verify;
 
-pub(crate) use read::cursor::{Cursor, Next};
+pub(crate) use read::cursor::{Cursor, EntryKind};
 pub(crate) use read::reader::Run;
 pub(crate) use write::writer::RunWriter;
 

@@ -10,7 +10,7 @@ use crate::StoreError;
 use crate::bytes::head_of;
 use crate::memtable::own::{OwnWrite, OwnWrites};
 use crate::memtable::{FoundRecord, Generation};
-use crate::run::{self, Next, Run};
+use crate::run::{self, EntryKind, Run};
 use crate::segment::Segment;
 use crate::types::{KvsId, Sequence, ValuePlace, Version};
 
@@ -186,7 +186,7 @@ impl Source {
         match self {
             Source::Run(OfRun { cursor, direction: Direction::Forward }) => {
                 let next = cursor.next_in_block()?;
-                Some((cursor.head()?, next == Next::Simple))
+                Some((cursor.head()?, next == EntryKind::Simple))
             }
             _ => None,
         }

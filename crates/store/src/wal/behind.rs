@@ -36,7 +36,7 @@ impl LogEnd {
 
 /// Durable writes that a log lacks.
 #[derive(Debug)]
-pub(super) struct Lost {
+pub(super) struct LostWrites {
     /// Name of the file that is damaged or missing, and offset of the damage.
     pub(super) file: String,
     pub(super) offset: u64,
@@ -57,10 +57,10 @@ pub(super) fn lost(
     last: Sequence,
     (chain, end, open): (&Chain, LogEnd, Option<&Segment>),
     left: &[SegmentNumber],
-) -> Result<Option<Lost>, StoreError> {
+) -> Result<Option<LostWrites>, StoreError> {
     let look = |number| look_at(volumes, store, number);
     let at_end = match open {
-        Some(segment) => Said::by(segment)?,
+        Some(segment) => SegmentEvidence::by(segment)?,
         None => look(end.segment)?,
     };
     // A segment gets its header before its first record, and a mark after that. A marked segment
@@ -88,31 +88,35 @@ pub(super) fn lost(
     };
     let before_marked = said.first.map_or(0, |first| first.0.saturating_sub(1));
     let durable = Sequence(before_marked.max(last.0 + 1));
-    Ok(Some(Lost { file: names::of_segment(file), offset, what, durable }))
+    Ok(Some(LostWrites { file: names::of_segment(file), offset, what, durable }))
 }
 
 /// Evidence that one segment gives about others.
 #[derive(Debug, Clone, Copy, Default)]
-struct Said {
+struct SegmentEvidence {
     /// True if it is marked: all segments before it are durable.
     is_marked: bool,
     /// Number of its first write.
     first: Option<Sequence>,
 }
 
-impl Said {
-    fn by(segment: &Segment) -> Result<Said, StoreError> {
+impl SegmentEvidence {
+    fn by(segment: &Segment) -> Result<SegmentEvidence, StoreError> {
         let is_marked = segment.is_durable_before()?;
-        Ok(Said { is_marked, first: segment.first_write()? })
+        Ok(SegmentEvidence { is_marked, first: segment.first_write()? })
     }
 }
 
 /// Reads the evidence of a segment. A file that is not a segment gives none.
-fn look_at(volumes: &Volumes, store: u64, number: SegmentNumber) -> Result<Said, StoreError> {
+fn look_at(
+    volumes: &Volumes,
+    store: u64,
+    number: SegmentNumber,
+) -> Result<SegmentEvidence, StoreError> {
     let directory = volumes.directory_of(&names::of_segment(number));
     match Segment::open_unchecked(&*directory, store, number) {
-        Ok(segment) => Said::by(&segment),
-        Err(error) if error.is_damage() => Ok(Said::default()),
+        Ok(segment) => SegmentEvidence::by(&segment),
+        Err(error) if error.is_damage() => Ok(SegmentEvidence::default()),
         Err(error) => Err(error),
     }
 }

@@ -9,7 +9,7 @@ use entresol_index::Flow;
 use entresol_media::Directory;
 
 use super::ahead::Ahead;
-use super::behind::{self, LogEnd, Lost};
+use super::behind::{self, LogEnd, LostWrites};
 use super::chain::Chain;
 use crate::StoreError;
 use crate::cache::budget::GenerationLimits;
@@ -24,7 +24,7 @@ use crate::volumes::Volumes;
 
 /// Beginning of the part of the log that is not flushed yet.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Start {
+pub(crate) struct LogStart {
     /// Identity of the store.
     pub(crate) store: u64,
     /// The first segment.
@@ -51,13 +51,13 @@ pub(crate) struct Recovered {
     /// Number of records that were read.
     pub(crate) records: u64,
     /// Work that remains before anything is written.
-    pub(crate) rest: Rest,
+    pub(crate) rest: RecoveryRest,
 }
 
 /// Work that waits until it is known that the store can be opened. Until then nothing is removed,
 /// and no byte of the log changes: the manifest may be an old one that was restored.
 #[derive(Debug)]
-pub(crate) struct Rest {
+pub(crate) struct RecoveryRest {
     /// Segments behind the log's end, which a crash has left there.
     behind: Vec<SegmentNumber>,
     /// Memtable images that are not used.
@@ -72,7 +72,7 @@ pub(crate) struct Rest {
 /// State of reading a log.
 struct Reader<'a> {
     volumes: &'a Volumes,
-    start: Start,
+    start: LogStart,
     generation: Arc<Generation>,
     generation_used: u64,
     closed: Vec<(Arc<Generation>, Sequence)>,
@@ -118,7 +118,7 @@ struct Walked<'n> {
 /// Fails if the disk fails, or if the log ends before a write that was durable.
 pub(crate) fn recover(
     volumes: &Volumes,
-    start: Start,
+    start: LogStart,
     read_only: bool,
 ) -> Result<Recovered, StoreError> {
     let names: BTreeSet<String> = volumes.names().into_iter().collect();
@@ -152,12 +152,12 @@ pub(crate) fn recover(
     let is_useless =
         |name: &String| names::image_number(name).is_some_and(|it| !used.contains(&it));
     let images = names.into_iter().filter(is_useless).collect();
-    let rest = Rest { behind: rest.to_vec(), images, unsure, open_end, last };
+    let rest = RecoveryRest { behind: rest.to_vec(), images, unsure, open_end, last };
     let uncertain_behind = Some(last).filter(|_| !volumes.missing().is_empty() && !chain.is_over);
     Ok(Recovered { generations, last, uncertain_behind, next_segment, records, rest })
 }
 
-impl Rest {
+impl RecoveryRest {
     /// Returns the segments behind the log's end.
     pub(crate) fn behind(&self) -> &[SegmentNumber] {
         &self.behind
@@ -193,10 +193,10 @@ impl Rest {
 /// prove that there was one.
 fn check_last(
     volumes: &Volumes,
-    start: &Start,
+    start: &LogStart,
     last: Sequence,
     open_end: Option<&(Arc<Segment>, End)>,
-    lost: Option<Lost>,
+    lost: Option<LostWrites>,
 ) -> Result<(), StoreError> {
     let lost_durable = lost.as_ref().map_or(0, |lost| lost.durable.0);
     let (last, durable) = (last.0, start.durable.0.max(lost_durable));
@@ -209,7 +209,7 @@ fn check_last(
         return Err(StoreError::LogMissing { volumes, last, durable });
     }
     let (path, offset, what) = match (lost, open_end) {
-        (Some(Lost { file, offset, what, .. }), _) => {
+        (Some(LostWrites { file, offset, what, .. }), _) => {
             let path = volumes.directory_of(&file).path().join(file);
             (path, offset, format!("{what}; nothing was removed"))
         }
@@ -230,7 +230,7 @@ fn check_last(
 /// Fails if a file behind the end has a segment's name and is not a segment.
 fn newest_of(
     volumes: &Volumes,
-    start: &Start,
+    start: &LogStart,
     numbers: &[SegmentNumber],
     rest: &[SegmentNumber],
 ) -> Result<Option<SegmentNumber>, StoreError> {
@@ -276,7 +276,7 @@ fn behind(segment: &Segment, end: End) -> u64 {
 }
 
 impl<'a> Reader<'a> {
-    fn new(volumes: &'a Volumes, start: Start) -> Reader<'a> {
+    fn new(volumes: &'a Volumes, start: LogStart) -> Reader<'a> {
         let (bytes, first) = (start.generation.bytes, Sequence(start.flushed.0 + 1));
         Reader {
             volumes,

@@ -3,7 +3,7 @@
 
 use entresol_index::Flow;
 
-use super::behind::{LogEnd, Lost, lost};
+use super::behind::{LogEnd, LostWrites, lost};
 use super::chain::Chain;
 use crate::StoreError;
 use crate::manifest::Manifest;
@@ -155,7 +155,7 @@ impl Scan<'_, '_> {
         let Scan { volumes, manifest, found, end, .. } = self;
         let of = (*volumes, manifest.store);
         match end.map(|end| lost(of, found.last, (chain, end, None), numbers)) {
-            Some(Ok(Some(Lost { file, offset, what, .. }))) => {
+            Some(Ok(Some(LostWrites { file, offset, what, .. }))) => {
                 (found.is_short, found.damage) = (true, Some((file, offset, what)));
                 return;
             }

@@ -236,7 +236,8 @@ impl Transaction {
     /// # Errors
     /// Fails with [`StoreError::Conflict`] if another writer has changed one of the keys since the
     /// transaction began, with [`StoreError::Aged`] if it has become too old, and otherwise as
-    /// [`Kvdb::write`] does. Unless a write to the log failed, nothing has changed then.
+    /// [`Kvdb::write`](crate::Kvdb::write) does. Unless a write to the log failed, nothing has
+    /// changed then.
     pub fn commit(self) -> Result<Sequence, StoreError> {
         let drafts: Vec<Draft<'_>> =
             self.own.iter().flat_map(|(kvs, own)| own.drafts(*kvs)).collect();

@@ -34,7 +34,7 @@ pub(crate) struct Cursor {
 
 /// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum EntryKind {
     /// A value that lies beside its key, and never expires.
     Simple,
     /// Any other version of its key.
@@ -166,8 +166,8 @@ impl Cursor {
     #[inline]
     pub(crate) fn next(&mut self) -> Result<bool, StoreError> {
         match self.next_in_block() {
-            Some(Next::Simple | Next::Other) => Ok(true),
-            Some(Next::None) => self.or_nowhere(|_| Ok(true)),
+            Some(EntryKind::Simple | EntryKind::Other) => Ok(true),
+            Some(EntryKind::None) => self.or_nowhere(|_| Ok(true)),
             // The block has no more entries, or a damaged one, which the step meets again.
             None => self.or_nowhere(|cursor| cursor.step(End::First)),
         }
@@ -176,16 +176,16 @@ impl Cursor {
     /// Moves to the next entry if it lies in the same block, and returns its kind. Otherwise the
     /// cursor stays where it is.
     #[inline]
-    pub(crate) fn next_in_block(&mut self) -> Option<Next> {
+    pub(crate) fn next_in_block(&mut self) -> Option<EntryKind> {
         let place = self.place.as_mut()?;
         if place.next() != Some(true) {
             return None;
         }
         let item = place.item();
         Some(match item.is_inline() && item.expiry == Expiry::NEVER {
-            true => Next::Simple,
-            false if item.is_value() => Next::Other,
-            false => Next::None,
+            true => EntryKind::Simple,
+            false if item.is_value() => EntryKind::Other,
+            false => EntryKind::None,
         })
     }
 
