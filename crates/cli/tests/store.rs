@@ -1,6 +1,7 @@
 //! Tests of `entresol store`, `bench ycsb` and `torture store` as users and scripts call them.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+#![expect(clippy::disallowed_methods, reason = "files are looked at from outside here")]
 
 use std::io::Write;
 use std::os::unix::fs::FileExt;

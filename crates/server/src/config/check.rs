@@ -9,7 +9,7 @@ use entresol_base::suggest::nearest;
 use entresol_base::{ByteSize, duration};
 use entresol_cache::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENT_OVERHEAD_BYTES, SEGMENTS_MIN};
 use entresol_media::model::ModelName;
-use entresol_media::{BackendChoice, MediumSpec, machine};
+use entresol_media::{BackendChoice, MediumSpec, files, machine};
 use entresol_sharing::PolicySettings;
 use toml::Spanned;
 
@@ -578,12 +578,12 @@ fn medium_file(medium: &MediumSpec) -> Option<PathBuf> {
     let (MediumSpec::Pmem { path, .. } | MediumSpec::File { path, .. }) = medium else {
         return None;
     };
-    if let Ok(file) = path.canonicalize() {
+    if let Ok(file) = files::canonical(path) {
         return Some(file);
     }
     // The file does not exist yet, but its folder may.
     let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
-    let file = folder.canonicalize().ok().zip(path.file_name());
+    let file = files::canonical(folder).ok().zip(path.file_name());
     Some(file.map_or_else(|| path.clone(), |(folder, name)| folder.join(name)))
 }
 

@@ -511,6 +511,7 @@ mod on_this_machine {
     use super::*;
 
     /// Two tenants in files of a folder; `{}` stands for the folder.
+    #[expect(clippy::disallowed_methods, reason = "a user has made a link")]
     fn check(lines: &str) -> Result<Settings, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().display().to_string();
