@@ -27,7 +27,6 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     ("protocol", &["meta", "parse", "refusal", "request"]),
-    ("server", &["event_loop", "executor", "registry", "reload", "server", "sharing", "stats"]),
     ("sharing", &["estimate", "policy"]),
     (
         "store",

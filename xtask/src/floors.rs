@@ -4,7 +4,7 @@ use crate::metadata::{Metadata, Package, manifest};
 use crate::problem::Problem;
 
 /// Every crate of the plan, including those still to come.
-const FLOORS: [(&str, u8); 10] = [
+const FLOORS: [(&str, u8); 11] = [
     ("base", 0),
     ("media", 1),
     ("protocol", 1),
@@ -12,13 +12,14 @@ const FLOORS: [(&str, u8); 10] = [
     ("index", 2),
     ("sharing", 2),
     ("store", 3),
-    ("bench", 4),
-    ("server", 4),
-    ("cli", 5),
+    ("service", 4),
+    ("bench", 5),
+    ("server", 5),
+    ("cli", 6),
 ];
 
-/// Arrows that run down but are forbidden: the server reaches indexes through the store only.
-const FORBIDDEN: [(&str, &str); 1] = [("server", "index")];
+/// Arrows that run down but are forbidden: tenants reach indexes through the store only.
+const FORBIDDEN: [(&str, &str); 2] = [("server", "index"), ("service", "index")];
 
 const PREFIX: &str = "entresol-";
 
@@ -122,6 +123,8 @@ mod tests {
             ("entresol-cache", "entresol-sharing", "beside it"),
             ("entresol-bench", "entresol-server", "beside it"),
             ("entresol-server", "entresol-index", "may not use"),
+            ("entresol-service", "entresol-index", "may not use"),
+            ("entresol-service", "entresol-server", "above it"),
             ("entresol-media", "xtask", "outside the drawing"),
             ("entresol-attic", "entresol-base", "has no floor"),
             ("helper", "entresol-base", "no place in the drawing"),

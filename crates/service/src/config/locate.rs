@@ -105,7 +105,7 @@ pub(super) const PARAMETER_KEYS: [&str; 26] = [
 
 /// A key that has another name now.
 struct Renamed {
-    /// Where it stood, as messages say it.
+    /// Section that it stood in, as messages say it.
     whereabouts: &'static str,
     from: &'static str,
     to: &'static str,
@@ -114,7 +114,7 @@ struct Renamed {
 /// Every key that was renamed: it is refused with the name that it has now. None was yet.
 const RENAMED_KEYS: &[Renamed] = &[];
 
-/// How an unknown key is to be put right.
+/// Returns the words on how to mend an unknown key.
 fn hint(key: &str, whereabouts: &str, known: &[&str], renamed: &[Renamed]) -> String {
     if let Some(it) = renamed.iter().find(|it| it.from == key && it.whereabouts == whereabouts) {
         return format!("it was renamed to '{}'", it.to);

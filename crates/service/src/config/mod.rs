@@ -17,7 +17,7 @@ pub use file::{
     Origin, RawConfig, RawGroup, RawLimits, RawParameters, RawSharing, RawTenant, SizeText,
     TextOrList,
 };
-pub use settings::{AdminAddress, ConnectionLimits, Settings, TenantSettings};
+pub use settings::{AdminAddress, ConnectionLimits, Settings, TCP_BACKLOG, TenantSettings};
 pub use toml::Spanned;
 
 use std::fmt;

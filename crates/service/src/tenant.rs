@@ -55,7 +55,9 @@ impl Client {
         Nanos(self.last_active.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn is_active(&self, now: Nanos) {
+    /// Notes that the client has sent a request.
+    #[inline]
+    pub fn is_active(&self, now: Nanos) {
         self.last_active.store(now.0, Ordering::Relaxed);
     }
 }
@@ -148,7 +150,8 @@ impl Tenant {
         self.addresses.lock().clone()
     }
 
-    pub(crate) fn set_addresses(&self, addresses: Vec<String>) {
+    /// Sets the addresses and paths that it listens on.
+    pub fn set_addresses(&self, addresses: Vec<String>) {
         *self.addresses.lock() = addresses;
     }
 
@@ -189,16 +192,17 @@ impl Tenant {
 
 /// Guard of a tenant's connection, which is counted as long as the guard lives.
 #[derive(Debug)]
-pub(crate) struct ConnectionGuard {
+pub struct ConnectionGuard {
     tenant: Arc<Tenant>,
     number: u64,
     /// Facts about the connection that other threads may read.
-    pub(crate) client: Arc<Client>,
+    pub client: Arc<Client>,
 }
 
 impl ConnectionGuard {
     /// Counts a connection, if the tenant may have one more.
-    pub(crate) fn new(tenant: &Arc<Tenant>, peer: String, now: Nanos) -> Option<Self> {
+    #[must_use]
+    pub fn new(tenant: &Arc<Tenant>, peer: String, now: Nanos) -> Option<Self> {
         let max = tenant.connections_max.load(Ordering::Relaxed);
         let one_more = |count: usize| (count < max).then_some(count + 1);
         let order = Ordering::Relaxed;
