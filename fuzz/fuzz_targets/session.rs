@@ -69,8 +69,7 @@ impl Connection {
         let cache = Cache::open(of_cache, clock.clone()).expect("there is memory");
         let server =
             ServerFacts { started: clock.seconds(), started_nanos: clock.now(), threads: 1 };
-        let tenant =
-            Tenant::new(settings.tenants[0].clone(), settings.limits, cache, server, clock.clone());
+        let tenant = Tenant::new(settings.tenants[0].clone(), settings.limits, cache, server);
         Connection {
             executor: Executor::default(),
             session: Session::default(),

@@ -26,16 +26,16 @@ pub struct Running {
     pub(crate) registry: Arc<Registry>,
     pub(crate) loops: Vec<LoopHandle>,
     /// Tenants by their place in the loops.
-    pub(crate) members: Vec<Option<Member>>,
+    members: Vec<Option<Member>>,
     admin: Option<Admin>,
     maintenance: Option<Maintenance>,
     pub(crate) sharing: Option<SharingThread>,
 }
 
 /// A tenant that is being served.
-pub(crate) struct Member {
-    pub(crate) tenant: Arc<Tenant>,
-    pub(crate) tcp_addresses: Vec<SocketAddr>,
+struct Member {
+    tenant: Arc<Tenant>,
+    tcp_addresses: Vec<SocketAddr>,
     _socket_file: Option<SocketFile>,
 }
 
@@ -182,13 +182,8 @@ impl Running {
             self.members.len() - 1
         });
         log_tenant(&settings, &bound, opened.cache());
-        let tenant = Tenant::new(
-            settings,
-            limits,
-            Arc::clone(opened.cache()),
-            self.registry.facts.clone(),
-            Arc::clone(&self.registry.clock),
-        );
+        let tenant =
+            Tenant::new(settings, limits, Arc::clone(opened.cache()), self.registry.facts.clone());
         tenant.set_addresses(bound.places);
         let orders = self.loops.iter().zip(bound.loops).map(|(handle, listeners)| {
             handle.order(Order::Admit { place, tenant: Arc::clone(&tenant), listeners })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use entresol_base::{Clock, Nanos, Seconds};
+use entresol_base::{Nanos, Seconds};
 use entresol_cache::{Cache, KeyHash, Worker};
 use entresol_sharing::LiveSketch;
 use parking_lot::Mutex;
@@ -37,14 +37,13 @@ pub struct Tenant {
     clients: Mutex<BTreeMap<u64, Arc<Client>>>,
     next_client: AtomicU64,
     server: ServerFacts,
-    clock: Arc<dyn Clock>,
 }
 
 /// A connection, as `stats conns` shows it.
 #[derive(Debug)]
 pub struct Client {
     /// Address of the peer.
-    pub peer: String,
+    pub(crate) peer: String,
     last_active: AtomicU64,
 }
 
@@ -76,7 +75,6 @@ impl Tenant {
         limits: ConnectionLimits,
         cache: Arc<Cache>,
         server: ServerFacts,
-        clock: Arc<dyn Clock>,
     ) -> Arc<Tenant> {
         Arc::new(Tenant {
             connections_max: AtomicUsize::new(settings.connections),
@@ -91,7 +89,6 @@ impl Tenant {
             clients: Mutex::default(),
             next_client: AtomicU64::new(0),
             server,
-            clock,
         })
     }
 
@@ -115,8 +112,7 @@ impl Tenant {
     }
 
     /// Limits of its connections.
-    #[must_use]
-    pub fn limits(&self) -> ConnectionLimits {
+    pub(crate) fn limits(&self) -> ConnectionLimits {
         *self.limits.lock()
     }
 
@@ -130,12 +126,6 @@ impl Tenant {
     #[must_use]
     pub fn server(&self) -> &ServerFacts {
         &self.server
-    }
-
-    /// Clock of the server.
-    #[must_use]
-    pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.clock
     }
 
     /// Number of connections now.
@@ -178,14 +168,13 @@ impl Tenant {
     }
 
     /// Sets the statistics that `stats` shows back to zero.
-    pub fn reset_statistics(&self) {
+    pub(crate) fn reset_statistics(&self) {
         *self.baseline.lock() = self.counts_since_start();
         self.cache.reset_statistics();
     }
 
     /// Connections of the tenant.
-    #[must_use]
-    pub fn clients(&self) -> Vec<Arc<Client>> {
+    pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
         self.clients.lock().values().cloned().collect()
     }
 }
@@ -234,16 +223,16 @@ pub struct Seat {
     /// Response times of this thread; no other thread may record any.
     pub latency: Arc<LiveSketch>,
     /// Stand-in for the cache, when a measurement is to leave out its cost.
-    pub null_store: Option<NullStore>,
+    pub(crate) null_store: Option<NullStore>,
 }
 
 /// One value for every key, and one hash for all of them.
 #[derive(Debug, Clone)]
-pub struct NullStore {
+pub(crate) struct NullStore {
     /// Value of every key.
-    pub value: Vec<u8>,
+    pub(crate) value: Vec<u8>,
     /// Hash of every key.
-    pub hash: KeyHash,
+    pub(crate) hash: KeyHash,
 }
 
 impl Seat {

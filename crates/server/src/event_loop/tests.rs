@@ -32,7 +32,7 @@ fn a_tenant_that_is_refused_leaves_nothing_in_the_loop() {
     let of_file = settings.tenants[0].cache(&settings);
     let cache = Cache::open(of_file, clock.clone()).unwrap();
     let own = settings.tenants[0].clone();
-    let tenant = Tenant::new(own, settings.limits, cache, facts(&clock), clock.clone());
+    let tenant = Tenant::new(own, settings.limits, cache, facts(&clock));
     let poll = Poll::new().unwrap();
     let (limits, slow_log) = (settings.limits, SlowLog::new(None));
     let mut event_loop = EventLoop::new(0, poll, clock, Arc::default(), limits, slow_log);
