@@ -4,18 +4,21 @@ use crate::metadata::{Metadata, Package, manifest};
 use crate::problem::Problem;
 
 /// Every crate of the plan, including those still to come.
-const FLOORS: [(&str, u8); 11] = [
+const FLOORS: [(&str, u8); 14] = [
     ("base", 0),
     ("media", 1),
     ("protocol", 1),
     ("cache", 2),
     ("index", 2),
     ("sharing", 2),
+    ("measure", 3),
     ("store", 3),
     ("service", 4),
     ("bench", 5),
     ("server", 5),
-    ("cli", 6),
+    ("torture", 5),
+    ("reproduce", 6),
+    ("cli", 7),
 ];
 
 /// Arrows that run down but are forbidden: tenants reach indexes through the store only.
@@ -122,6 +125,9 @@ mod tests {
             ("entresol-base", "entresol-media", "above it"),
             ("entresol-cache", "entresol-sharing", "beside it"),
             ("entresol-bench", "entresol-server", "beside it"),
+            ("entresol-torture", "entresol-bench", "beside it"),
+            ("entresol-measure", "entresol-store", "beside it"),
+            ("entresol-bench", "entresol-reproduce", "above it"),
             ("entresol-server", "entresol-index", "may not use"),
             ("entresol-service", "entresol-index", "may not use"),
             ("entresol-service", "entresol-server", "above it"),
