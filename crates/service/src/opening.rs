@@ -128,3 +128,54 @@ fn find_costs(
     );
     Ok(Some(Arc::new(table)))
 }
+
+#[cfg(test)]
+mod tests {
+    use entresol_base::{ByteSize, SystemClock};
+    use entresol_cache::Store;
+
+    use super::*;
+    use crate::config::{self, Machine};
+
+    fn settings(folder: &std::path::Path, medium: &str) -> Settings {
+        let machine = Machine { memory: ByteSize::gib(64), processors: 1 };
+        let text = format!(
+            "restart_from = \"{}\"\n[[tenant]]\nname = \"a\"\nlisten = \"127.0.0.1:0\"\n\
+             medium = \"{medium}\"\ndram_quota = \"64MiB\"\n",
+            folder.join("saved").display()
+        );
+        config::parse("test", &text, &machine).unwrap()
+    }
+
+    fn open_one(settings: &Settings) -> Opened {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        open(&[&settings.tenants[0]], settings, &clock).unwrap().remove(0)
+    }
+
+    #[test]
+    fn a_cache_that_is_not_kept_saves_its_items_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(folder.path(), "dram");
+        let clock = SystemClock::new();
+        for restored in 0..3 {
+            let opened = open_one(&settings);
+            assert_eq!(opened.cache().statistics().restored_items, restored.min(1));
+            let mut worker = opened.cache().worker();
+            let hash = worker.hash(b"key");
+            worker.store(b"key", hash, clock.seconds(), &Store::set(b"value"), None);
+        }
+    }
+
+    #[test]
+    fn a_file_that_opening_created_stays_if_its_cache_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("values");
+        let medium = format!("file:{}\"\nmedium_quota = \"64MiB", path.display());
+        let settings = settings(folder.path(), &medium);
+        drop(open_one(&settings));
+        assert!(!entresol_media::files::exists(&path));
+        open_one(&settings).keep();
+        drop(open_one(&settings));
+        assert!(entresol_media::files::exists(&path));
+    }
+}

@@ -11,7 +11,7 @@ use entresol_base::shrink::{ShrinkLimits, shrink};
 use entresol_measure::BenchError;
 use entresol_measure::process::thread_cpu_ns;
 use entresol_measure::progress::Progress;
-use entresol_media::crash::{Nested, Report};
+use entresol_simulated::crash::{Nested, Report};
 
 use super::outcome::{FailureFound, Outcome};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use entresol_base::list::shortened;
-use entresol_media::crash::{Places, Report};
+use entresol_simulated::crash::{Places, Report};
 use serde::Serialize;
 
 /// Result of a torture run.

@@ -8,9 +8,9 @@ use entresol_base::world::{World, WorldOptions};
 use entresol_measure::values::ValueMaker;
 use entresol_measure::ycsb::{Names, Population, Workload};
 use entresol_media::cost::Access;
-use entresol_media::disk::{Disk, DiskOptions, PageCache};
 use entresol_media::model::ModelName;
 use entresol_media::model::block::{BlockParameters, StripedModel, Stripes};
+use entresol_simulated::disk::{Disk, DiskOptions, PageCache};
 use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Policy, StoreError, Volume};
 
 use crate::Settings;

@@ -10,8 +10,8 @@ use entresol_base::thread;
 use entresol_base::world::{World, WorldOptions};
 use entresol_measure::values::ValueMaker;
 use entresol_measure::ycsb::Names;
-use entresol_media::disk::{Disk, DiskOptions, PageCache};
 use entresol_media::model::ModelName;
+use entresol_simulated::disk::{Disk, DiskOptions, PageCache};
 use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions};
 
 use crate::Settings;

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use entresol_base::clock::Picos;
 use entresol_base::world::World;
-use entresol_media::crash::{Crash, Subject};
-use entresol_media::disk::Disk;
-
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use entresol_simulated::crash::{Crash, Subject};
+use entresol_simulated::disk::Disk;
 
 use super::drives::{Drives, Layout, Trouble};
 use super::expected::{Expected, State};

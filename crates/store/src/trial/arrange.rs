@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use entresol_base::rng::Rng;
 use entresol_media::Directory;
-use entresol_media::disk::Disk;
+use entresol_simulated::disk::Disk;
 
 use super::drives::Drives;
 use super::{NAMES, options_on};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use entresol_base::rng::Rng;
 use entresol_base::thread;
-use entresol_media::crash::{Explorer, Power};
-use entresol_media::disk::Disk;
+use entresol_simulated::crash::{Explorer, Power};
+use entresol_simulated::disk::Disk;
 
 use super::after::{Shared, Troubles, clock};
 use super::arrange::arrange;

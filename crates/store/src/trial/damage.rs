@@ -11,8 +11,8 @@ use entresol_base::Stop;
 use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::World;
-use entresol_media::crash::Report;
-use entresol_media::disk::{
+use entresol_simulated::crash::Report;
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 

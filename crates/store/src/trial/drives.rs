@@ -8,8 +8,8 @@ use entresol_base::clock::Picos;
 use entresol_base::rng::Rng;
 use entresol_base::world::World;
 use entresol_media::Directory;
-use entresol_media::crash::{Crash, Power};
-use entresol_media::disk::{
+use entresol_simulated::crash::{Crash, Power};
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat, SectorSize,
 };
 

@@ -16,7 +16,7 @@ use entresol_base::rng::Rng;
 use entresol_base::thread::{self, JoinHandle};
 use entresol_base::world::{World, WorldOptions};
 use entresol_media::ModelName;
-use entresol_media::disk::{Disk, DiskOptions};
+use entresol_simulated::disk::{Disk, DiskOptions};
 use serde::Serialize;
 
 use crate::{CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, StallStatistics, StoreError};

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::in_world;
 use entresol_base::thread;
 use entresol_base::world::World;
 use entresol_media::account::{BURST_NS, Limit};
-use entresol_media::disk::{Disk, DiskOptions};
 use entresol_media::{Account, CostTable, ModelName};
+use entresol_simulated::disk::{Disk, DiskOptions};
 use entresol_store::{Kvdb, KvdbOptions, Kvs, KvsOptions};
+
+use crate::common::in_world;
 
 const KEYS: u32 = 20_000;
 const VALUE: [u8; 100] = [7; 100];

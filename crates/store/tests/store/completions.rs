@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::common::in_world;
 use entresol_base::thread;
 use entresol_base::world::World;
-use entresol_media::disk::{
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 use entresol_store::{
     Attempt, Batch, Completion, CompletionOptions, Completions, Kvdb, KvdbOptions, Kvs, KvsOptions,
     Outcome, StoreError,
 };
+
+use crate::common::in_world;
 
 fn options() -> KvdbOptions {
     KvdbOptions {

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
-use crate::common::in_world;
 use entresol_base::checksum;
 use entresol_base::world::World;
 use entresol_media::BlockOptions;
-use entresol_media::disk::{
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 use entresol_store::{
@@ -16,6 +15,8 @@ use entresol_store::{
     check, salvage,
 };
 use serde_json::Value;
+
+use crate::common::in_world;
 
 /// Contents of a store, by `Kvs` and key.
 type State = BTreeMap<(String, Vec<u8>), Vec<u8>>;

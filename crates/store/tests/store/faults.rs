@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::in_world;
 use entresol_base::clock::Picos;
 use entresol_base::thread;
 use entresol_base::world::World;
-use entresol_media::disk::{
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat, fail_every_call,
 };
 use entresol_store::{
     Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, MediaClass, Policy, StoreError,
     Volume,
 };
+
+use crate::common::in_world;
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 

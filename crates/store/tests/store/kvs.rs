@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Place, all, in_world, pairs};
 use entresol_base::checksum;
-use entresol_media::disk::Disk;
+use entresol_simulated::disk::Disk;
 use entresol_store::{Batch, CursorOptions, Kvdb, KvdbOptions, KvsOptions, Matches, StoreError};
+
+use crate::common::{Place, all, in_world, pairs};
 
 fn key(number: u32) -> Vec<u8> {
     format!("key{number:05}").into_bytes()

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::common::{all, in_world};
 use entresol_base::rng::Rng;
 use entresol_base::world::World;
-use entresol_media::disk::{Disk, DiskOptions};
+use entresol_simulated::disk::{Disk, DiskOptions};
 use entresol_store::{Batch, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError, TransactionOptions};
+
+use crate::common::{all, in_world};
 
 /// More range deletes than one run can hold.
 const PREFIXES: u32 = 17_000;

@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Pair, pairs};
 use entresol_base::Picos;
 use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::{World, WorldOptions};
 use entresol_media::ModelName;
-use entresol_media::disk::{
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 use entresol_store::{
     Cursor, CursorOptions, KEY_BYTES_MAX, Kvdb, KvdbOptions, Kvs, KvsOptions, StoreError,
     TransactionOptions,
 };
+
+use crate::common::{Pair, pairs};
 
 const KEYS: u64 = 2000;
 const VALUE_BYTES: usize = 1000;

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Pair, Place, all, pairs};
 use entresol_base::rng::Rng;
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
-use entresol_media::disk::{Disk, DiskOptions};
+use entresol_simulated::disk::{Disk, DiskOptions};
 use entresol_store::{
     Batch, CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Sequence, StoreError, Transaction,
     TransactionOptions,
 };
+
+use crate::common::{Pair, Place, all, pairs};
 
 fn begin(store: &Kvdb) -> Transaction {
     store.transaction(TransactionOptions::default()).expect("open")

@@ -571,7 +571,7 @@ pub(crate) fn shown(key: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use entresol_base::world::{World, WorldOptions};
-    use entresol_media::disk::{Disk, DiskOptions};
+    use entresol_simulated::disk::{Disk, DiskOptions};
 
     use super::*;
     use crate::{Kvdb, KvdbOptions, KvsOptions};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use entresol_base::world::{Preemption, World};
 use entresol_media::MapOptions;
-use entresol_media::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subject};
-use entresol_media::disk::{Disk, DiskOptions};
+use entresol_simulated::crash::{Crash, ExploreOptions, Explorer, Nested, Power, Subject};
+use entresol_simulated::disk::{Disk, DiskOptions};
 
 use super::super::{Arrangement, Change, NAMES, Op, To, Trial, options};
 use super::{Pairs, Told, all, create, in_world, key, left_by, open, require, text};

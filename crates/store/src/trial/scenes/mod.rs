@@ -8,8 +8,8 @@ use std::time::Duration;
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World, WorldOptions};
 use entresol_base::{Clock, Nanos, Seconds};
-use entresol_media::crash::Crash;
-use entresol_media::disk::{
+use entresol_simulated::crash::Crash;
+use entresol_simulated::disk::{
     Call, Calls, Disk, DiskOptions, Effect, Failure, Fault, FaultPlan, Repeat,
 };
 

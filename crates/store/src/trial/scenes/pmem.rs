@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use entresol_base::thread;
 use entresol_base::world::{Preemption, World};
-use entresol_media::disk::{Disk, DiskOptions, SectorSize};
 use entresol_media::{MapOptions, PmemMode};
+use entresol_simulated::disk::{Disk, DiskOptions, SectorSize};
 
 use super::super::{Trial, options, options_on};
 use super::crashed::{is_kept, moved_in, reopened_in, segments_in, several_in, trial};
