@@ -18,7 +18,6 @@ const NOT_YET: &[&str] = &[
     "crates/cli/",
     "crates/index/",
     "crates/protocol/",
-    "crates/server/",
     "crates/sharing/",
     "crates/store/",
     "peers/",

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use entresol_base::{ByteSize, Clock, SystemClock};
 use entresol_server::Running;
-use entresol_server::config::{
+use entresol_service::config::{
     self, ConfigError, Machine, RawConfig, RawTenant, Settings, SizeText, Spanned, TextOrList,
 };
 use tracing_subscriber::filter::LevelFilter;

@@ -8,13 +8,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use entresol_media::files;
+use entresol_service::config::{TCP_BACKLOG, TenantSettings};
 use mio::net::{TcpListener, UnixListener};
 use socket2::{Domain, Protocol, Socket, Type};
-
-use crate::config::TenantSettings;
-
-/// Connections that the kernel queues until they are accepted.
-pub(crate) const BACKLOG: i32 = 1024;
 
 /// Error of binding a tenant's listeners.
 #[derive(Debug, thiserror::Error)]
@@ -134,7 +130,7 @@ fn tcp_socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
 
 fn listen_tcp(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     let socket = tcp_socket(address, shared)?;
-    socket.listen(BACKLOG)?;
+    socket.listen(TCP_BACKLOG)?;
     Ok(TcpListener::from_std(socket.into()))
 }
 

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use entresol_cache::{OldValue, PendingRead};
 use entresol_media::{Access, BlockFile, IoCompletion, IoQueue, IoRequest};
+use entresol_service::tenant::Seat;
 
 use super::EventLoop;
 use super::seats::LoopSeat;
 use crate::connection::Connection;
 use crate::slab::{Key, Slab};
-use crate::tenant::Seat;
 
 /// Reads that one loop has under way for one tenant; further ones wait.
 const QUEUE_DEPTH: usize = 128;

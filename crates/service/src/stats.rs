@@ -5,13 +5,20 @@
 
 use std::path::Path;
 
-use crate::executor::{Now, VERSION};
-use crate::tenant::Tenant;
 use entresol_protocol::encode;
+
+use crate::config::TCP_BACKLOG;
+use crate::moment::Now;
+use crate::tenant::Tenant;
+
+/// Version string: the memcached release whose protocol is spoken, then Entresol's own. Some
+/// clients read three numbers between dots, others stop at a blank; the fourth number and the plus
+/// sign suit both.
+pub const VERSION: &str = concat!("1.6.45.0+entresol-", env!("CARGO_PKG_VERSION"));
 
 /// Topic of a `stats` command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Topic {
+pub(crate) enum Topic {
     /// General statistics.
     General,
     /// Configuration of the tenant.
@@ -35,7 +42,7 @@ impl Topic {
     ///
     /// # Errors
     /// The reply to anything else.
-    pub fn of(argument: &[u8]) -> Result<Topic, &'static [u8]> {
+    pub(crate) fn of(argument: &[u8]) -> Result<Topic, &'static [u8]> {
         let mut words = argument.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
         match words.next() {
             None => Ok(Topic::General),
@@ -72,7 +79,7 @@ type Rows = Vec<(String, String)>;
 
 /// Report on `topic`.
 #[must_use]
-pub fn report(topic: Topic, tenant: &Tenant, now: Now) -> Vec<(String, String)> {
+pub(crate) fn report(topic: Topic, tenant: &Tenant, now: Now) -> Vec<(String, String)> {
     match topic {
         Topic::General => general(tenant, now),
         Topic::Settings => settings(tenant),
@@ -245,7 +252,7 @@ fn settings(tenant: &Tenant) -> Rows {
         ("detail_enabled", &"no"),
         ("reqs_per_event", &limits.requests_per_turn),
         ("cas_enabled", &"yes"),
-        ("tcp_backlog", &crate::listener::BACKLOG),
+        ("tcp_backlog", &TCP_BACKLOG),
         ("binding_protocol", &"ascii"),
         ("auth_enabled_sasl", &"no"),
         ("auth_enabled_ascii", &"no"),

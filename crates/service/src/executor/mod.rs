@@ -12,25 +12,16 @@ mod plan;
 mod retrieval;
 mod text;
 
-use entresol_base::{Nanos, Seconds};
+use entresol_base::Nanos;
 use entresol_cache::{KeyHash, OldValue, PendingRead};
 use entresol_media::Admission;
 use entresol_protocol::{AfterRefusal, KeyBuffer, Limits, Request, Step};
 
+use crate::moment::Now;
 use crate::tenant::Seat;
 use plan::{Planned, Tail};
 
-pub use control::VERSION;
 pub use output::{Hole, Output};
-
-/// A moment, on both clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Now {
-    /// Fine clock, for intervals.
-    pub nanos: Nanos,
-    /// Coarse clock, for expiry.
-    pub seconds: Seconds,
-}
 
 /// Limits of one turn of one connection.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +54,7 @@ impl Session {
     }
 
     /// Returns true while bytes of a refused request are being skipped.
+    #[inline]
     #[must_use]
     pub fn is_swallowing(&self) -> bool {
         self.swallow > 0

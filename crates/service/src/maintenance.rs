@@ -14,13 +14,17 @@ use crate::registry::Registry;
 const REST: Duration = Duration::from_millis(10);
 
 /// Running thread; stops when dropped.
-pub(crate) struct Maintenance {
+pub struct Maintenance {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Maintenance {
-    pub(crate) fn start(registry: Arc<Registry>) -> io::Result<Self> {
+    /// Starts the thread for the caches of the tenants in `registry`.
+    ///
+    /// # Errors
+    /// Fails if the system has no thread left.
+    pub fn start(registry: Arc<Registry>) -> io::Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let stopped = Arc::clone(&stop);
         let run = move || {

@@ -5,12 +5,7 @@ use entresol_base::ByteSize;
 use entresol_protocol::{Exptime, Lifetime, Request, encode};
 
 use super::{Call, Flow, Then};
-use crate::stats::{self, Topic};
-
-/// Version string: the memcached release whose protocol is spoken, then Entresol's own. Some
-/// clients read three numbers between dots, others stop at a blank; the fourth number and the plus
-/// sign suit both.
-pub const VERSION: &str = concat!("1.6.45.0+entresol-", env!("CARGO_PKG_VERSION"));
+use crate::stats::{self, Topic, VERSION};
 
 const MEMORY_LIMIT_TOO_SMALL: &[u8] = b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n";
 const MEMORY_LIMIT_REFUSED: &[u8] = b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";

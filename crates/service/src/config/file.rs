@@ -8,7 +8,7 @@ use super::{ConfigError, Problem};
 
 /// Source of a configuration, so that a problem can name its place.
 #[derive(Debug, Clone)]
-pub enum Origin {
+pub(crate) enum Origin {
     /// Flags of the command line.
     Flags,
     /// A file, by its name and text.
@@ -23,7 +23,7 @@ pub enum Origin {
 impl Origin {
     /// Origin for the file called `name` with this `text`.
     #[must_use]
-    pub fn file(name: &str, text: &str) -> Self {
+    pub(crate) fn file(name: &str, text: &str) -> Self {
         Origin::File { name: name.to_owned(), text: text.to_owned() }
     }
 

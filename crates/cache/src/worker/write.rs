@@ -10,14 +10,14 @@ use entresol_base::Seconds;
 use entresol_base::checksum::{crc32c, crc32c_append};
 use entresol_media::AccountHandle;
 
-use crate::cache::Shared;
 use crate::index::{Found, Heat, Pair};
 use crate::ops::{
     Arithmetic, Counted, DeleteOptions, Deleted, Expiry, ItemMeta, KeyHash, OldValue, PendingRead,
     Store, StoreMode, Stored, Win,
 };
-use crate::record::{Head, KEY_BYTES_MAX, NewRecord, UNIT, mark};
-use crate::segment::append::{Hole, NoPlace, Place, Shard};
+use crate::record::{Head, KEY_BYTES_MAX, NewRecord, mark};
+use crate::shared::Shared;
+use crate::shared::append::{Hole, NoPlace, Place, Shard};
 use crate::statistics::{count, count_shared};
 use crate::values::ValueAt;
 use crate::worker::{Seen, Worker};
@@ -98,7 +98,7 @@ impl Worker {
     }
 
     /// Stores a value that does not depend on the old one, with marks of its own.
-    pub(crate) fn store_marked(
+    pub(super) fn store_marked(
         &mut self,
         key: &[u8],
         hash: KeyHash,
@@ -404,7 +404,7 @@ impl Worker {
     }
 
     /// Touches an item and returns it as it was before.
-    pub(crate) fn touch_item(
+    pub(super) fn touch_item(
         &mut self,
         key: &[u8],
         hash: KeyHash,
@@ -751,40 +751,10 @@ impl Shared {
     }
 
     /// Looks a key up under its buckets' lock.
-    pub(crate) fn seen_in(&self, pair: &Pair<'_>, key: &[u8], now: Seconds) -> Seen {
+    pub(super) fn seen_in(&self, pair: &Pair<'_>, key: &[u8], now: Seconds) -> Seen {
         match pair.find(|location| self.head_of(location, key)) {
             Some((found, head)) => self.judge(found, head, now),
             None => Seen::Absent,
-        }
-    }
-
-    /// Declares a record dead under its bucket's lock, and calls `change` to update its slot. The
-    /// room may be used again, unless a client could mistake the next item there for this one.
-    ///
-    /// The mark comes last: a thread that empties the segment skips records that bear it, and waits
-    /// for the bucket's lock at any other. Once it is set, the segment may begin another life.
-    pub(crate) fn retire(&self, location: u64, head: &Head, change: impl FnOnce()) -> Option<Hole> {
-        let id = self.segment_of(location);
-        let segment = self.segments.get(id);
-        self.forget_saved(location);
-        change();
-        let bytes = head.record_bytes();
-        let elsewhere = self.values.is_elsewhere();
-        let value_bytes = if elsewhere { head.value_len as u64 } else { 0 };
-        segment.remove_live(bytes + value_bytes);
-        let reusable = !elsewhere && !head.has(mark::CAS_SEEN);
-        let sequence = segment.sequence.load(std::sync::atomic::Ordering::SeqCst);
-        head.set_marks(&self.arena, mark::DEAD, 0);
-        reusable.then_some(Hole { at: location * UNIT, bytes, segment: id, sequence })
-    }
-
-    /// Ensures that a restart does not restore the record at a location as it was saved.
-    pub(crate) fn forget_saved(&self, location: u64) {
-        if let Some(restart) = &self.restart
-            && self.values.is_elsewhere()
-        {
-            let id = self.segment_of(location);
-            restart.forget_record(id, location * UNIT - self.base_of(id));
         }
     }
 }

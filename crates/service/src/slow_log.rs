@@ -9,7 +9,7 @@ const LINES_PER_SECOND: u32 = 10;
 
 /// Slow log of one thread.
 #[derive(Debug, Default)]
-pub(crate) struct SlowLog {
+pub struct SlowLog {
     threshold: Option<Duration>,
     second_began: Nanos,
     lines: u32,
@@ -17,16 +17,21 @@ pub(crate) struct SlowLog {
 }
 
 impl SlowLog {
-    pub(crate) fn new(threshold: Option<Duration>) -> Self {
+    /// Creates a log of requests that take at least `threshold`; none is off.
+    #[must_use]
+    pub fn new(threshold: Option<Duration>) -> Self {
         SlowLog { threshold, ..SlowLog::default() }
     }
 
-    pub(crate) fn is_slow(&self, took: Duration) -> bool {
+    /// Returns true if requests that took this long are to be logged.
+    #[inline]
+    #[must_use]
+    pub fn is_slow(&self, took: Duration) -> bool {
         self.threshold.is_some_and(|threshold| took >= threshold)
     }
 
     /// Logs requests of one connection that were answered together after `took`.
-    pub(crate) fn log(&mut self, tenant: &str, requests: usize, took: Duration, now: Nanos) {
+    pub fn log(&mut self, tenant: &str, requests: usize, took: Duration, now: Nanos) {
         if now.since(self.second_began) >= Duration::from_secs(1) {
             self.second_began = now;
             self.lines = 0;

@@ -5,9 +5,6 @@
 //! it. After that move only shards that announced a write before it (`Writing`) still write to the
 //! segment, and the evicting thread waits for them.
 
-pub(crate) mod append;
-pub(crate) mod evict;
-
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};

@@ -32,8 +32,7 @@ impl Client {
         let cache = Cache::open(settings.tenants[0].cache(&settings), clock.clone()).unwrap();
         let server =
             ServerFacts { started: clock.seconds(), started_nanos: clock.now(), threads: 1 };
-        let tenant =
-            Tenant::new(settings.tenants[0].clone(), settings.limits, cache, server, clock.clone());
+        let tenant = Tenant::new(settings.tenants[0].clone(), settings.limits, cache, server);
         let limits = TurnLimits {
             protocol: Limits { value_bytes_max: 64 * 1024, ..Limits::default() },
             requests: 1000,

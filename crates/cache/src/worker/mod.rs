@@ -4,6 +4,8 @@
 //! is one whole item. A read that changes the item (touch, win, a token that a client will hold)
 //! locks its buckets.
 
+mod write;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,35 +14,36 @@ use entresol_base::checksum::crc32c;
 use entresol_base::{Nanos, Seconds};
 use entresol_media::{Access, AccountHandle, Admission};
 
-use crate::cache::Shared;
 use crate::index::Found;
 use crate::ops::{
-    Expiry, GetOptions, ItemMeta, KeyHash, Lookup, PendingRead, ReadFailure, Store, Stored, Win,
+    Expiry, GetOptions, ItemMeta, KeyHash, Lookup, PendingRead, ReadFailure, Store, StoreMode,
+    Stored, Win,
 };
 use crate::record::{Head, UNIT, mark};
+use crate::shared::Shared;
 use crate::statistics::{Counters, count};
-use crate::values::{ValueAt, Values};
+use crate::values::ValueAt;
 
 /// Staleness of an item's time of last access that a plain read tolerates.
 const ACCESS_GRAIN_S: u32 = 60;
 
 /// One thread's handle on a cache. All operations are on single items.
 pub struct Worker {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) shard: usize,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) account: AccountHandle,
-    pub(crate) random: fastrand::Rng,
+    shared: Arc<Shared>,
+    shard: usize,
+    counters: Arc<Counters>,
+    account: AccountHandle,
+    random: fastrand::Rng,
     /// Items added or removed that the index has not been told of yet.
-    pub(crate) uncounted_items: i64,
+    uncounted_items: i64,
     /// Copy of an old value while its successor is written.
-    pub(crate) scratch: Vec<u8>,
+    scratch: Vec<u8>,
     /// Bytes of values copied by write operations since `take_moved_bytes` was last called.
-    pub(crate) moved_bytes: usize,
+    moved_bytes: usize,
 }
 
 /// Result of looking at a record.
-pub(crate) enum Seen {
+enum Seen {
     Live(Found, Head),
     Expired(Found, Head),
     Flushed(Found, Head),
@@ -248,7 +251,7 @@ impl Worker {
     }
 
     #[expect(clippy::too_many_arguments, reason = "gathers what a read needs to be finished later")]
-    pub(crate) fn pending(
+    fn pending(
         &mut self,
         offset: u64,
         checksum: u32,
@@ -324,7 +327,7 @@ impl Worker {
 
     /// Finds a key's record without a lock; a hit still has to be proven.
     #[inline]
-    pub(crate) fn look(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Seen {
+    fn look(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Seen {
         let shared = &*self.shared;
         match shared.index.find(hash.0, |location| shared.head_of(location, key)) {
             Some((found, head)) => shared.judge(found, head, now),
@@ -333,7 +336,7 @@ impl Worker {
     }
 
     #[inline]
-    pub(crate) fn missed(&mut self, seen: &Seen) -> Lookup {
+    fn missed(&mut self, seen: &Seen) -> Lookup {
         count(&self.counters.misses, 1);
         match seen {
             Seen::Expired(..) => count(&self.counters.expired_on_read, 1),
@@ -430,7 +433,7 @@ impl Worker {
     ) -> Lookup {
         let mut store = Store::set(b"");
         store.expiry = expiry;
-        store.mode = crate::ops::StoreMode::Add;
+        store.mode = StoreMode::Add;
         store.explicit_cas = options.explicit_cas;
         store.cas = options.cas;
         match self.store_marked(key, hash, now, &store, mark::WIN_SENT) {
@@ -460,17 +463,9 @@ impl Worker {
 }
 
 impl Shared {
-    /// Returns the head of the record at a location, perhaps torn, if its key is this one.
-    #[inline(always)]
-    pub(crate) fn head_of(&self, location: u64, key: &[u8]) -> Option<Head> {
-        let head = self.head(location);
-        let matches = head.key_len == key.len() && self.arena.equals(head.key_at(), key);
-        matches.then_some(head)
-    }
-
     /// Decides if an item that was found is live, expired or flushed.
     #[inline(always)]
-    pub(crate) fn judge(&self, found: Found, head: Head, now: Seconds) -> Seen {
+    fn judge(&self, found: Found, head: Head, now: Seconds) -> Seen {
         if head.has(mark::EXPIRY) && head.expiry(&self.arena).is_past(now) {
             return Seen::Expired(found, head);
         }
@@ -482,7 +477,7 @@ impl Shared {
 
     /// Returns an item's metadata except for its token.
     #[inline(always)]
-    pub(crate) fn meta(&self, found: &Found, head: &Head, now: Seconds) -> ItemMeta {
+    fn meta(&self, found: &Found, head: &Head, now: Seconds) -> ItemMeta {
         ItemMeta {
             flags: head.client_flags(&self.arena),
             value_len: head.value_len as u32,
@@ -515,38 +510,5 @@ impl Shared {
             return Win::Won;
         }
         Win::None
-    }
-
-    /// Appends an item's value to `out`, or returns its place on the block file.
-    #[inline]
-    pub(crate) fn append_value(&self, location: u64, head: &Head, out: &mut Vec<u8>) -> ValueAt {
-        match &self.values {
-            Values::Inline => {
-                if head.value_at() + head.value_len as u64 > self.arena.len() {
-                    return ValueAt::Gone;
-                }
-                self.arena.append_to(head.value_at(), head.value_len, out);
-                ValueAt::Memory
-            }
-            Values::Pmem(pmem) => {
-                let (offset, checksum) = head.place(&self.arena);
-                let at = self.medium_base_of(self.segment_of(location)) + u64::from(offset);
-                if !pmem.append_to(at, head.value_len, out) {
-                    return ValueAt::Gone;
-                }
-                ValueAt::Pmem { offset: at, checksum }
-            }
-            Values::File(file) => {
-                let id = self.segment_of(location);
-                let segment = self.segments.get(id);
-                let (offset, checksum) = head.place(&self.arena);
-                let sequence = segment.sequence.load(Ordering::SeqCst);
-                if file.append_buffered(segment, u64::from(offset), head.value_len, out) {
-                    return ValueAt::Memory;
-                }
-                let offset = self.medium_base_of(id) + u64::from(offset);
-                ValueAt::File { offset, checksum, segment: id, sequence }
-            }
-        }
     }
 }

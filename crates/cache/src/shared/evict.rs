@@ -10,11 +10,12 @@ use std::sync::atomic::{Ordering, fence};
 use entresol_base::Seconds;
 use entresol_media::{Access, AccountHandle};
 
-use crate::cache::Shared;
 use crate::config::Eviction;
+use crate::ops::Expiry;
 use crate::record::{Head, NewRecord, UNIT, mark};
-use crate::segment::append::{Open, PAGE, Shard, pages_between};
 use crate::segment::{CLASSES, State};
+use crate::shared::Shared;
+use crate::shared::append::{Open, PAGE, Shard, pages_between};
 use crate::statistics::count_shared;
 use crate::values::{ValueAt, Values};
 
@@ -408,7 +409,7 @@ impl Shared {
         let key = &mut key[..head.key_len];
         self.arena.read(head.key_at(), key);
         let expiry = match head.expiry(&self.arena) {
-            crate::ops::Expiry::At(second) => Some(second),
+            Expiry::At(second) => Some(second),
             _ => None,
         };
         // A token that a client may hold must survive the move.

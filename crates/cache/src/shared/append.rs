@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 use entresol_base::Seconds;
 use entresol_media::{Access, AccountHandle};
 
-use crate::cache::Shared;
 use crate::record::{NewRecord, UNIT, mark};
 use crate::segment::{CLASSES, NEVER, State, class_of};
+use crate::shared::Shared;
 use crate::values::Values;
 
 /// Granularity in which the DRAM of records whose values lie elsewhere is counted.
@@ -421,65 +421,6 @@ impl Shared {
         segment.start(sequence, class);
         segment.go_on(&[State::Free], State::Open);
         Ok(Some(Open { id, sequence, record_used: 0, value_used: 0 }))
-    }
-
-    /// Closes a segment for appends: it can be evicted from now on, or once it is written.
-    pub(crate) fn seal(&self, id: u32) {
-        let segment = self.segments.get(id);
-        if segment.used.load(Ordering::Relaxed) == 0 {
-            segment.go_on(&[State::Open], State::Evicting);
-            self.release_segment(id);
-            return;
-        }
-        match &self.values {
-            Values::Inline => self.make_evictable(id),
-            Values::Pmem(pmem) => {
-                if self.restart.is_some() {
-                    pmem.close_segment(self, id);
-                }
-                self.make_evictable(id);
-            }
-            Values::File(file) => {
-                segment.go_on(&[State::Open], State::Writing);
-                file.write_soon(id);
-            }
-        }
-    }
-
-    /// Queues a segment whose bytes are all on their medium.
-    pub(crate) fn make_evictable(&self, id: u32) {
-        let segment = self.segments.get(id);
-        if let Some(restart) = &self.restart {
-            restart.keep_segment(id, segment.sequence.load(Ordering::SeqCst));
-        }
-        let class = segment.class.load(Ordering::Relaxed);
-        let mut queues = self.queues.lock();
-        segment.go_on(&[State::Open, State::Writing], State::Sealed);
-        queues.push_sealed(class, id);
-    }
-
-    /// Frees a segment that no slot names any more.
-    pub(crate) fn release_segment(&self, id: u32) {
-        let segment = self.segments.get(id);
-        let state = segment.state();
-        assert!(state == State::Evicting, "segment {id} is to be freed, but is {state:?}");
-        segment.assert_nothing_lives();
-        let used = u64::from(segment.used.load(Ordering::Relaxed));
-        if let Values::File(file) = &self.values {
-            file.give_back_buffer(segment);
-        }
-        if self.values.is_elsewhere() {
-            let pages = used.div_ceil(PAGE) * PAGE;
-            self.arena.discard(self.base_of(id), pages);
-            self.dram.give_back(pages);
-        } else if self.dram.left() == 0 {
-            // The quota was lowered: the memory goes back to the system.
-            self.arena.discard(self.base_of(id), self.segment_bytes);
-        }
-        segment.sequence.store(0, Ordering::SeqCst);
-        segment.go_on(&[State::Evicting], State::Free);
-        self.queues.lock().give_back(id);
-        self.segment_quota().give_back(self.segment_bytes);
     }
 
     /// Writes a value, in one or two parts, to its place.

@@ -8,6 +8,9 @@ use entresol_base::ByteSize;
 use entresol_cache::{Config as CacheConfig, Eviction};
 use entresol_media::{BackendChoice, MediumSpec};
 
+/// Connections that the kernel queues for a listener until they are accepted.
+pub const TCP_BACKLOG: i32 = 1024;
+
 /// Settings of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {

@@ -11,7 +11,7 @@ use entresol_base::Seconds;
 use entresol_base::checksum::{crc32c, crc32c_append};
 use entresol_media::files;
 
-use crate::cache::{Cache, Shared};
+use crate::cache::Cache;
 use crate::error::{CloseError, OpenError};
 use crate::index::Heat;
 use crate::ops::Expiry;
@@ -19,6 +19,8 @@ use crate::record::{Head, UNIT, mark};
 use crate::restart::closing::{BLOCK_BYTES, Block, Closing};
 use crate::restart::{Left, Restart};
 use crate::segment::{CLASSES, SEQUENCE_MAX, State};
+use crate::shared::Shared;
+use crate::shared::append::PAGE;
 use crate::values::Values;
 
 const HEAD_BYTES: usize = 40;
@@ -132,7 +134,7 @@ impl Shared {
         let mut output = files::create_writer(&restart.snapshot_path)?;
         let mut checksum = 0;
         for id in ids {
-            let Closing { sequence, class, value_used, records } = Closing::of(self, id);
+            let Closing { sequence, class, value_used, records } = self.closing(id);
             if sequence < flushed_below {
                 continue;
             }
@@ -268,7 +270,7 @@ impl Shared {
             id
         };
         let used = saved.records.len() as u64;
-        let pages = used.next_multiple_of(crate::segment::append::PAGE);
+        let pages = used.next_multiple_of(PAGE);
         if elsewhere && !self.dram.take(pages) {
             self.queues.lock().give_back(id);
             self.segment_quota().give_back(self.segment_bytes);
@@ -287,7 +289,7 @@ impl Shared {
         if elsewhere {
             // Where its records could not be told apart, the pages behind are not used.
             let kept = u64::from(segment.used.load(Ordering::Relaxed));
-            self.dram.give_back(pages - kept.next_multiple_of(crate::segment::append::PAGE));
+            self.dram.give_back(pages - kept.next_multiple_of(PAGE));
         }
         if elsewhere && restart.keeps_saved {
             restart.keep_segment(id, saved.sequence);

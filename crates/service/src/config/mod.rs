@@ -13,11 +13,11 @@ mod settings;
 mod sharing;
 
 pub use check::Machine;
+pub(crate) use file::Origin;
 pub use file::{
-    Origin, RawConfig, RawGroup, RawLimits, RawParameters, RawSharing, RawTenant, SizeText,
-    TextOrList,
+    RawConfig, RawGroup, RawLimits, RawParameters, RawSharing, RawTenant, SizeText, TextOrList,
 };
-pub use settings::{AdminAddress, ConnectionLimits, Settings, TenantSettings};
+pub use settings::{AdminAddress, ConnectionLimits, Settings, TCP_BACKLOG, TenantSettings};
 pub use toml::Spanned;
 
 use std::fmt;

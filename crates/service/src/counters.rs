@@ -45,13 +45,12 @@ macro_rules! counters {
 
         impl Counts {
             /// Adds the counters of one thread.
-            pub fn add(&mut self, counters: &Counters) {
+            pub(crate) fn add(&mut self, counters: &Counters) {
                 $(self.$name = self.$name.wrapping_add(counters.$name.get());)*
             }
 
             /// Counts since `earlier`.
-            #[must_use]
-            pub fn since(&self, earlier: &Counts) -> Counts {
+            pub(crate) fn since(&self, earlier: &Counts) -> Counts {
                 Counts { $($name: self.$name.wrapping_sub(earlier.$name),)* }
             }
 

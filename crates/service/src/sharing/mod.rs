@@ -20,7 +20,6 @@ use entresol_sharing::{
 };
 use parking_lot::{Condvar, Mutex};
 
-use crate::event_loop::LoopBell;
 use crate::registry::Registry;
 use crate::tenant::Tenant;
 use follow::Followed;
@@ -29,12 +28,16 @@ use logged::Logged;
 /// Maximum pause of the thread, so that it notices tenants that came or left.
 const REST_MAX: Duration = Duration::from_secs(1);
 
+/// Call to the event loops, whose connections may be waiting for a limit that was raised.
+pub type Released = Box<dyn Fn() + Send + Sync>;
+
 /// Controller and its inputs, shared by the sharing thread, reloads and readers of the view.
-pub(crate) struct Sharing {
+pub struct Sharing {
     state: Mutex<State>,
     bell: Condvar,
     registry: Arc<Registry>,
-    loops: Vec<LoopBell>,
+    /// Called once a tenant may use more than before.
+    released: Released,
     seed: u64,
 }
 
@@ -52,7 +55,7 @@ struct State {
 }
 
 /// Running thread; stops when dropped.
-pub(crate) struct SharingThread {
+pub struct SharingThread {
     sharing: Arc<Sharing>,
     thread: Option<JoinHandle<()>>,
 }
@@ -62,10 +65,10 @@ impl Sharing {
     ///
     /// # Errors
     /// When the settings are invalid; those of a checked configuration are valid.
-    pub(crate) fn new(
+    pub fn new(
         settings: &SharingSettings,
         registry: Arc<Registry>,
-        loops: Vec<LoopBell>,
+        released: Released,
     ) -> Result<Arc<Sharing>, SettingsErrors> {
         // A tenant must not be able to guess when performance alone is measured.
         let seed = RandomState::new().hash_one(std::process::id());
@@ -83,7 +86,7 @@ impl Sharing {
             state: Mutex::new(state),
             bell: Condvar::new(),
             registry,
-            loops,
+            released,
             seed,
         }))
     }
@@ -92,7 +95,7 @@ impl Sharing {
     ///
     /// # Errors
     /// When the settings are invalid; nothing has changed then.
-    pub(crate) fn replace(&self, settings: &SharingSettings) -> Result<(), SettingsErrors> {
+    pub fn replace(&self, settings: &SharingSettings) -> Result<(), SettingsErrors> {
         let mut state = self.state.lock();
         let mut ids = state.ids.clone();
         state.controller.replace(numbered(settings, &mut ids, self.seed))?;
@@ -103,10 +106,7 @@ impl Sharing {
     }
 
     /// Gives `at` a consistent look at the controller and the tenants' numbers.
-    pub(crate) fn look<T>(
-        &self,
-        at: impl FnOnce(&Controller, &BTreeMap<String, TenantId>) -> T,
-    ) -> T {
+    pub fn look<T>(&self, at: impl FnOnce(&Controller, &BTreeMap<String, TenantId>) -> T) -> T {
         let state = self.state.lock();
         at(&state.controller, &state.ids)
     }
@@ -134,7 +134,7 @@ impl Sharing {
             released |= one.slow(controller.throttle(one.id, one.medium));
         }
         if released {
-            self.loops.iter().for_each(LoopBell::limits_changed);
+            (self.released)();
         }
         turn.next.since(self.registry.clock.now()).min(REST_MAX)
     }
@@ -165,7 +165,11 @@ fn numbered(
 }
 
 impl SharingThread {
-    pub(crate) fn start(sharing: Arc<Sharing>) -> io::Result<SharingThread> {
+    /// Starts the thread of `sharing`.
+    ///
+    /// # Errors
+    /// Fails if the system has no thread left.
+    pub fn start(sharing: Arc<Sharing>) -> io::Result<SharingThread> {
         let runs = Arc::clone(&sharing);
         let thread =
             std::thread::Builder::new().name("sharing".to_owned()).spawn(move || runs.run())?;
@@ -173,7 +177,8 @@ impl SharingThread {
     }
 
     /// Controller of this thread.
-    pub(crate) fn sharing(&self) -> &Arc<Sharing> {
+    #[must_use]
+    pub fn sharing(&self) -> &Arc<Sharing> {
         &self.sharing
     }
 }

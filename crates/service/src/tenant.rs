@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use entresol_base::{Clock, Nanos, Seconds};
+use entresol_base::{Nanos, Seconds};
 use entresol_cache::{Cache, KeyHash, Worker};
 use entresol_sharing::LiveSketch;
 use parking_lot::Mutex;
@@ -37,14 +37,13 @@ pub struct Tenant {
     clients: Mutex<BTreeMap<u64, Arc<Client>>>,
     next_client: AtomicU64,
     server: ServerFacts,
-    clock: Arc<dyn Clock>,
 }
 
 /// A connection, as `stats conns` shows it.
 #[derive(Debug)]
 pub struct Client {
     /// Address of the peer.
-    pub peer: String,
+    pub(crate) peer: String,
     last_active: AtomicU64,
 }
 
@@ -55,7 +54,9 @@ impl Client {
         Nanos(self.last_active.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn is_active(&self, now: Nanos) {
+    /// Notes that the client has sent a request.
+    #[inline]
+    pub fn is_active(&self, now: Nanos) {
         self.last_active.store(now.0, Ordering::Relaxed);
     }
 }
@@ -74,7 +75,6 @@ impl Tenant {
         limits: ConnectionLimits,
         cache: Arc<Cache>,
         server: ServerFacts,
-        clock: Arc<dyn Clock>,
     ) -> Arc<Tenant> {
         Arc::new(Tenant {
             connections_max: AtomicUsize::new(settings.connections),
@@ -89,7 +89,6 @@ impl Tenant {
             clients: Mutex::default(),
             next_client: AtomicU64::new(0),
             server,
-            clock,
         })
     }
 
@@ -113,8 +112,7 @@ impl Tenant {
     }
 
     /// Limits of its connections.
-    #[must_use]
-    pub fn limits(&self) -> ConnectionLimits {
+    pub(crate) fn limits(&self) -> ConnectionLimits {
         *self.limits.lock()
     }
 
@@ -130,12 +128,6 @@ impl Tenant {
         &self.server
     }
 
-    /// Clock of the server.
-    #[must_use]
-    pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.clock
-    }
-
     /// Number of connections now.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -148,7 +140,8 @@ impl Tenant {
         self.addresses.lock().clone()
     }
 
-    pub(crate) fn set_addresses(&self, addresses: Vec<String>) {
+    /// Sets the addresses and paths that it listens on.
+    pub fn set_addresses(&self, addresses: Vec<String>) {
         *self.addresses.lock() = addresses;
     }
 
@@ -175,30 +168,30 @@ impl Tenant {
     }
 
     /// Sets the statistics that `stats` shows back to zero.
-    pub fn reset_statistics(&self) {
+    pub(crate) fn reset_statistics(&self) {
         *self.baseline.lock() = self.counts_since_start();
         self.cache.reset_statistics();
     }
 
     /// Connections of the tenant.
-    #[must_use]
-    pub fn clients(&self) -> Vec<Arc<Client>> {
+    pub(crate) fn clients(&self) -> Vec<Arc<Client>> {
         self.clients.lock().values().cloned().collect()
     }
 }
 
 /// Guard of a tenant's connection, which is counted as long as the guard lives.
 #[derive(Debug)]
-pub(crate) struct ConnectionGuard {
+pub struct ConnectionGuard {
     tenant: Arc<Tenant>,
     number: u64,
     /// Facts about the connection that other threads may read.
-    pub(crate) client: Arc<Client>,
+    pub client: Arc<Client>,
 }
 
 impl ConnectionGuard {
     /// Counts a connection, if the tenant may have one more.
-    pub(crate) fn new(tenant: &Arc<Tenant>, peer: String, now: Nanos) -> Option<Self> {
+    #[must_use]
+    pub fn new(tenant: &Arc<Tenant>, peer: String, now: Nanos) -> Option<Self> {
         let max = tenant.connections_max.load(Ordering::Relaxed);
         let one_more = |count: usize| (count < max).then_some(count + 1);
         let order = Ordering::Relaxed;
@@ -230,16 +223,16 @@ pub struct Seat {
     /// Response times of this thread; no other thread may record any.
     pub latency: Arc<LiveSketch>,
     /// Stand-in for the cache, when a measurement is to leave out its cost.
-    pub null_store: Option<NullStore>,
+    pub(crate) null_store: Option<NullStore>,
 }
 
 /// One value for every key, and one hash for all of them.
 #[derive(Debug, Clone)]
-pub struct NullStore {
+pub(crate) struct NullStore {
     /// Value of every key.
-    pub value: Vec<u8>,
+    pub(crate) value: Vec<u8>,
     /// Hash of every key.
-    pub hash: KeyHash,
+    pub(crate) hash: KeyHash,
 }
 
 impl Seat {
