@@ -1,8 +1,8 @@
-//! What stands at the end of every `--help`: examples, and what the exit status says.
+//! Text at the end of every `--help`: examples and exit statuses.
 
 use clap::Command;
 
-/// Commands, by their names, with examples.
+/// Examples of each command, by its name.
 const EXAMPLES: &[(&str, &[&str])] = &[
     ("", &["entresol serve -m 1024", "entresol bench cache --keys 100000 --rounds 1"]),
     (
@@ -73,33 +73,33 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("store checkpoint", &["entresol store checkpoint /var/tmp/shelf /var/tmp/copy"]),
     ("store compact", &["entresol store compact /var/tmp/shelf"]),
     ("store policy", &["entresol store policy /var/tmp/shelf staging-then-capacity"]),
-    ("store place", &["entresol store place list /var/tmp/shelf"]),
-    ("store place add", &["entresol store place add /var/tmp/shelf staging /var/tmp/fast"]),
-    ("store place retire", &["entresol store place retire /var/tmp/shelf /var/tmp/fast"]),
+    ("store volume", &["entresol store volume list /var/tmp/shelf"]),
+    ("store volume add", &["entresol store volume add /var/tmp/shelf staging /var/tmp/fast"]),
+    ("store volume retire", &["entresol store volume retire /var/tmp/shelf /var/tmp/fast"]),
     (
-        "store place move",
-        &["entresol store place move /var/tmp/shelf /var/tmp/fast /var/tmp/faster"],
+        "store volume move",
+        &["entresol store volume move /var/tmp/shelf /var/tmp/fast /var/tmp/faster"],
     ),
-    ("store place found", &["entresol store place found /var/tmp/shelf /var/tmp/fast"]),
-    ("store place list", &["entresol store place list /var/tmp/shelf"]),
+    ("store volume found", &["entresol store volume found /var/tmp/shelf /var/tmp/fast"]),
+    ("store volume list", &["entresol store volume list /var/tmp/shelf"]),
 ];
 
-/// The exit status of commands that differ from the rest.
+/// Exit statuses of commands that differ from the rest.
 const STATUSES: &[(&str, &str)] = &[
     (
         "serve",
-        "0 stopped by Ctrl-C or SIGTERM, 2 the arguments or the configuration are wrong, or what \
-         they ask for cannot be had",
+        "0 stopped by Ctrl-C or SIGTERM, 2 the arguments or the configuration are wrong, or the \
+         server could not start",
     ),
     ("top", "0 done, also by Ctrl-C on the screen, 2 wrong arguments, or no server answers"),
     (
         "store check",
-        "0 nothing is damaged, 1 something is, 2 wrong arguments, 3 nothing is, but places are \
-         missing, 130 interrupted",
+        "0 no damage, 1 damage, 2 wrong arguments, 3 no damage, but volumes are missing, 130 \
+         interrupted",
     ),
 ];
 
-/// The exit status of all others.
+/// Exit statuses of all other commands.
 const STATUS: &str = "0 done, 1 a check or comparison failed, 2 the arguments or the \
                       configuration are wrong, 130 interrupted";
 
@@ -107,8 +107,8 @@ fn of<T: Copy>(path: &str, all: &[(&str, T)]) -> Option<T> {
     all.iter().find(|(name, _)| *name == path).map(|(_, it)| *it)
 }
 
-/// A command, and all below it, with examples and the exit status behind their help. `path` is its
-/// name without the program's.
+/// Adds examples and exit statuses to the help of a command and of its subcommands. `path` is the
+/// command's name without the program's.
 pub(crate) fn dressed(mut command: Command, path: &str) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|it| it.get_name().to_owned()).collect();
     for name in names {

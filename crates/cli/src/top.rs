@@ -136,7 +136,7 @@ fn leave_on_signals() -> anyhow::Result<()> {
 }
 
 const HEADINGS: [&str; 9] =
-    ["TENANT", "REQ/S", "P50", "P99", "P99.9", "SLOW-DOWN", "SHARE", "THROTTLE", "DEVICE"];
+    ["TENANT", "REQ/S", "P50", "P99", "P99.9", "SLOWDOWN", "SHARE", "THROTTLE", "DEVICE"];
 
 /// Formats the view as lines of text, with this many of the last decisions.
 fn lines(view: &View, decisions: usize) -> Vec<String> {
@@ -266,7 +266,7 @@ mod tests {
         let expected = "\
 entresol: policy qos, trying something; 7 decisions; up 12 s
 
-TENANT    REQ/S     P50     P99  P99.9  SLOW-DOWN  SHARE  THROTTLE  DEVICE
+TENANT    REQ/S     P50     P99  P99.9  SLOWDOWN  SHARE  THROTTLE  DEVICE
 sessions  12.3k  90.0us  1.50ms  2.50s       1.50  3.12%      free  dram
 b             0       -       -      -          -  25.0%     12.5%  dram
 gone          0       -       -      -          -      -         -  -

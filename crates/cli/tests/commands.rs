@@ -17,7 +17,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn every_help_ends_with_an_example_and_the_exit_status() {
-    for command in ["", "serve", "top", "config check", "bench cache", "store place add"] {
+    for command in ["", "serve", "top", "config check", "bench cache", "store volume add"] {
         let mut arguments: Vec<&str> = command.split_whitespace().collect();
         arguments.push("--help");
         let help = entresol(&arguments);

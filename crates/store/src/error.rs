@@ -31,7 +31,7 @@ pub enum StoreError {
     /// What lies there was not written so.
     #[error(
         "{path} is damaged at {offset}: {what}; other data can still be read: `store check` lists \
-         what cannot, `store salvage` copies what can"
+         the damage, `store salvage` copies the rest"
     )]
     Damaged {
         /// The file.
@@ -43,8 +43,8 @@ pub enum StoreError {
     },
     /// The file has a format that this program does not know.
     #[error(
-        "{path} has format version {found}, this program knows {known}; open it with the program \
-         that wrote it"
+        "{path} has format version {found}, but this program reads version {known}: open it with \
+         the program that wrote it"
     )]
     Version {
         /// The file.
@@ -56,15 +56,15 @@ pub enum StoreError {
     },
     /// There is no room but what is kept for deleting and merging, or none to flush what was
     /// written, and too much waits for that.
-    #[error("no room: {what}; what is there can be read, and writing goes on once there is room")]
+    #[error("no room: {what}; data can be read, and writes work again once there is room")]
     NoRoom {
         /// What was refused.
         what: String,
     },
     /// This process, or the system, has as many files open as it may.
     #[error(
-        "{cause}; raise the limit of open files (`ulimit -n`): the store needs about {needed}, one \
-         for each run and segment, beside what else is open"
+        "{cause}: raise the limit of open files (`ulimit -n`); the store needs about {needed}, one \
+         for each run and segment, besides other open files"
     )]
     Descriptors {
         /// The file that could not be opened.
@@ -73,7 +73,7 @@ pub enum StoreError {
         needed: usize,
     },
     /// More prefixes of keys were removed than one run can say.
-    #[error("{path} cannot hold more than {most} prefixes that are gone; compact, then go on")]
+    #[error("{path} cannot hold more than {most} range deletes: compact the store, then try again")]
     TooManyPrefixes {
         /// The file.
         path: PathBuf,
@@ -81,36 +81,36 @@ pub enum StoreError {
         most: usize,
     },
     /// The program contradicts itself.
-    #[error("a mistake of this program, please report it: {what}")]
+    #[error("internal error, please report it: {what}")]
     Internal {
         /// What is wrong.
         what: String,
     },
     /// An earlier write or sync failed.
     #[error(
-        "nothing is written any more, since a write failed: {what}; what was durable can be read: \
-         find out why it failed, then open the store again"
+        "the store takes no more writes, since one failed: {what}; durable data can still be read: \
+         find the cause, then open the store again"
     )]
     Failed {
         /// What it said.
         what: String,
     },
     /// The index of the youngest data.
-    #[error("the index of the youngest data: {0}")]
+    #[error("the memtable's index: {0}")]
     Index(#[from] IndexError),
     /// Memory cannot be had.
     #[error(transparent)]
     Memory(#[from] RegionError),
     /// There is no store.
-    #[error("there is no store in {directory}; create one there, or name another directory")]
+    #[error("there is no store in {directory}: create one there, or give another directory")]
     NoStore {
         /// Where.
         directory: PathBuf,
     },
     /// A place that the store's files lie in is not there.
     #[error(
-        "the store's {class} place {path} is missing: {what}. {readable}. Bring it back, name \
-         where it is now, or open the store to be read only"
+        "the store's {class} volume {path} is missing: {what}. {readable}. Bring it back, give its \
+         new path, or open the store read-only"
     )]
     VolumeMissing {
         /// Its class.
@@ -124,10 +124,10 @@ pub enum StoreError {
     },
     /// A place that another home has.
     #[error(
-        "{path} is a place of the store in {home}, of which the one that is opened is a copy, or \
-         the other way round: {what}; nothing was changed. Give the copy places of its own \
-         (`store place found` names copies of them), or take {home} away if this one stands in for \
-         it. Opened to be read only, either can be read"
+        "{path} is a volume of the store in {home}, and one of the two stores is a copy of the \
+         other: {what}; nothing was changed. Give the copy volumes of its own (copy them, and give \
+         their paths to `store volume found`), or remove {home} if this store replaces it. Both \
+         can be opened read-only"
     )]
     VolumeOfAnother {
         /// The place.
@@ -139,9 +139,9 @@ pub enum StoreError {
     },
     /// A part of the log lies in a place that is missing.
     #[error(
-        "the store's places {volumes} are missing, and with them the log's writes behind the \
-         {last}th, of which those up to the {durable}th were durable: what is there is older than \
-         what was written. Bring them back, name where they are now, or salvage the older state"
+        "the store's volumes {volumes} are missing, and with them the log's writes after number \
+         {last}, of which those up to number {durable} were durable: the rest is an older state. \
+         Bring the volumes back, give their new paths, or salvage the older state"
     )]
     LogMissing {
         /// Where they were last.
@@ -158,22 +158,22 @@ pub enum StoreError {
         what: String,
     },
     /// There is something already.
-    #[error("{directory} has a store or other files in it; open it, or name an empty directory")]
+    #[error("{directory} contains a store or other files: open it, or give an empty directory")]
     Exists {
         /// Where.
         directory: PathBuf,
     },
     /// A value is in a segment that the store does not have.
     #[error(
-        "a value lies in segment {number}, which the store does not have: if one of its places is \
-         missing, bring that back; else it is damaged, and `store check` lists what is lost"
+        "a value is in segment {number}, which is missing: if a volume of the store is missing, \
+         bring it back; otherwise the store is damaged, and `store check` lists what is lost"
     )]
     NoSegment {
         /// The segment.
         number: u64,
     },
     /// There is no `Kvs` of this name.
-    #[error("there is no Kvs '{name}'; there are: {there}")]
+    #[error("there is no Kvs '{name}'; the store has: {there}")]
     NoKvs {
         /// The name.
         name: String,
@@ -181,18 +181,18 @@ pub enum StoreError {
         there: String,
     },
     /// A handle of a `Kvs` that was dropped.
-    #[error("Kvs '{name}' was dropped; make it again, and use the handle that this gives")]
+    #[error("Kvs '{name}' was dropped: create it again, and use the new handle")]
     KvsDropped {
         /// Its name.
         name: String,
     },
     /// A transaction that is older than it may be.
-    #[error("the transaction is older than it was allowed to become; begin it again")]
+    #[error("the transaction has exceeded its maximum age: begin it again")]
     Aged,
     /// A run of a `Kvs` cannot be opened.
     #[error(
-        "Kvs '{name}' cannot be read: {what}; the others can, and `store salvage` copies what is \
-         whole"
+        "Kvs '{name}' cannot be read: {what}; other Kvs can, and `store salvage` copies undamaged \
+         data"
     )]
     KvsDamaged {
         /// Its name.
@@ -201,13 +201,13 @@ pub enum StoreError {
         what: String,
     },
     /// There is a `Kvs` of this name already.
-    #[error("there is a Kvs '{name}' already; open it")]
+    #[error("there is a Kvs '{name}' already: open it")]
     KvsExists {
         /// The name.
         name: String,
     },
     /// Not a name for a `Kvs`.
-    #[error("'{name}' is no name for a Kvs: take 1 to 64 letters, digits, '_', '-' and '.'")]
+    #[error("'{name}' is not a valid name of a Kvs: use 1 to 64 letters, digits, '_', '-' and '.'")]
     KvsName {
         /// The name.
         name: String,
@@ -222,8 +222,8 @@ pub enum StoreError {
     },
     /// A prefix that keys cannot be removed by.
     #[error(
-        "a prefix of {bytes} bytes; prefixes have 1 to {most}: to remove all keys, drop the Kvs \
-         and make it again"
+        "a prefix of {bytes} bytes; prefixes have 1 to {most}: to delete all keys, drop the Kvs \
+         and create it again"
     )]
     Prefix {
         /// Its bytes.
@@ -232,7 +232,7 @@ pub enum StoreError {
         most: usize,
     },
     /// A directory in the store, where another store cannot be, nor a place.
-    #[error("{path} lies in {store}, which belongs to a store: name a directory beside it")]
+    #[error("{path} is inside {store}, which belongs to a store: give a directory beside it")]
     Nested {
         /// The directory.
         path: PathBuf,
@@ -248,7 +248,7 @@ pub enum StoreError {
         most: usize,
     },
     /// A group of writes that is too large to be written at once.
-    #[error("a group of writes of {bytes} bytes; a group has at most {most}: divide it")]
+    #[error("a group of writes of {bytes} bytes; a group has at most {most}: split it")]
     Group {
         /// Its bytes.
         bytes: u64,
@@ -257,8 +257,8 @@ pub enum StoreError {
     },
     /// An event loop has asked for more than it takes.
     #[error(
-        "{pending} answers of {bytes} bytes are pending or were not taken; take what is done, then \
-         try again"
+        "{pending} answers of {bytes} bytes are pending or were not taken: take the finished ones, \
+         then try again"
     )]
     TooMuchPending {
         /// How many.
@@ -267,16 +267,16 @@ pub enum StoreError {
         bytes: u64,
     },
     /// Somebody else has changed what this write depends on.
-    #[error("the key was changed meanwhile; read it again, and decide again")]
+    #[error("the key was changed in the meantime: read it again, and decide again")]
     Conflict,
     /// The store was opened to be read.
-    #[error("the store was opened to be read only; open it to write as well")]
+    #[error("the store was opened read-only: open it for writing")]
     ReadOnly,
     /// The store was closed.
     #[error("the store is closed")]
     Closed,
     /// Something of one store was given to another.
-    #[error("{what} is not of the store that it was given to")]
+    #[error("{what} belongs to another store")]
     OtherStore {
         /// What it is.
         what: String,
@@ -331,10 +331,10 @@ impl StoreError {
     pub(crate) fn reason(&self) -> String {
         use FileError::{Foreign, NoFile, NotFound, TooSmall};
         match self {
-            StoreError::File(Foreign { .. }) => "it does not begin as it was made".to_owned(),
+            StoreError::File(Foreign { .. }) => "its first bytes were changed".to_owned(),
             StoreError::File(NoFile { .. } | NotFound { .. }) => "it is missing".to_owned(),
             StoreError::File(TooSmall { found, .. }) => {
-                format!("it was cut short: it has {found} bytes")
+                format!("it was truncated: it has {found} bytes")
             }
             StoreError::Damaged { what, .. } => what.clone(),
             StoreError::Io { doing, cause, .. } => format!("cannot {doing} it: {cause}"),

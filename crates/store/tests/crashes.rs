@@ -48,9 +48,9 @@ fn with_three_classes_a_crash_leaves_all_that_was_acknowledged() {
 
 /// What many prefixes are to lead to.
 const PREFIXES: [&str; 3] = [
-    "a freeze writes several runs",
-    "runs of one freeze are merged",
-    "a crash leaves several runs of one freeze",
+    "a flush writes several runs",
+    "runs of one flush are compacted",
+    "a crash leaves several runs of one flush",
 ];
 
 /// Prefixes are removed in numbers that one run cannot say: flushing writes several, and merging
@@ -156,5 +156,5 @@ fn slow_a_hundred_thousand_crashes_leave_a_beginning_of_what_was_written() {
     let met = look_at(100_000, |trial| trial);
     // Few of them are in trouble, or remove many prefixes: what else that leads to is seen above.
     expect_all(&met, &["power is cut with a drive in trouble", "a store writes nothing any more"]);
-    expect_all(&met, &["a crash leaves several runs of one freeze"]);
+    expect_all(&met, &["a crash leaves several runs of one flush"]);
 }

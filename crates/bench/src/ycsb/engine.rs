@@ -8,7 +8,7 @@ use crate::error::BenchError;
 
 /// What a store has written to one of its volumes since it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlaceWritten {
+pub struct VolumeWritten {
     /// The place's class of media.
     pub class: MediaClass,
     /// Its directory.
@@ -58,7 +58,7 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// If the store cannot say.
-    fn written(&self) -> Result<Vec<PlaceWritten>, BenchError> {
+    fn written(&self) -> Result<Vec<VolumeWritten>, BenchError> {
         Ok(Vec::new())
     }
 

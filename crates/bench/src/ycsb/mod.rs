@@ -28,9 +28,9 @@ use crate::values::{CHECKED_VALUE_BYTES_MIN, ValueMaker};
 use draw::KEY_BYTES_MIN;
 
 pub(crate) use draw::{Chooser, Names, Population};
-pub use engine::{Engine, PlaceWritten};
+pub use engine::{Engine, VolumeWritten};
 pub use ours::Entresol;
-pub use result::{CapacityResult, KindResult, PlaceResult, WorkloadResult, YcsbResult};
+pub use result::{CapacityResult, KindResult, VolumeResult, WorkloadResult, YcsbResult};
 pub(crate) use workload::Kind;
 pub use workload::Workload;
 
@@ -180,12 +180,12 @@ impl YcsbOptions {
         if let Some(Capacity { directory, .. }) = &self.capacity
             && (directory.starts_with(&self.directory) || self.directory.starts_with(directory))
         {
-            return refuse("one place lies in the other: name two directories side by side");
+            return refuse("one volume lies in the other: name two directories side by side");
         }
         if self.capacity.as_ref().is_some_and(|it| it.fast_bytes_max.is_some())
             && self.workloads.first() != Some(&Workload::Load)
         {
-            return refuse("a place is bounded when it is made: load, or leave the bound out");
+            return refuse("a volume is bounded when it is made: load, or leave the bound out");
         }
         if self.rate_ops_s.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
             return refuse("the rate of an open loop is more than 0 operations a second");

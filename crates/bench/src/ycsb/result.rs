@@ -113,12 +113,12 @@ pub struct WorkloadResult {
     /// Bytes that the store's files take at the end.
     pub directory_bytes: u64,
     /// Each of the store's volumes; none if the store does not tell.
-    pub volumes: Vec<PlaceResult>,
+    pub volumes: Vec<VolumeResult>,
 }
 
 /// What one workload has done to one of the store's volumes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PlaceResult {
+pub struct VolumeResult {
     /// Its class of media.
     pub class: MediaClass,
     /// Its directory.
@@ -150,7 +150,7 @@ pub(super) struct Counted {
     pub(super) bytes_written: Option<u64>,
     pub(super) memory: Resident,
     pub(super) directory_bytes: u64,
-    pub(super) volumes: Vec<PlaceResult>,
+    pub(super) volumes: Vec<VolumeResult>,
 }
 
 impl WorkloadResult {

@@ -30,45 +30,46 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make a store with nothing in it.
+    /// Create an empty store.
     Create(volumes::Create),
-    /// Give a key a value.
+    /// Store a value under a key.
     Put(Put),
-    /// Print the value of a key; status 1 if there is none.
+    /// Print the value of a key; exit status 1 if the key does not exist.
     Get(Get),
-    /// Remove keys.
+    /// Delete keys.
     Del(Del),
-    /// Print keys and values in the order of the keys, a tab between them.
+    /// Print keys and values, separated by a tab, in key order.
     Scan(Scan),
-    /// Print what a store takes, and what is in it.
+    /// Print the size and the contents of a store.
     Stats(Whole),
-    /// Read everything, and list what is damaged; status 1 if something is, 3 if nothing is, but
+    /// Read everything and list the damage; exit status 1 if there is any, 3 if there is none but
     /// volumes are missing.
     Check(Whole),
-    /// Copy what can be read of a damaged store into a new one; status 1 if something cannot.
+    /// Copy everything readable of a damaged store into a new one; exit status 1 if something
+    /// cannot be read.
     Salvage(Copy),
-    /// Copy a store into another directory, where it opens by itself.
+    /// Copy a store to another directory; the copy is a complete store.
     Checkpoint(Copy),
-    /// Compaction everything, so that the store takes no more space than it must.
+    /// Compact everything, so that the store takes as little space as it can.
     Compact(Whole),
-    /// The directories that the data lie in: add, retire, move and list them.
+    /// Add, retire, move and list the volumes: the directories that hold the data.
     #[command(subcommand)]
-    Place(volumes::Command),
-    /// Show or set on which classes of media the data of a Kvs lie.
+    Volume(volumes::Command),
+    /// Show or set which classes of media hold the data of a Kvs.
     Policy(volumes::PolicyOf),
 }
 
-/// Which ordered map of which store, and how it is talked to.
+/// An ordered map of a store, and the form of keys and values.
 #[derive(Debug, Args)]
 struct Place {
-    /// The store's directory; pmem:PATH on persistent memory, pmem:PATH,assume-dax to let an
-    /// ordinary file system stand in for it.
+    /// The store's directory; pmem:PATH on persistent memory, pmem:PATH,assume-dax on an
+    /// ordinary file system that stands in for it.
     #[arg(value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     directory: StorePlace,
     /// The Kvs, an ordered map of the store.
     #[arg(long, value_name = "NAME", default_value = "default")]
     kvs: String,
-    /// How keys and values are typed and printed.
+    /// Form in which keys and values are read and printed.
     #[arg(long, value_name = "FORM", default_value = "text")]
     form: Form,
     /// Print one JSON object.
@@ -81,24 +82,24 @@ struct Put {
     #[command(flatten)]
     place: Place,
     key: String,
-    /// The value; or give --file.
+    /// The value, unless --file is given.
     #[arg(required_unless_present = "file")]
     value: Option<String>,
-    /// The value is what is in this file, byte for byte; - is standard input.
+    /// Read the value from this file, byte for byte; - is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     file: Option<PathBuf>,
-    /// The value goes after so long, rounded up to whole seconds, or up to a second earlier.
+    /// Time to live: the value expires then, or up to a second earlier. Rounded up to whole
+    /// seconds.
     #[arg(long, value_name = "TIME", value_parser = time_to_live)]
     ttl: Option<Duration>,
-    /// Make the store and the Kvs if they are not there.
+    /// Create the store and the Kvs if they do not exist.
     #[arg(long)]
     create: bool,
-    /// The policy of the Kvs if it is made: on which classes of media its data lie, as `store
-    /// policy` has it [default: fastest].
+    /// Policy of a new Kvs: which classes of media hold its data; see `store policy` [default:
+    /// fastest].
     #[arg(long, value_name = "POLICY", requires = "create")]
     policy: Option<Policy>,
-    /// If the store is made, it takes at most so many bytes, 64MiB or more [default: what the file
-    /// system has].
+    /// Maximum number of bytes that a new store uses, at least 64MiB [default: all free space].
     #[arg(long, value_name = "SIZE", value_parser = volumes::most, requires = "create")]
     most: Option<ByteSize>,
 }
@@ -119,7 +120,7 @@ struct Del {
     place: Place,
     #[arg(required = true)]
     keys: Vec<String>,
-    /// Remove all keys that begin so.
+    /// Delete all keys with each of these prefixes.
     #[arg(long)]
     prefix: bool,
 }
@@ -128,19 +129,19 @@ struct Del {
 struct Scan {
     #[command(flatten)]
     place: Place,
-    /// Only keys that begin so.
+    /// Print only keys with this prefix.
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<String>,
-    /// From this key on, in the direction of the scan.
+    /// Start at this key, in the direction of the scan.
     #[arg(long, value_name = "KEY")]
     from: Option<String>,
-    /// At most so many keys.
+    /// Maximum number of keys to print.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
-    /// From the last key to the first.
+    /// Scan from the last key to the first.
     #[arg(long)]
     reverse: bool,
-    /// Keys only.
+    /// Print keys without values.
     #[arg(long)]
     keys_only: bool,
 }
@@ -157,7 +158,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         Command::Salvage(arguments) => whole::salvage(arguments),
         Command::Checkpoint(arguments) => whole::checkpoint(arguments),
         Command::Compact(arguments) => whole::compact(arguments),
-        Command::Place(command) => volumes::run(command),
+        Command::Volume(command) => volumes::run(command),
         Command::Policy(arguments) => volumes::policy(arguments),
     }
 }
@@ -177,10 +178,10 @@ fn told(error: StoreError) -> anyhow::Error {
         | StoreError::Policy { .. }
         | StoreError::VolumeOfAnother { .. } => anyhow!(error),
         StoreError::File(ref file) if is_callers(file) => anyhow!(error),
-        // Data in a missing place are not damaged.
+        // Data in a missing volume are not damaged.
         StoreError::VolumeMissing { .. } => anyhow!(
-            "{error}: `entresol store place found DIRECTORY PATH` remembers where it is; get, \
-             scan, stats and check read what is there"
+            "{error}. If it was moved, run `entresol store volume found DIRECTORY PATH`; get, \
+             scan, stats and check read the other volumes"
         ),
         error => BenchError::Failed(error.to_string()).into(),
     }
@@ -207,7 +208,8 @@ fn is_callers(error: &FileError) -> bool {
 fn time_to_live(text: &str) -> Result<Duration, String> {
     match duration::parse(text) {
         Ok(Duration::ZERO) => {
-            Err("0 is no time to live: leave --ttl out for a value that stays".to_owned())
+            Err("a time to live cannot be 0: leave --ttl out for a value that does not expire"
+                .to_owned())
         }
         Ok(time) => Ok(time),
         Err(error) => Err(error.to_string()),
@@ -247,7 +249,10 @@ impl Place {
         let store = match Kvdb::open_at(&self.directory.path, self.directory.options()) {
             Err(_) if is_empty(&self.directory.path) => volumes::make(&self.directory, None, most)?,
             Ok(_) if most.is_some() => {
-                return Err(anyhow!("{} is there: leave --most out", self.directory));
+                return Err(anyhow!(
+                    "{} exists already: --most is only for a new store",
+                    self.directory
+                ));
             }
             opened => opened.map_err(told)?,
         };
@@ -262,8 +267,8 @@ impl Place {
         let now = store.policy(&self.kvs).map_err(told)?;
         match policy {
             Some(wanted) if wanted != now => Err(anyhow!(
-                "the Kvs '{}' of {} is there with the policy {now}: leave --policy out, or change \
-                 it with `entresol store policy`",
+                "the Kvs '{}' of {} exists already, with the policy {now}: leave --policy out, or \
+                 change the policy with `entresol store policy`",
                 self.kvs,
                 self.directory,
             )),
@@ -289,8 +294,8 @@ fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
     if let Some(last) = store.uncertain_behind() {
         writeln!(
             io::stderr(),
-            "entresol: the log may go on in a place that is missing: writes behind the {}th, if \
-             there are any, are not shown",
+            "entresol: part of the log may be on a missing volume: writes after number {} are not \
+             shown, if there are any",
             last.0
         )
         .context("standard error")?;
@@ -314,7 +319,7 @@ fn put(arguments: &Put) -> anyhow::Result<()> {
     };
     if !create && !files::exists(&place.directory.path) {
         let directory = place.directory.path.display();
-        return Err(anyhow!("{directory} does not exist; --create makes a store there"));
+        return Err(anyhow!("{directory} does not exist: use --create to create a store there"));
     }
     let (store, kvs) = match create {
         true => place.open_or_create(*policy, *most)?,
@@ -437,7 +442,7 @@ fn scan(arguments: &Scan) -> anyhow::Result<()> {
         return print(&json!({ "pairs": pairs, "has_more": has_more }));
     }
     if has_more {
-        writeln!(io::stderr(), "entresol: there are more; --limit shows {limit}")?;
+        writeln!(io::stderr(), "entresol: there are more keys than the {limit} of --limit")?;
     }
     Ok(())
 }

@@ -293,7 +293,7 @@ impl Drives {
     /// A directory for one more place.
     pub(super) fn make_place(&self, class: MediaClass, name: u8) -> Result<Volume, StoreError> {
         let root = self.of(class).root();
-        let directory = root.subdirectory(&format!("place-{name}"))?;
+        let directory = root.subdirectory(&format!("volume-{name}"))?;
         root.sync()?;
         Ok(Volume { class, directory, bytes_max: None })
     }

@@ -393,7 +393,7 @@ fn a_kvs_that_wants_one_class_only_is_refused_when_that_is_full_and_others_go_on
         let refused = refused.expect("there is no room for all");
         assert!(refused.is_no_room(), "{refused}");
         let text = refused.to_string();
-        for part in ["everything on staging,", "/disk has", "take a policy"] {
+        for part in ["everything on staging,", "/disk has", "choose a policy"] {
             assert!(text.contains(part), "{part}: {text}");
         }
         other.put(b"key", b"value").expect("has room elsewhere");

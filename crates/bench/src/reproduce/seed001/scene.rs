@@ -81,7 +81,7 @@ impl Size {
         let memory_bytes = self.dram / 4 * 3;
         KvdbOptions {
             memory_bytes,
-            entry_cache_bytes: memory_bytes / 10,
+            row_cache_bytes: memory_bytes / 10,
             segment_bytes: self.generation() / 2,
             generation_bytes: self.generation(),
             generations_waiting_max: GENERATIONS_WAITING,
@@ -321,7 +321,7 @@ impl Runs {
                  of mapped pages; generations of {}, {GENERATIONS_WAITING} of which may wait, in \
                  segments of {}; durable within 100 ms.",
                 size(options.memory_bytes),
-                size(options.entry_cache_bytes),
+                size(options.row_cache_bytes),
                 size(self.size.page_cache()),
                 size(options.generation_bytes),
                 size(options.segment_bytes),

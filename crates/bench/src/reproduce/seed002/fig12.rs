@@ -167,7 +167,7 @@ pub(super) fn fig12b(settings: &Settings) -> Outcome {
         .fold(0.0, f64::max);
     let checks = vec![
         Check::limit(
-            "without a policy, S1's slow-down by day",
+            "without a policy, S1's slowdown by day",
             "times",
             Side::Above,
             SLOWDOWN_MAX,
@@ -175,7 +175,7 @@ pub(super) fn fig12b(settings: &Settings) -> Outcome {
         )
         .published(),
         Check::limit(
-            "ours: S1's slow-down in the worst half second after settling",
+            "ours: S1's slowdown in the worst half second after settling",
             "times",
             Side::AtMost,
             SLOWDOWN_MAX,
@@ -198,11 +198,11 @@ pub(super) fn fig12b(settings: &Settings) -> Outcome {
         ],
         checks,
         drawings: vec![over_time(
-            "S1's slow-down (model)",
+            "S1's slowdown (model)",
             "times",
             vec![
                 line("no policy", series(&none)),
-                line("slow-down limited", series(&ours)),
+                line("slowdown limited", series(&ours)),
                 line("limit", limit),
             ],
         )],

@@ -50,7 +50,7 @@ mod slot;
 /// How many locks there are.
 pub(crate) const STRIPES: usize = 256;
 /// The least bytes of a cache, unless there is none.
-pub(crate) const ENTRY_CACHE_BYTES_MIN: u64 = STRIPES as u64 * 8 * 64;
+pub(crate) const ROW_CACHE_BYTES_MIN: u64 = STRIPES as u64 * 8 * 64;
 /// How often a reader looks again whose entry was moved.
 const LOOKS: u32 = 4;
 /// So many prefixes that were removed are remembered, and so many bytes of them.

@@ -18,7 +18,8 @@ use crate::run::format::ends::{Footer, check_header, mark_behind};
 use crate::run::format::view::{Block, Nature};
 
 /// What is said of blocks of which each is whole by itself.
-const MIXED: &str = "its blocks are of several runs of its number, of another store or of a copy";
+const MIXED: &str = "its blocks are of several runs with this number, of another store or of a \
+                     copy";
 
 /// What lies in a run's file, from its first page to its last.
 #[derive(Debug)]
@@ -157,7 +158,7 @@ impl Scan<'_, '_> {
         let fits = (1..=BLOCK_PAGES_MAX).contains(&pages) && page + pages <= self.blocks.end;
         self.blocks.pages.give_back(head);
         if !fits {
-            return Err(self.blocks.damaged(page, "no block begins here, or a damaged one"));
+            return Err(self.blocks.damaged(page, "no block begins here, or it is damaged"));
         }
         let lease = self.blocks.read(page, pages)?;
         if !is_sealed(Address { run: self.blocks.run, page }, &lease.buffer) {
