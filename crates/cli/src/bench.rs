@@ -25,13 +25,13 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure the cache in process beside a plain map, or with --server load a server.
+    /// Measure the cache in process beside a plain map, or with --server put a load on a server.
     Cache(Box<CacheArguments>),
-    /// Measure indexes in process: in real time on memory, or counted on a model in virtual time.
+    /// Measure indexes in process: in real time on memory, or in virtual time on a model.
     Index(Box<IndexArguments>),
     /// Replay a trace against a cache in process, or with --server against a server.
     Trace(Box<TraceArguments>),
-    /// Put a store under YCSB's workloads or RocksDB's mixgraph, in process.
+    /// Run YCSB's workloads or RocksDB's mixgraph on a store in process.
     Ycsb(Box<ycsb::Arguments>),
 }
 
@@ -39,7 +39,7 @@ enum Command {
 struct CacheArguments {
     #[command(flatten)]
     output: Output,
-    /// Objects.
+    /// Number of keys.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     keys: u32,
     /// Size of a key.
@@ -51,7 +51,8 @@ struct CacheArguments {
     /// Seed of keys, orders and arrivals.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Threads: of the generator [default: 1], or in process of the mixed loop [default: 2].
+    /// Number of threads of the load generator [default: 1] or, in process, of the mixed loop
+    /// [default: 2].
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     #[command(flatten)]
@@ -65,13 +66,13 @@ struct CacheArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "In process")]
 struct DirectArguments {
-    /// Operations in a timed loop.
+    /// Number of operations in a timed loop.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     operations: u32,
-    /// How often every loop is run; medians are reported.
+    /// Number of rounds; medians are reported.
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
-    /// Whether the cache asks for huge pages.
+    /// Ask for huge pages for the cache.
     #[arg(long, value_name = "true|false", default_value_t = true, action = clap::ArgAction::Set)]
     huge_pages: bool,
 }
@@ -79,46 +80,47 @@ struct DirectArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Load on a server")]
 struct LoadArguments {
-    /// The server: HOST:PORT or unix:PATH.
+    /// Server to load: HOST:PORT or unix:PATH.
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<Address>,
-    /// The server's process, whose processor time is reported; found by its address if it is on
-    /// this machine.
+    /// Process of the server, whose processor time is reported; found by the address if the server
+    /// runs on this machine.
     #[arg(long, value_name = "PID", requires = "server")]
     server_pid: Option<u32>,
-    /// text or meta.
+    /// Protocol: text or meta.
     #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
     protocol: Dialect,
-    /// The share of gets; the rest are sets.
+    /// Share of gets; the other requests are sets.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
     get_share: f64,
-    /// Which keys are asked for: uniform, zipf or zipf:THETA.
+    /// Distribution of the keys: uniform, zipf or zipf:THETA.
     #[arg(long, value_name = "LAW", default_value_t = Popularity::Uniform)]
     distribution: Popularity,
-    /// How long a stored value lives, rounded up to whole seconds; 0 is for ever.
+    /// Time to live of stored values, rounded up to whole seconds; 0 means no expiry.
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::parse)]
     ttl: Duration,
-    /// Connections in all.
+    /// Total number of connections.
     #[arg(long, value_name = "N", default_value_t = 16)]
     connections: usize,
-    /// Requests on their way per connection. Closed loop: sent in one write, and the next go when
-    /// all replies are there. Open loop: an upper bound.
+    /// Requests in flight per connection. In a closed loop, they are sent in one write, and the
+    /// next ones go when all replies are there. In an open loop, this is an upper bound.
     #[arg(long, value_name = "N", default_value_t = 1)]
     depth: usize,
-    /// How long to measure.
+    /// Duration of the measurement.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration::parse)]
     duration: Duration,
-    /// How long to run before.
+    /// Duration of the warm-up.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse)]
     warm_up: Duration,
-    /// Open loop: so many requests a second fall due (Poisson), and each response time counts from
-    /// then. Without it, a closed loop.
+    /// Run an open loop: this many requests a second fall due (Poisson), and each response time
+    /// counts from then. Without it, the loop is closed.
     #[arg(long, value_name = "REQUESTS/S", requires = "server")]
     rate: Option<f64>,
-    /// Let values carry their key and a checksum, and check every one: a wrong value fails the run.
+    /// Put the key and a checksum into each value, and check every value read; a wrong value fails
+    /// the run.
     #[arg(long, requires = "server")]
     verify: bool,
-    /// Do not store every key once before.
+    /// Do not store every key once before the measurement.
     #[arg(long, requires = "server")]
     no_preload: bool,
 }
@@ -126,14 +128,14 @@ struct LoadArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Comparison of two servers")]
 struct AgainstArguments {
-    /// A second server under the same load, in interleaved pairs; the same one again checks the
+    /// Second server under the same load, in interleaved pairs; the same server again checks the
     /// method.
     #[arg(long, value_name = "HOST:PORT", requires = "server")]
     against: Option<Address>,
-    /// The second server's process.
+    /// Process of the second server.
     #[arg(long, value_name = "PID", requires = "against")]
     against_pid: Option<u32>,
-    /// How many pairs.
+    /// Number of pairs.
     #[arg(long, value_name = "N", default_value_t = 20, requires = "against")]
     pairs: usize,
 }
@@ -142,43 +144,43 @@ struct AgainstArguments {
 struct IndexArguments {
     #[command(flatten)]
     output: Output,
-    /// Only this index; may be given more than once [default: all that keep what they hold].
+    /// Measure only this index; may be given more than once [default: all durable ones].
     #[arg(long, value_name = "NAME")]
     index: Vec<IndexName>,
-    /// Keys that are loaded before.
+    /// Number of keys loaded before the workloads.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     keys: u64,
-    /// Operations of each workload, all threads together [default: half the keys].
+    /// Number of operations of each workload, of all threads together [default: half the keys].
     #[arg(long, value_name = "N")]
     operations: Option<u64>,
-    /// insert, read, absent, update, scan (100 records), delete (the oldest), w1 (3:1:1 of insert,
-    /// delete, read) or w2 (1:1:3); may be given more than once, and goes in that order
-    /// [default: insert, read, update, scan, delete].
+    /// Workload: insert, read, absent, update, scan (100 records), delete (the oldest), w1 (3:1:1
+    /// of insert, delete, read) or w2 (1:1:3); may be given more than once, and runs in the order
+    /// given [default: insert, read, update, scan, delete].
     #[arg(long, value_name = "NAME")]
     workload: Vec<Workload>,
-    /// Size of a node, or of a leaf: 256, 512 or 1024 of sv-tree, from 128 to 1024 of fp-tree, to
-    /// 512 of ods, fast-fair, wb-tree and hybrid-index-plus [default: 256, of wb-tree 512, of
-    /// fp-tree 1024].
+    /// Size of a node, or of a leaf: 256, 512 or 1024 for sv-tree, 128 to 1024 for fp-tree, 128 to
+    /// 512 for ods, fast-fair, wb-tree and hybrid-index-plus [default: 256; 512 for wb-tree, 1024
+    /// for fp-tree].
     #[arg(long, value_name = "SIZE")]
     node_size: Option<ByteSize>,
-    /// What it lies on: dram, pmem:PATH, pmem:PATH,assume-dax, or model:NAME in virtual time.
+    /// Medium of the index: dram, pmem:PATH, pmem:PATH,assume-dax, or model:NAME in virtual time.
     #[arg(long, value_name = "MEDIUM", default_value_t = MediumSpec::Dram)]
     medium: MediumSpec,
-    /// Threads that work at once.
+    /// Number of threads.
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
-    /// Put a cache in DRAM before it, for this share of the loaded keys. It is empty to begin with:
-    /// give many operations, or a read before the one that counts.
+    /// Put a cache in DRAM in front of the index, for this share of the loaded keys. The cache is
+    /// empty at first: run many operations, or a read workload before the one that counts.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     cache_fraction: f64,
-    /// Whether the index is searched while that cache is probed: auto (while most look-ups miss),
+    /// Search of the index while that cache is probed: auto (parallel while most look-ups miss),
     /// serial or parallel.
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = probing)]
     probing: Probing,
-    /// Which keys are looked for: uniform, zipf or zipf:THETA.
+    /// Distribution of the keys: uniform, zipf or zipf:THETA.
     #[arg(long, value_name = "LAW", default_value_t = Popularity::Uniform)]
     distribution: Popularity,
-    /// How often everything is run; medians are reported.
+    /// Number of rounds; medians are reported.
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
     /// Seed of keys and orders.
@@ -190,19 +192,20 @@ struct IndexArguments {
 struct TraceArguments {
     #[command(flatten)]
     output: Output,
-    /// The trace; zstd and xz are unpacked.
+    /// File with the trace, which may be compressed with zstd or xz.
     #[arg(long, value_name = "FILE")]
     file: PathBuf,
-    /// twitter (seven columns), csv (columns named by a header) or keys (4 bytes each).
+    /// Format of the trace: twitter (seven columns), csv (columns named by a header) or keys (4
+    /// bytes each).
     #[arg(long, value_name = "FORMAT")]
     format: TraceFormat,
     /// Draw value sizes from this distribution (CacheLib's JSON) instead of the trace.
     #[arg(long, value_name = "FILE")]
     sizes: Option<PathBuf>,
-    /// Do not store after a miss.
+    /// Do not store a value after a miss.
     #[arg(long)]
     no_store_on_miss: bool,
-    /// Stop after so many requests.
+    /// Stop after this number of requests.
     #[arg(long, value_name = "N")]
     requests: Option<u64>,
     /// Seed of sizes and of the cache.
@@ -211,7 +214,7 @@ struct TraceArguments {
     /// Replay against this server, one request at a time: HOST:PORT or unix:PATH.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "tenant")]
     server: Option<Address>,
-    /// text or meta.
+    /// Protocol: text or meta.
     #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
     protocol: Dialect,
     #[command(flatten)]
@@ -222,7 +225,7 @@ struct TraceArguments {
 #[command(next_help_heading = "The cache in process")]
 #[group(id = "tenant", multiple = true)]
 struct TenantArguments {
-    /// Where values lie: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or
+    /// Medium of the values: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or
     /// file:PATH,model=NAME [default: dram].
     #[arg(long, value_name = "MEDIUM")]
     medium: Option<MediumSpec>,
@@ -232,13 +235,13 @@ struct TenantArguments {
     /// Quota of a medium other than dram.
     #[arg(long, value_name = "SIZE")]
     medium_quota: Option<ByteSize>,
-    /// Size of a segment; chosen from the quota unless given.
+    /// Size of a segment [default: chosen from the quota].
     #[arg(long, value_name = "SIZE")]
     segment_size: Option<ByteSize>,
-    /// The largest value taken [default: 1MiB].
+    /// Size of the largest value that is accepted [default: 1MiB].
     #[arg(long, value_name = "SIZE")]
     value_limit: Option<ByteSize>,
-    /// merge, fifo, random or least-utilised [default: merge].
+    /// Eviction policy: merge, fifo, random or least-utilised [default: merge].
     #[arg(long, value_name = "POLICY")]
     eviction: Option<Eviction>,
 }
@@ -248,7 +251,7 @@ fn probing(text: &str) -> Result<Probing, String> {
         "auto" => Ok(Probing::ByMisses),
         "serial" => Ok(Probing::Serial),
         "parallel" => Ok(Probing::Parallel),
-        _ => Err("write auto, serial or parallel".to_owned()),
+        _ => Err("use auto, serial or parallel".to_owned()),
     }
 }
 
@@ -265,7 +268,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Measures, watched by `progress`, and answers what came of it, also if that was interrupted.
+/// Runs a measurement and returns its result, a partial one if it was interrupted.
 fn measured<T>(
     progress: &Progress,
     measure: impl FnOnce(&Progress) -> Result<T, BenchError>,

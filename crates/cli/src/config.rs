@@ -16,11 +16,11 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say what is wrong with a configuration, and where.
+    /// List every mistake in a configuration, with its line.
     Check {
-        /// The configuration.
+        /// The configuration file.
         file: PathBuf,
-        /// Print one JSON object, with every problem.
+        /// Print one JSON object with all problems.
         #[arg(long)]
         json: bool,
     },
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let tenants = settings.tenants.len();
     let several = if tenants == 1 { "" } else { "s" };
     let policy = settings.sharing.policy.name();
-    println!("{}: right; {tenants} tenant{several}, sharing policy {policy}", file.display());
+    println!("{}: no mistakes; {tenants} tenant{several}, sharing policy {policy}", file.display());
     Ok(())
 }
 

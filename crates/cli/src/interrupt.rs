@@ -12,16 +12,16 @@ use signal_hook::iterator::Signals;
 /// Offset of exit statuses for signals: shells add it to the signal's number.
 const BY_SIGNAL: i32 = 128;
 
-/// The signal that asked for an end.
+/// Signal that interrupted the command.
 static SIGNAL: AtomicI32 = AtomicI32::new(SIGINT);
 
-/// The exit status of a command that was asked to end and has shown what it had.
+/// Returns the exit status of an interrupted command that printed its partial results.
 pub(crate) fn status() -> u8 {
     u8::try_from(BY_SIGNAL + SIGNAL.load(Relaxed)).unwrap_or(u8::MAX)
 }
 
-/// From now on SIGINT and SIGTERM ask the work for an end with what it has. A second one ends the
-/// command at once.
+/// Makes the first SIGINT or SIGTERM stop the work, which then shows its partial results. A second
+/// one ends the command at once.
 pub(crate) fn watch(progress: &Progress) -> anyhow::Result<()> {
     let (shown, stop) = (progress.clone(), progress.stop().clone());
     on_signals(move |signal| {
@@ -31,12 +31,12 @@ pub(crate) fn watch(progress: &Progress) -> anyhow::Result<()> {
         ask(&stop, signal);
         let state = shown.state();
         shown.finish();
-        tell(&format!("interrupted in {state}; again to end at once"));
+        tell(&format!("interrupted in {state}; press Ctrl-C again to exit at once"));
     })
 }
 
-/// From now on SIGINT and SIGTERM end the command with a sentence: what was under way, how much was
-/// done, and what `left` says of what is lost.
+/// Makes SIGINT and SIGTERM end the command with a message: the work under way, its progress, and
+/// `left`, which says what the interruption leaves behind.
 pub(crate) fn announce(progress: &Progress, left: &'static str) -> anyhow::Result<()> {
     let progress = progress.clone();
     on_signals(move |signal| {
@@ -65,6 +65,6 @@ fn on_signals(mut act: impl FnMut(i32) + Send + 'static) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
     let run = move || signals.forever().for_each(&mut act);
     let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(run);
-    thread.context("a thread that waits for signals")?;
+    thread.context("cannot start the thread for signals")?;
     Ok(())
 }

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use entresol_bench::BenchError;
 
-/// A multi-tenant cache on the media of your choice, for memcached's clients.
+/// A multi-tenant cache for memcached's clients, on DRAM, persistent memory or a drive.
 #[derive(Debug, Parser)]
 #[command(name = "entresol", version, max_term_width = 100)]
 struct Arguments {
@@ -33,32 +33,32 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the server; without --config one cache in DRAM on 127.0.0.1:11211.
+    /// Run the server; without --config, it serves one cache in DRAM on 127.0.0.1:11211.
     Serve(Box<serve::Arguments>),
-    /// Watch how a running server's tenants share, live in the terminal.
+    /// Show live how the tenants of a running server share its devices.
     Top(top::Arguments),
-    /// Look at a configuration without running it.
+    /// Check a configuration without starting a server.
     Config(config::Arguments),
-    /// Measure: the cache in process, a server under load, a trace.
+    /// Measure the cache, a server under load, an index, a store, or a trace.
     Bench(bench::Arguments),
-    /// Measure a medium: figures, advice, and the cost table that a server charges by.
+    /// Measure a medium and save the cost table by which a server charges accesses.
     Profile(profile::Arguments),
-    /// Read and write a store in a directory.
+    /// Create, read, write, check and copy a store in a directory.
     Store(store::Arguments),
-    /// Run the papers' tables and figures on models, in virtual time: theirs beside ours.
+    /// Reproduce the papers' tables and figures on device models, in virtual time.
     Reproduce(reproduce::Arguments),
-    /// Try crashes, by the thousand, in seeded histories; a failure comes with its command.
+    /// Test crash safety with thousands of simulated or real crashes.
     Torture(torture::Arguments),
 }
 
-/// A check or a comparison failed.
+/// Exit status of a check or a comparison that failed.
 const FAILED: u8 = 1;
-/// The arguments or the configuration are wrong, or what they ask for cannot be had.
+/// Exit status if the arguments or the configuration are wrong, or cannot be satisfied.
 const WRONG: u8 = 2;
-/// Exit status of a check that could not look at everything.
+/// Exit status of a check that could not read everything.
 const INCOMPLETE: u8 = 3;
 
-/// Error of a check that found nothing wrong, but could not look at everything.
+/// Error of a check that found no damage, but could not read everything.
 #[derive(Debug)]
 pub(crate) struct Incomplete(pub(crate) String);
 
@@ -70,7 +70,7 @@ impl fmt::Display for Incomplete {
 
 impl Error for Incomplete {}
 
-/// Somebody asked for an end; it says what became of the work.
+/// Error of a command that the user interrupted, with the state of its work.
 #[derive(Debug)]
 pub(crate) struct Interrupted(pub(crate) &'static str);
 
@@ -113,8 +113,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The arguments. Help, and what clap refuses, it tells itself, and ends the command; what is left
-/// to tell is a flag that was renamed.
+/// Parses the arguments. For help and for most errors, clap prints the text and ends the process;
+/// only renamed commands and flags are returned as errors.
 fn parse() -> anyhow::Result<Arguments> {
     let given: Vec<_> = std::env::args_os().collect();
     let matches = help::dressed(Arguments::command(), "").try_get_matches_from(&given);
@@ -136,7 +136,7 @@ fn status_of(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// 1 if a measurement or a check failed, 2 if the arguments are to blame.
+/// Returns 1 if a measurement or a check failed, 2 if the arguments are wrong.
 fn status_of_bench(error: &BenchError) -> u8 {
     match error {
         BenchError::Interrupted { .. } => interrupt::status(),

@@ -10,32 +10,32 @@ use entresol_bench::progress::Progress;
 use entresol_bench::report::{Page, Table};
 use serde::Serialize;
 
-/// Where results go.
+/// Form and destination of results.
 #[derive(Debug, Args)]
 pub(crate) struct Output {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write an HTML page with drawings into this folder as well.
+    /// Also write an HTML page with charts to this folder.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) report: Option<PathBuf>,
 }
 
-/// A result with all that is needed to repeat it.
+/// A result with everything that is needed to repeat it.
 #[derive(Serialize)]
 struct Labelled<'a, T> {
     version: &'static str,
     machine: String,
     command: String,
-    /// Whether somebody asked for an end: then there is less than was asked for.
+    /// True if the user interrupted the command, so that the result is partial.
     interrupted: bool,
     #[serde(flatten)]
     result: &'a T,
 }
 
 impl Output {
-    /// Prints tables or JSON, and writes the page if one is wanted; an error if the measurement was
-    /// interrupted.
+    /// Prints tables or JSON, and writes the page if one was requested. Fails if the measurement
+    /// was interrupted.
     pub(crate) fn put(
         &self,
         (name, progress): (&str, &Progress),
@@ -51,7 +51,8 @@ impl Output {
             interrupted: progress.stop().is_asked(),
             result,
         };
-        let json = serde_json::to_string_pretty(&labelled).context("the result as JSON")?;
+        let json =
+            serde_json::to_string_pretty(&labelled).context("cannot format the result as JSON")?;
         let printed = self.print(&json, tables);
         // A long measurement is not lost because one of the two outputs has no room.
         if let Some(folder) = &self.report {
@@ -71,11 +72,11 @@ impl Output {
     fn print(&self, json: &str, tables: &[Table]) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         if self.json {
-            return writeln!(out, "{json}").context("standard output");
+            return writeln!(out, "{json}").context("cannot write to standard output");
         }
         for (position, table) in tables.iter().enumerate() {
             let gap = if position > 0 { "\n" } else { "" };
-            write!(out, "{gap}{table}").context("standard output")?;
+            write!(out, "{gap}{table}").context("cannot write to standard output")?;
         }
         Ok(())
     }

@@ -15,38 +15,38 @@ use crate::output::Output;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// What to measure: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or model:NAME. A file that
-    /// somebody else made is refused.
+    /// Medium to measure: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or model:NAME. An
+    /// existing file that another program made is refused.
     #[arg(long, value_name = "MEDIUM")]
     medium: MediumSpec,
-    /// A second medium of the same kind, measured in turns with the first.
+    /// Second medium of the same kind, measured in turns with the first.
     #[arg(long, value_name = "MEDIUM")]
     against: Option<MediumSpec>,
-    /// Measure everything, for minutes.
+    /// Measure everything, which takes minutes.
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// Measure what fits into a minute; the default.
+    /// Measure what fits into a minute (default).
     #[arg(long)]
     quick: bool,
-    /// The most threads [default: the number of processors; for a model of memory as many as keep
-    /// it busy: from 16 on doubled until that raises no rate of random reads or writes of 64 B,
-    /// 256 B and 4 KiB by more than 2%].
+    /// Maximum number of threads [default: the number of processors; for a model of memory as many
+    /// as keep it busy: 16, doubled until no rate of random reads or writes of 64 B, 256 B and 4
+    /// KiB rises by more than 2%].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
-    /// How much is read from; memory is written in another half of it
-    /// [default: 1GiB, with --full 4GiB].
+    /// Size of the area that is read; of memory, another half of it is written [default: 1GiB, 4GiB
+    /// with --full].
     #[arg(long, value_name = "SIZE")]
     size: Option<ByteSize>,
-    /// Whether memory asks for huge pages.
+    /// Ask for huge pages of memory.
     #[arg(long, value_name = "true|false", default_value_t = true, action = clap::ArgAction::Set)]
     huge_pages: bool,
-    /// Leave a file behind that was made for measuring.
+    /// Keep the file that was made for the measurement.
     #[arg(long)]
     keep: bool,
-    /// Seed of what is drawn.
+    /// Seed of the random numbers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Save the cost table here instead of beside the medium.
+    /// Save the cost table to this file instead of beside the medium.
     #[arg(long, value_name = "FILE", conflicts_with = "no_save")]
     save: Option<PathBuf>,
     /// Do not save the cost table.
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     };
     if let Some(path) = place {
         let sentence = save_costs(&result, &path)?;
-        writeln!(std::io::stderr(), "{sentence}").context("standard error")?;
+        writeln!(std::io::stderr(), "{sentence}").context("cannot write to standard error")?;
     }
     Ok(())
 }

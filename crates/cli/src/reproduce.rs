@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use entresol_base::list::shortened;
 use entresol_bench::BenchError;
 use entresol_bench::progress::Progress;
 use entresol_bench::report::Table;
@@ -20,34 +21,34 @@ use crate::output::{Output, save};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Which: 000-table3, 002-fig1, 002-fig1a, or 004 for all of a paper; none for everything.
-    /// What is measured in real time, 002-fig5a, runs only if it is named.
+    /// Tables and figures to run, such as 000-table3, 002-fig1 or 002-fig1a; 004 is all of a paper
+    /// [default: all]. 002-fig5a is measured in real time, and runs only if it is named.
     names: Vec<String>,
-    /// Name them, or all, and what they show and what is missing, and run nothing.
+    /// List the tables and figures, what they show and what is missing, without running them.
     #[arg(long)]
     list: bool,
-    /// Seed of everything that is drawn.
+    /// Seed of the random numbers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Take as many keys as the scenario is made for where fewer are taken otherwise: 10 million in
-    /// 000-fig17, 5 million in 000-fig19. They take a quarter of an hour then.
+    /// Use the paper's number of keys where fewer are used by default: 10 million in 000-fig17, 5
+    /// million in 000-fig19. These then take a quarter of an hour.
     #[arg(long)]
     full_scale: bool,
-    /// So many entries at a time, as many as there are processors if it is not said. The results
-    /// are the same.
+    /// Number of entries to run at a time; it does not change the results [default: the number of
+    /// processors].
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// Succeed if exactly those checks fail that are known to, and none more than is known.
+    /// Succeed if exactly the checks fail that are known to, each by no more than is known.
     #[arg(long)]
     accept_known: bool,
-    /// The list of checks that are known to fail, instead of the one that is built in.
+    /// List of checks that are known to fail, instead of the built-in one.
     #[arg(long, value_name = "FILE")]
     expected: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
 
-/// How many of the slowest entries are named.
+/// Number of slowest entries that are printed.
 const SLOWEST: usize = 10;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -74,44 +75,46 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     results.mark(known);
     let mut out = std::io::stdout().lock();
     if arguments.output.json {
-        let json = serde_json::to_string_pretty(&results).context("the results as JSON")?;
-        writeln!(out, "{json}").context("standard output")?;
+        let json =
+            serde_json::to_string_pretty(&results).context("cannot format the results as JSON")?;
+        writeln!(out, "{json}").context("cannot write to standard output")?;
     } else {
-        write!(out, "{}", results.text()).context("standard output")?;
+        write!(out, "{}", results.text()).context("cannot write to standard output")?;
     }
     if let Some(folder) = &arguments.output.report {
         save(&results.page(), folder, "reproduce")?;
     }
     if took.len() > SLOWEST {
-        write!(std::io::stderr(), "{}", slowest(took)).context("standard error")?;
+        write!(std::io::stderr(), "{}", slowest(took)).context("cannot write to standard error")?;
     }
     if arguments.accept_known { held_to(known, &results) } else { passed(&results) }
 }
 
-/// Fails if anything is outside its tolerance.
+/// Fails if any check is outside its tolerance.
 fn passed(results: &Reproductions) -> anyhow::Result<()> {
     let failed = results.failed();
     if failed.is_empty() {
         return Ok(());
     }
-    Err(BenchError::Failed(format!("outside its tolerance: {}", failed.join(", "))).into())
+    let failed = shortened(failed).join("\n  ");
+    Err(BenchError::Failed(format!("outside their tolerances:\n  {failed}")).into())
 }
 
-/// Fails unless exactly that is outside its tolerance of which it is known.
+/// Fails unless exactly the checks fail that are known to.
 fn held_to(known: &Known, results: &Reproductions) -> anyhow::Result<()> {
     let judgement = known.judge(results)?;
     let mut err = std::io::stderr().lock();
-    for note in &judgement.notes {
-        writeln!(err, "{note}").context("standard error")?;
+    for note in shortened(&judgement.notes) {
+        writeln!(err, "{note}").context("cannot write to standard error")?;
     }
     if judgement.problems.is_empty() {
         return Ok(());
     }
-    let problems = judgement.problems.join("\n  ");
-    Err(BenchError::Failed(format!("not as is known:\n  {problems}")).into())
+    let problems = shortened(judgement.problems).join("\n  ");
+    Err(BenchError::Failed(format!("failures differ from the known ones:\n  {problems}")).into())
 }
 
-/// The entries that took longest.
+/// Formats the entries that took longest.
 fn slowest(mut took: Vec<Took>) -> String {
     took.sort_by_key(|took| std::cmp::Reverse(took.time));
     let mut text = String::new();
@@ -128,17 +131,17 @@ fn list(arguments: &Arguments) -> anyhow::Result<()> {
     };
     let listed = List::of(&select(&names)?, arguments.names.is_empty());
     let text = if arguments.output.json { listed.json()? } else { listed.text() };
-    write!(std::io::stdout().lock(), "{text}").context("standard output")
+    write!(std::io::stdout().lock(), "{text}").context("cannot write to standard output")
 }
 
-/// Tables and figures that can be run.
+/// Tables and figures that can be run, and parts of the papers that cannot.
 #[derive(Debug, Serialize)]
 struct List {
     entries: Vec<Listed>,
     missing: Vec<Missing>,
 }
 
-/// What the papers measure and nothing here does.
+/// Part of a paper that is not reproduced.
 #[derive(Debug, Serialize)]
 struct Missing {
     entry: String,
@@ -174,7 +177,9 @@ impl List {
     }
 
     fn json(&self) -> anyhow::Result<String> {
-        serde_json::to_string_pretty(self).map(|json| json + "\n").context("the list as JSON")
+        serde_json::to_string_pretty(self)
+            .map(|json| json + "\n")
+            .context("cannot format the list as JSON")
     }
 
     fn text(&self) -> String {

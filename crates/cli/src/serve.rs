@@ -20,45 +20,45 @@ const PORT: u16 = 11211;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Read tenants and limits from this file; flags of the whole server go before it.
+    /// Read tenants and limits from this file; flags of the whole server override it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
     server: ServerFlags,
     #[command(flatten)]
     tenant: TenantFlags,
-    /// Once listening, write `TENANT ADDRESS:PORT` lines here.
+    /// Write `TENANT ADDRESS:PORT` lines to this file once the server listens.
     #[arg(long, value_name = "PATH")]
     port_file: Option<PathBuf>,
-    /// How much to log: error, warn, info, debug or trace.
+    /// Log level: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LevelFilter,
 }
 
-/// Flags that go with a file and without.
+/// Flags that are allowed with a configuration file and without one.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "The whole server")]
 struct ServerFlags {
-    /// Event loops, one thread each; one for each processor unless given.
+    /// Number of event loops, one thread each [default: the number of processors].
     #[arg(long, value_name = "N")]
     threads: Option<i64>,
-    /// Where /metrics, /healthz, /stats.json, /sharing.json and the page / are served, or off
-    /// [default: 127.0.0.1:11280].
+    /// Address of /metrics, /healthz, /stats.json, /sharing.json and the page /, or off [default:
+    /// 127.0.0.1:11280].
     #[arg(long, value_name = "HOST:PORT|off")]
     admin: Option<String>,
     /// Log requests that take longer than this, or off [default: off].
     #[arg(long, value_name = "TIME|off")]
     slow_log: Option<String>,
-    /// How long a stopping server waits for clients to take their replies [default: 5s].
+    /// Time that a stopping server waits for clients to read their replies [default: 5s].
     #[arg(long, value_name = "TIME")]
     drain_time: Option<String>,
     /// Keep the caches over a restart in this folder.
     #[arg(long, value_name = "FOLDER")]
     restart_from: Option<String>,
-    /// Ask for huge pages [default: true].
+    /// Ask for huge pages of memory [default: true].
     #[arg(long, value_name = "true|false")]
     huge_pages: Option<bool>,
-    /// How block files are read and written: auto, io-uring or threads [default: auto].
+    /// Method of reading and writing block files: auto, io-uring or threads [default: auto].
     #[arg(long, value_name = "BACKEND")]
     io_backend: Option<String>,
     /// Allow listeners that other machines can reach; the protocol has no password.
@@ -71,7 +71,7 @@ struct ServerFlags {
 #[command(next_help_heading = "The one tenant served without --config")]
 #[group(id = "tenant", multiple = true, conflicts_with = "config")]
 struct TenantFlags {
-    /// Listen here; may be given several times, port 0 lets the system choose
+    /// Listen on this address; may be given several times, and port 0 lets the system choose
     /// [default: 127.0.0.1:11211, unless there is a UNIX socket].
     #[arg(long, value_name = "HOST:PORT")]
     listen: Vec<String>,
@@ -81,37 +81,36 @@ struct TenantFlags {
     /// Listen on this UNIX socket.
     #[arg(long, value_name = "PATH")]
     unix_socket: Option<String>,
-    /// The UNIX socket's file mode, octal [default: 700].
+    /// File mode of the UNIX socket, in octal [default: 700].
     #[arg(long, value_name = "MODE")]
     unix_socket_mode: Option<String>,
-    /// Connections at a time [default: 1024].
+    /// Maximum number of open connections [default: 1024].
     #[arg(long, value_name = "N")]
     connections: Option<i64>,
-    /// Where values lie: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or
+    /// Medium of the values: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or
     /// file:PATH,model=NAME [default: dram].
     #[arg(long, value_name = "MEDIUM")]
     medium: Option<String>,
-    /// Quota of DRAM: keys, metadata, tables and, with dram, values [default: 64MiB].
+    /// Quota of DRAM for keys, metadata, tables and, with --medium dram, values [default: 64MiB].
     #[arg(long, value_name = "SIZE")]
     dram_quota: Option<String>,
-    /// Quota of DRAM in megabytes (MiB), as --dram-quota with a number alone.
+    /// Quota of DRAM in megabytes (MiB), as memcached has it.
     #[arg(short = 'm', long, value_name = "MEGABYTES", conflicts_with = "dram_quota",
         value_parser = clap::value_parser!(u32).range(1..))]
     memory_limit: Option<u32>,
     /// Quota of a medium other than dram.
     #[arg(long, value_name = "SIZE")]
     medium_quota: Option<String>,
-    /// The medium's cost table; looked for beside the medium unless given.
+    /// Cost table of the medium [default: the one beside the medium].
     #[arg(long, value_name = "FILE")]
     cost_table: Option<String>,
-    /// Size of a segment; chosen from the quota unless given.
+    /// Size of a segment [default: chosen from the quota].
     #[arg(long, value_name = "SIZE")]
     segment_size: Option<String>,
-    /// The largest value taken [default: 1MiB].
+    /// Size of the largest value that is accepted [default: 1MiB].
     #[arg(long, value_name = "SIZE")]
     value_limit: Option<String>,
-    /// Which segment goes when room is short: merge, fifo, random or least-utilised
-    /// [default: merge].
+    /// Eviction policy: merge, fifo, random or least-utilised [default: merge].
     #[arg(long, value_name = "POLICY")]
     eviction: Option<String>,
     /// For measuring: answer every get with this many bytes and every store with success, without
@@ -145,7 +144,7 @@ fn log_to_stderr(level: LevelFilter) {
         .init();
 }
 
-/// Returns the processors and the memory of this machine.
+/// Returns the number of processors and the memory of this machine.
 pub(crate) fn machine() -> Machine {
     Machine {
         memory: ByteSize(entresol_media::machine::memory_bytes()),
@@ -181,7 +180,9 @@ fn settings(arguments: &Arguments) -> anyhow::Result<Settings> {
 /// Reads the settings anew, for a reload.
 fn settings_again(arguments: &Arguments) -> Result<Settings, String> {
     if arguments.config.is_none() {
-        return Err("there is no configuration file to read again; give --config".to_owned());
+        return Err(
+            "there is no configuration file to reload: start the server with --config".to_owned()
+        );
     }
     settings(arguments).map_err(|error| format!("{error:#}"))
 }
@@ -231,11 +232,13 @@ impl TenantFlags {
 /// A port to listen on. What memcached takes 0 for, no port, is not what it means elsewhere.
 fn port(text: &str) -> Result<u16, String> {
     match text.parse() {
-        Ok(0) => Err("write --listen 127.0.0.1:0 for a port that the system chooses, and \
-                      --unix-socket alone for none"
-            .to_owned()),
+        Ok(0) => Err(
+            "use --listen 127.0.0.1:0 for a port that the system chooses, or --unix-socket alone \
+             for no port"
+                .to_owned(),
+        ),
         Ok(port) => Ok(port),
-        Err(_) => Err("write a number from 1 to 65535".to_owned()),
+        Err(_) => Err("use a number from 1 to 65535".to_owned()),
     }
 }
 
@@ -255,7 +258,9 @@ fn check_port_file(path: &Path) -> anyhow::Result<()> {
     let trial = path.with_added_extension("trial");
     entresol_media::files::write_atomically(&trial, b"")
         .and_then(|()| entresol_media::files::remove(&trial))
-        .with_context(|| format!("cannot write the port file {}; name another", path.display()))
+        .with_context(|| {
+            format!("cannot write the port file {}: give another path", path.display())
+        })
 }
 
 fn write_ports(path: &Path, running: &Running) -> anyhow::Result<()> {

@@ -16,24 +16,24 @@ const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 const TOP_LEFT: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K\r\n";
 const CLEAR_BELOW: &str = "\x1b[J";
-/// Rows of a terminal that does not tell its size.
+/// Rows of a terminal of unknown size.
 const ROWS: u16 = 24;
-/// Decisions that are printed where there is no screen to fill.
+/// Number of decisions printed where there is no screen to fill.
 const DECISIONS: usize = 10;
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// The server's admin listener.
+    /// Address of the server's admin listener.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11280", value_parser = server)]
     server: SocketAddr,
-    /// How often to look.
+    /// Interval between updates.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     interval: Duration,
-    /// Look once and end.
+    /// Print one view and exit.
     #[arg(long)]
     once: bool,
-    /// Print a JSON object for each look instead of the screen.
+    /// Print one JSON object for each update instead of a screen.
     #[arg(long)]
     json: bool,
 }
@@ -46,7 +46,7 @@ fn server(text: &str) -> Result<SocketAddr, String> {
 fn duration(text: &str) -> Result<Duration, String> {
     let time = entresol_base::duration::parse(text).map_err(|error| error.to_string())?;
     if time < INTERVAL_MIN {
-        return Err("write at least 100ms; what is shown is the last whole second".to_owned());
+        return Err("use at least 100ms; the view covers the last whole second".to_owned());
     }
     Ok(time)
 }
@@ -58,24 +58,24 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         return print_each(arguments, &mut out);
     }
     leave_on_signals()?;
-    write!(out, "{ENTER}").context("standard output")?;
+    write!(out, "{ENTER}").context("cannot write to standard output")?;
     let shown = show_each(arguments, &mut out);
-    write!(out, "{LEAVE}").context("standard output")?;
+    write!(out, "{LEAVE}").context("cannot write to standard output")?;
     shown
 }
 
-/// Prints one text for each look, for pipes and scripts. Fails if the first look gets no answer;
-/// later, a server that is restarted comes back.
+/// Prints one text for each update, for pipes and scripts. Fails if the first request gets no
+/// answer; later ones are repeated, since a restarted server comes back.
 fn print_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
     let mut view = fetch(arguments.server)?;
     loop {
         let printed = if arguments.json {
-            let json = serde_json::to_string(&view).context("the view as JSON")?;
+            let json = serde_json::to_string(&view).context("cannot format the view as JSON")?;
             writeln!(out, "{json}")
         } else {
             lines(&view, DECISIONS).iter().try_for_each(|line| writeln!(out, "{line}"))
         };
-        printed.and_then(|()| out.flush()).context("standard output")?;
+        printed.and_then(|()| out.flush()).context("cannot write to standard output")?;
         if arguments.once {
             return Ok(());
         }
@@ -84,7 +84,7 @@ fn print_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()>
             match fetch(arguments.server) {
                 Ok(view) => break view,
                 Err(error) => {
-                    let _ = writeln!(io::stderr(), "entresol: {error:#}; asking again");
+                    let _ = writeln!(io::stderr(), "entresol: {error:#}; trying again");
                 }
             }
         };
@@ -102,7 +102,7 @@ fn show_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> 
                 lines(view, rows.saturating_sub(table + 2))
             }
             // A server that is restarted comes back.
-            Err(error) => vec![format!("{error:#}"), "asking again ...".to_owned()],
+            Err(error) => vec![format!("{error:#}"), "trying again ...".to_owned()],
         };
         let mut screen = TOP_LEFT.to_owned();
         for line in text.iter().take(rows.saturating_sub(1)) {
@@ -110,7 +110,9 @@ fn show_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> 
             screen.push_str(CLEAR_LINE);
         }
         screen.push_str(CLEAR_BELOW);
-        out.write_all(screen.as_bytes()).and_then(|()| out.flush()).context("standard output")?;
+        out.write_all(screen.as_bytes())
+            .and_then(|()| out.flush())
+            .context("cannot write to standard output")?;
         std::thread::sleep(arguments.interval);
     }
 }
@@ -131,7 +133,7 @@ fn leave_on_signals() -> anyhow::Result<()> {
         }
     };
     let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(wait);
-    thread.context("a thread that waits for signals")?;
+    thread.context("cannot start the thread for signals")?;
     Ok(())
 }
 
@@ -140,7 +142,7 @@ const HEADINGS: [&str; 9] =
 
 /// Formats the view as lines of text, with this many of the last decisions.
 fn lines(view: &View, decisions: usize) -> Vec<String> {
-    let trying = if view.is_trying { ", trying something" } else { "" };
+    let trying = if view.is_trying { ", experimenting" } else { "" };
     let mut lines = vec![
         format!(
             "entresol: policy {}{trying}; {} decisions; up {:.0} s",

@@ -30,20 +30,21 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Subject {
-    /// The crash machine tries itself, on toy structures in an emulated region and simulated files.
+    /// Test the crash simulator itself, on toy structures in emulated memory and in simulated
+    /// files.
     Media(Media),
-    /// Indexes, under crashes at every drain, also in recovery.
+    /// Test indexes with crashes at every drain, also during recovery.
     Index(Index),
-    /// The store, on a simulated disk under power cuts, deaths of its process, and damage to its
-    /// files; with --processes real processes on a real directory, really killed; with --waits how
-    /// long operations wait under a full load.
+    /// Test the store on simulated drives with power cuts, killed processes and damaged files. With
+    /// --processes, real processes write to a real directory and are killed; with --waits, the
+    /// longest waits of operations under full load are measured.
     Store(Store),
-    /// A process that is to be killed.
+    /// Child process that `torture store --processes` kills.
     #[command(hide = true)]
     StoreChild(StoreChild),
 }
 
-/// What keeps its contents when the power fails.
+/// Part of the machine that keeps its contents when the power fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Domain {
     /// The memory (ADR).
@@ -56,23 +57,23 @@ enum Domain {
 struct Store {
     #[command(flatten)]
     histories: Histories,
-    /// Let real processes write, and kill them.
+    /// Start real processes that write to a store, and kill them.
     #[arg(long, conflicts_with_all = ["histories", "nested", "known"])]
     processes: bool,
-    /// Kill so many.
+    /// Number of processes to kill.
     #[arg(long, value_name = "N", requires = "processes")]
     kills: Option<u64>,
-    /// Where they write: a directory to be made, which is removed if nothing is wrong; pmem:PATH on
-    /// persistent memory, pmem:PATH,assume-dax on what stands in for it [default: a new one in the
-    /// current directory].
+    /// Directory that they write to. It must not exist, and is removed if no process lost data;
+    /// pmem:PATH on persistent memory, pmem:PATH,assume-dax on an ordinary file system that stands
+    /// in for it [default: a new directory in the current one].
     #[arg(long, value_name = "PATH", requires = "processes",
         value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     directory: Option<StorePlace>,
-    /// Instead, put a load at full rate on a simulated drive for --duration of virtual time, and
-    /// tell the longest waits and their causes. One of more than 100 ms fails.
+    /// Run a full load on a simulated drive for --duration of virtual time instead, and print the
+    /// longest waits and their causes; a wait of more than 100 ms fails.
     #[arg(long, conflicts_with_all = ["processes", "histories", "nested", "known"])]
     waits: bool,
-    /// The model of that drive.
+    /// Model of the drive for --waits.
     #[arg(long, value_name = "MODEL", requires = "waits", default_value = "nvme-9300")]
     model: ModelName,
 }
@@ -85,10 +86,10 @@ struct StoreChild {
     round: u64,
 }
 
-/// Where memory keeps its contents, for what lies in memory.
+/// Choice of what survives a power failure, for structures in memory.
 #[derive(Debug, Args)]
 struct Domains {
-    /// Only under this model; otherwise under both.
+    /// Test only with this part surviving a power failure [default: both, one after the other].
     #[arg(long)]
     domain: Option<Domain>,
 }
@@ -105,10 +106,10 @@ struct Media {
     histories: Histories,
     #[command(flatten)]
     domains: Domains,
-    /// Only this structure: tree, log, cells or files; may be given more than once.
+    /// Test only this structure: tree, log, cells or files; may be given more than once.
     #[arg(long, value_name = "NAME")]
     structure: Vec<Structure>,
-    /// Plant a bug, which must be found: missing-flush, missing-fence, wrong-order,
+    /// Plant a bug that the test must find: missing-flush, missing-fence, wrong-order,
     /// missing-flush-at-border, missing-last-flush, visible-before-durable, missing-file-sync or
     /// missing-directory-sync.
     #[arg(long, value_name = "BUG")]
@@ -121,30 +122,30 @@ struct Index {
     histories: Histories,
     #[command(flatten)]
     domains: Domains,
-    /// Only this index; may be given more than once. Each has a history of each seed, under both
-    /// models.
+    /// Test only this index; may be given more than once. Each index gets one history per seed and
+    /// --domain.
     #[arg(long, value_name = "NAME")]
     index: Vec<IndexName>,
 }
 
-/// What every subject is told.
+/// Arguments that all subjects share.
 #[derive(Debug, Args)]
 struct Histories {
-    /// Seed of the first history; each next one has the next.
+    /// Seed of the first history; each further history uses the next number.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Try for so long; what is under way then is broken off [default: 10s, unless a number is
-    /// given].
+    /// Time limit; histories that still run then are cut short [default: 10s, unless --histories or
+    /// --kills is given].
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<Duration>,
-    /// Try so many histories.
+    /// Number of histories.
     #[arg(long, value_name = "N")]
     histories: Option<u64>,
-    /// Cut off one recovery in so many by crashes as well, and recoveries from these; 0 is none.
+    /// Crash one recovery in N as well, and recoveries from these crashes; 0 crashes none.
     #[arg(long, value_name = "N", default_value_t = 8)]
     nested: u32,
-    /// Name the places of this file that were not reached: the JSON of an earlier run, or a place
-    /// a line.
+    /// List the places in the source that this file names and the run did not reach: the JSON of an
+    /// earlier run, or one place per line.
     #[arg(long, value_name = "FILE")]
     known: Option<PathBuf>,
     /// Print one JSON object instead of a table.
@@ -152,7 +153,7 @@ struct Histories {
     json: bool,
 }
 
-/// How long histories are tried if nobody says how long or how many.
+/// Time limit of histories by default.
 const DURATION: Duration = Duration::from_secs(10);
 
 impl Histories {
@@ -217,7 +218,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Longest wait of an operation that passes.
+/// Longest wait of an operation that is accepted, in milliseconds.
 const WAIT_MS_MAX: f64 = 100.0;
 
 /// Runs a full load on a store in virtual time, and prints its waits.
@@ -235,8 +236,9 @@ fn see_waits(given: &Store) -> anyhow::Result<()> {
     progress.finish();
     let outcome = outcome.map_err(BenchError::Failed)?;
     let longest = outcome.longest_ms();
-    let complaint = (longest > WAIT_MS_MAX)
-        .then(|| format!("an operation waited {longest:.1} ms, {WAIT_MS_MAX} ms are the most"));
+    let complaint = (longest > WAIT_MS_MAX).then(|| {
+        format!("an operation waited {longest:.1} ms, more than the {WAIT_MS_MAX} ms allowed")
+    });
     put(&outcome, json, complaint, progress.stop().is_asked())
 }
 
@@ -247,12 +249,12 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
     let place = given.directory.clone();
     let place = place.unwrap_or_else(|| StorePlace { path: beside(), pmem: None });
     if files::exists(&place.path) {
-        let text = format!("{place} is there already: name a directory to be made");
+        let text = format!("{place} exists already: give a directory that does not exist");
         return Err(BenchError::Usage(text).into());
     }
     let time = if given.kills.is_none() { duration.or(Some(DURATION)) } else { duration };
     let settings = processes::Settings { seed, time, kills: given.kills, place: place.clone() };
-    let program = std::env::current_exe().context("this program's own file")?;
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
     let spawn = |round: u64| {
         let mut command = Command::new(&program);
         command.args(["torture", "store-child"]).arg(place.argument());
@@ -272,8 +274,9 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
     let complaint = (!outcome.pass).then(|| {
         let kills = outcome.kills;
         format!(
-            "a killed process has lost something; again, if the kernel lets the same run: entresol \
-             torture store --processes --seed {seed} --kills {kills}; the store is in {place}"
+            "a killed process lost data; the store is in {place}. To try the same again, as far as \
+             the kernel's scheduling allows: entresol torture store --processes --seed {seed} \
+             --kills {kills}"
         )
     });
     put(&outcome, json, complaint, outcome.interrupted)
@@ -288,10 +291,11 @@ fn put(
 ) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if as_json {
-        let json = serde_json::to_string_pretty(outcome).context("the outcome as JSON")?;
-        writeln!(out, "{json}").context("standard output")?;
+        let json =
+            serde_json::to_string_pretty(outcome).context("cannot format the outcome as JSON")?;
+        writeln!(out, "{json}").context("cannot write to standard output")?;
     } else {
-        write!(out, "{outcome}").context("standard output")?;
+        write!(out, "{outcome}").context("cannot write to standard output")?;
     }
     match complaint {
         None if is_interrupted => Err(BenchError::Interrupted { has_results: true }.into()),
@@ -308,7 +312,7 @@ fn known_places(path: &Path) -> anyhow::Result<BTreeSet<String>> {
     }
     let run: serde_json::Value = serde_json::from_str(&text).with_context(name)?;
     let Some(places) = run["places"].as_array() else {
-        let text = format!("{} is no JSON of a torture run: it has no \"places\"", name());
+        let text = format!("{} is not the JSON of a torture run: it has no \"places\"", name());
         return Err(BenchError::Usage(text).into());
     };
     let places = places.iter();

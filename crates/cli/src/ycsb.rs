@@ -20,23 +20,24 @@ use crate::output::Output;
 pub(crate) struct Arguments {
     #[command(flatten)]
     output: Output,
-    /// Where the store is made; nothing may be there yet. Without load among the workloads, where
-    /// it is. On persistent memory it is pmem:PATH, or pmem:PATH,assume-dax to let an ordinary
-    /// file system stand in for it.
+    /// Directory of the store. It must not exist yet, unless load is not among the workloads.
+    /// pmem:PATH on persistent memory, pmem:PATH,assume-dax on an ordinary file system that stands
+    /// in for it.
     #[arg(long, value_name = "PATH",
         value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     directory: StorePlace,
-    /// load, a, b, c, d, e, f or mixgraph; may be given more than once, and goes in that order
-    /// [default: load, a, b, c, f, d, e].
+    /// Workload: load, a, b, c, d, e, f or mixgraph; may be given more than once, and runs in the
+    /// order given [default: load, a, b, c, f, d, e].
     #[arg(long, value_name = "NAME")]
     workload: Vec<Workload>,
-    /// Keys that are loaded.
+    /// Number of keys to load.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     keys: u64,
-    /// Operations of each workload but load, all threads together [default: as many as keys].
+    /// Number of operations of each workload but load, of all threads together [default: the number
+    /// of keys].
     #[arg(long, value_name = "N")]
     operations: Option<u64>,
-    /// End each workload but load after so long, whatever has been done.
+    /// Time limit of each workload but load.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<Duration>,
     /// Size of a key.
@@ -45,55 +46,55 @@ pub(crate) struct Arguments {
     /// Size of a value; mixgraph draws its own.
     #[arg(long, value_name = "SIZE", default_value = "1000")]
     value_size: ByteSize,
-    /// Records of each scan of workload e [default: 1 to 100, each number as likely].
+    /// Number of records of each scan of workload e [default: 1 to 100, uniform].
     #[arg(long, value_name = "N")]
     scan_records: Option<usize>,
-    /// Threads that work at once.
+    /// Number of threads.
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
-    /// Open loop: so many operations a second fall due (Poisson), and each time counts from then.
-    /// Without it, a closed loop.
+    /// Run an open loop: this many operations a second fall due (Poisson), and each response time
+    /// counts from then. Without it, the loop is closed.
     #[arg(long, value_name = "OPERATIONS/S")]
     rate: Option<f64>,
-    /// Let values carry their key and a checksum, check all that is read, and in the end open the
+    /// Put the key and a checksum into each value, check every value read, and at the end open the
     /// store again and read every key.
     #[arg(long)]
     verify: bool,
-    /// After each workload that writes, do what the store has put off, and count it to it.
+    /// After each workload that writes, finish the store's background work, and count it to the
+    /// workload.
     #[arg(long)]
     settle: bool,
-    /// Leave what was loaded where it is; otherwise it is removed in the end.
+    /// Keep the store, which is removed at the end otherwise.
     #[arg(long)]
     keep: bool,
-    /// Bytes of the store's cache [default: the store's choice].
+    /// Size of the store's cache [default: the store's choice].
     #[arg(long, value_name = "SIZE")]
     cache: Option<ByteSize>,
-    /// Bytes of memory that our store may take for everything, mappings of files apart
-    /// [default: the store's choice].
+    /// Memory that our store may use, without mappings of files [default: the store's choice].
     #[arg(long, value_name = "SIZE")]
     memory: Option<ByteSize>,
-    /// Bytes that are collected before they are flushed [default: the store's choice].
+    /// Size of the memtables at which they are flushed [default: the store's choice].
     #[arg(long, value_name = "SIZE")]
     generation: Option<ByteSize>,
-    /// Slow the directory to this model of a drive, in real time.
+    /// Slow the directory down to this model of a drive, in real time.
     #[arg(long, value_name = "MODEL")]
     model: Option<ModelName>,
-    /// Give our store a second place of the class capacity, to be made; the directory is then its
-    /// fast place: pmem if it is pmem:PATH, otherwise staging.
+    /// Give our store a second volume, of the class capacity, in a new directory. The first is then
+    /// its fast volume, of the class pmem if it is pmem:PATH, otherwise staging.
     #[arg(long, value_name = "PATH")]
     capacity: Option<PathBuf>,
-    /// Slow the place of the class capacity to this model of a drive, in real time.
+    /// Slow the volume of the class capacity down to this model of a drive, in real time.
     #[arg(long, value_name = "MODEL", requires = "capacity")]
     capacity_model: Option<ModelName>,
-    /// The most bytes that the store takes in its fast place [default: what the file system has].
+    /// Maximum number of bytes that the store uses on its fast volume [default: all free space].
     #[arg(long, value_name = "SIZE", requires = "capacity")]
     staging_most: Option<ByteSize>,
-    /// On which classes of media keys and values lie, as `entresol store policy` has it
-    /// [default: fastest].
+    /// Policy: which classes of media hold keys and values; see `entresol store policy` [default:
+    /// fastest].
     #[arg(long, value_name = "POLICY")]
     policy: Option<Policy>,
-    /// The share of a class of media that values may take because they are read often, 0 to 0.5
-    /// [default: the store's choice, 0.1].
+    /// Share of a class of media that frequently read values may use, 0 to 0.5 [default: the
+    /// store's choice, 0.1].
     #[arg(long, value_name = "SHARE")]
     hot_share: Option<f64>,
     /// Seed of orders and arrivals.

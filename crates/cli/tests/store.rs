@@ -95,7 +95,7 @@ fn bytes_that_are_no_text_come_and_go_in_other_forms() {
     done(&store("put", &place, &["--create", "--form", "hex", "00ff", "fe00"]));
     assert_eq!(done(&store("get", &place, &["--form", "base64", "AP8="])), "/gA=\n");
     let refused = failed(&store("scan", &place, &[]), 2);
-    assert!(refused.contains("no text") && refused.contains("--form"), "{refused}");
+    assert!(refused.contains("not UTF-8") && refused.contains("--form"), "{refused}");
     let refused = failed(&store("get", &place, &["--form", "hex", "0x"]), 2);
     assert!(refused.contains("character 1"), "{refused}");
     // From a file, to a file, from standard input.
@@ -346,7 +346,7 @@ fn a_measured_store_is_one_json_object() {
     assert!(mixed["latency"]["p99_us"].is_f64());
     std::fs::create_dir(place).unwrap();
     let there = failed(&entresol(&["bench", "ycsb", "--directory", place]), 2);
-    assert!(there.contains("is there already"), "{there}");
+    assert!(there.contains("exists already"), "{there}");
 }
 
 #[test]

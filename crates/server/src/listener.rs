@@ -21,7 +21,7 @@ pub(crate) const BACKLOG: i32 = 1024;
 #[non_exhaustive]
 pub enum ListenError {
     /// Another process listens there.
-    #[error("cannot listen on {place}: it is in use; free it or choose another")]
+    #[error("cannot listen on {place}: the address is in use; free it or choose another")]
     InUse {
         /// Address or path.
         place: String,

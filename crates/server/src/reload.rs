@@ -142,7 +142,7 @@ fn resize(running: &Running, changed: &[&TenantSettings]) -> Result<(), ReloadEr
             Err(cause) => {
                 for (cache, dram, medium) in done {
                     if let Err(error) = cache.resize(dram, medium) {
-                        tracing::error!(%error, "cannot bring an old quota back");
+                        tracing::error!(%error, "cannot restore an old quota");
                     }
                 }
                 return Err(ReloadError::Resize { tenant: new.name.clone(), cause });

@@ -118,7 +118,7 @@ fn find_costs(
         tracing::info!(
             tenant = %tenant.name,
             medium = %tenant.medium,
-            "no measured cost table: charging by a published one; entresol profile measures one"
+            "no measured cost table; charging by a published one (`entresol profile` measures one)"
         );
         return Ok(None);
     };
@@ -273,7 +273,7 @@ impl Running {
         self.publish();
         let name = member.tenant.name();
         match member.tenant.cache().close() {
-            Ok(()) => tracing::info!(tenant = %name, "no longer serving a tenant"),
+            Ok(()) => tracing::info!(tenant = %name, "stopped serving a tenant"),
             Err(error) => tracing::error!(tenant = %name, %error, "cannot close a cache cleanly"),
         }
     }

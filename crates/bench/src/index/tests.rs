@@ -90,7 +90,7 @@ fn what_cannot_be_measured_is_refused() {
     refused(IndexOptions { keys: 1 << 60, ..options() }, "must come to");
     refused(IndexOptions { cache_fraction: 2.0, ..options() }, "--cache-fraction");
     refused(IndexOptions { cache_fraction: 1e-5, ..options() }, "of 3000 keys is none");
-    refused(IndexOptions { node_bytes: Some(512), ..options() }, "leave --node-bytes out");
+    refused(IndexOptions { node_bytes: Some(512), ..options() }, "leave --node-size out");
     for (index, why) in [
         (IndexName::Ods, "a multiple of 64 from 128 to 512"),
         (IndexName::FastFair, "a multiple of 64 from 128 to 512"),

@@ -154,7 +154,7 @@ impl YcsbOptions {
             return refuse("mixgraph has keys and values of its own: run it with load only");
         }
         if self.workloads.iter().skip(1).any(|it| *it == Workload::Load) {
-            return refuse("load comes first, and once");
+            return refuse("load must come first, and only once");
         }
         if self.workloads.is_empty() || self.keys == 0 || self.operations == 0 || self.threads == 0
         {
@@ -164,15 +164,15 @@ impl YcsbOptions {
             return refuse("a scan has at least one record");
         }
         if self.pmem.is_some() && self.model.is_some() {
-            return refuse("a model slows a disk, and persistent memory is none: leave one out");
+            return refuse("a model slows down a disk, not persistent memory: leave one out");
         }
         if self.pmem.is_some() && self.engine != Entresol::NAME {
-            return refuse("only our own store knows persistent memory: give a plain directory");
+            return refuse("only our own store supports persistent memory: give a plain directory");
         }
         let has_classes =
             self.capacity.is_some() || self.policy.is_some() || self.hot_share.is_some();
         if has_classes && self.engine != Entresol::NAME {
-            return refuse("only our own store knows classes of media: give one directory");
+            return refuse("only our own store supports classes of media: give one directory");
         }
         if self.hot_share.is_some_and(|share| !(0.0..=0.5).contains(&share)) {
             return refuse("the share of a class for hot values is 0 to 0.5");
@@ -236,8 +236,8 @@ pub fn run_ycsb(
 fn make_new(options: &YcsbOptions) -> Result<(), BenchError> {
     if let Some(directory) = options.directories().find(|directory| files::exists(directory)) {
         return Err(usage(format!(
-            "{} is there already: name a directory to be made, or leave load out to use the store \
-             in it",
+            "{} exists already: give a directory that does not exist, or leave load out to use the \
+             store in it",
             directory.display()
         )));
     }

@@ -225,8 +225,8 @@ fn shown(form: Form, what: &str, bytes: &[u8]) -> anyhow::Result<String> {
 }
 
 fn print(value: &Value) -> anyhow::Result<()> {
-    let json = serde_json::to_string_pretty(value).context("the answer as JSON")?;
-    writeln!(io::stdout(), "{json}").context("standard output")
+    let json = serde_json::to_string_pretty(value).context("cannot format the answer as JSON")?;
+    writeln!(io::stdout(), "{json}").context("cannot write to standard output")
 }
 
 impl Place {
@@ -298,7 +298,7 @@ fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
              shown, if there are any",
             last.0
         )
-        .context("standard error")?;
+        .context("cannot write to standard error")?;
     }
     Ok(store)
 }
@@ -372,7 +372,7 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
     store.close().map_err(told)?;
     if let Some(path) = file {
         return match path.to_str() {
-            Some("-") => io::stdout().write_all(&value).context("standard output"),
+            Some("-") => io::stdout().write_all(&value).context("cannot write to standard output"),
             _ => files::write_atomically(path, &value).with_context(|| path.display().to_string()),
         };
     }
@@ -380,7 +380,7 @@ fn get(arguments: &Get) -> anyhow::Result<()> {
     if place.json {
         return print(&json!({ "key": key, "value": value, "sequence": sequence.0 }));
     }
-    writeln!(io::stdout(), "{value}").context("standard output")
+    writeln!(io::stdout(), "{value}").context("cannot write to standard output")
 }
 
 fn del(arguments: &Del) -> anyhow::Result<()> {
@@ -430,11 +430,13 @@ fn scan(arguments: &Scan) -> anyhow::Result<()> {
         match (place.json, value) {
             (true, Some(value)) => pairs.push(json!({ "key": key, "value": value })),
             (true, None) => pairs.push(json!({ "key": key })),
-            (false, Some(value)) => writeln!(out, "{key}\t{value}").context("standard output")?,
-            (false, None) => writeln!(out, "{key}").context("standard output")?,
+            (false, Some(value)) => {
+                writeln!(out, "{key}\t{value}").context("cannot write to standard output")?
+            }
+            (false, None) => writeln!(out, "{key}").context("cannot write to standard output")?,
         }
     }
-    out.flush().context("standard output")?;
+    out.flush().context("cannot write to standard output")?;
     drop(out);
     drop(cursor);
     store.close().map_err(told)?;

@@ -293,9 +293,9 @@ fn tell(store: Kvdb, is_json: bool, has_moved: bool) -> anyhow::Result<()> {
         return print(&json!({ "volumes": as_json(&statistics, has_moved)? }));
     }
     let table = table(&statistics);
-    write!(out(), "{table}").context("standard output")?;
+    write!(out(), "{table}").context("cannot write to standard output")?;
     match written(&statistics).filter(|_| has_moved) {
-        Some(table) => write!(out(), "\n{table}").context("standard output"),
+        Some(table) => write!(out(), "\n{table}").context("cannot write to standard output"),
         None => Ok(()),
     }
 }
@@ -360,7 +360,7 @@ fn as_json(statistics: &Statistics, has_moved: bool) -> anyhow::Result<Vec<Value
         }))
     });
     let all: Result<Vec<Value>, serde_json::Error> = there.chain(missing).collect();
-    all.context("the answer as JSON")
+    all.context("cannot format the answer as JSON")
 }
 
 pub(super) fn policy(arguments: &PolicyOf) -> anyhow::Result<()> {
@@ -390,10 +390,11 @@ pub(super) fn policy(arguments: &PolicyOf) -> anyhow::Result<()> {
     {
         table.row(vec![age.to_owned(), keys.to_string(), values.to_string()]);
     }
-    write!(out(), "{table}").context("standard output")?;
+    write!(out(), "{table}").context("cannot write to standard output")?;
     if policy.is_some() {
         let text = "Data elsewhere move while the store is open, or now with `entresol store";
-        writeln!(out(), "{text} compact {directory}`").context("standard output")?;
+        writeln!(out(), "{text} compact {directory}`")
+            .context("cannot write to standard output")?;
     }
     Ok(())
 }

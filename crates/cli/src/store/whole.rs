@@ -109,10 +109,12 @@ pub(super) fn stats(arguments: &Whole) -> anyhow::Result<()> {
     let statistics = store.statistics().map_err(told)?;
     store.close().map_err(told)?;
     if arguments.json {
-        return print(&serde_json::to_value(&statistics).context("the answer as JSON")?);
+        return print(
+            &serde_json::to_value(&statistics).context("cannot format the answer as JSON")?,
+        );
     }
     for table in tables(&statistics) {
-        write!(out(), "{table}").context("standard output")?;
+        write!(out(), "{table}").context("cannot write to standard output")?;
     }
     Ok(())
 }
@@ -207,9 +209,9 @@ pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
     bar.finish();
     let report = report.map_err(told)?;
     if *json {
-        print(&serde_json::to_value(&report).context("the answer as JSON")?)?;
+        print(&serde_json::to_value(&report).context("cannot format the answer as JSON")?)?;
     } else {
-        show(&report).context("standard output")?;
+        show(&report).context("cannot write to standard output")?;
     }
     let at = directory.display();
     complain_of(&report.findings, report.findings_left_out, |count| {
@@ -300,9 +302,9 @@ pub(super) fn salvage(arguments: &Copy) -> anyhow::Result<()> {
     progress.finish();
     let report = report.map_err(told)?;
     if *json {
-        print(&serde_json::to_value(&report).context("the answer as JSON")?)?;
+        print(&serde_json::to_value(&report).context("cannot format the answer as JSON")?)?;
     } else {
-        show_salvaged(&report).context("standard output")?;
+        show_salvaged(&report).context("cannot write to standard output")?;
     }
     complain_of(&report.findings, report.findings_left_out, |count| {
         format!("{count} parts could not be read; {} has the rest", to.display())
@@ -338,11 +340,11 @@ pub(super) fn checkpoint(arguments: &Copy) -> anyhow::Result<()> {
     // The copy may be complete by the time that it is interrupted.
     let Some(made) = made else { return bar.check("interrupted; no copy was made") };
     if *json {
-        return print(&serde_json::to_value(made).context("the answer as JSON")?);
+        return print(&serde_json::to_value(made).context("cannot format the answer as JSON")?);
     }
     let bytes = size(made.bytes);
     writeln!(out(), "{}: {} files, {bytes}, a complete store", to.display(), made.files)
-        .context("standard output")
+        .context("cannot write to standard output")
 }
 
 pub(super) fn compact(arguments: &Whole) -> anyhow::Result<()> {
@@ -367,9 +369,10 @@ pub(super) fn compact(arguments: &Whole) -> anyhow::Result<()> {
     if *json {
         return print(&json!({ "bytes_before": before, "bytes_after": after }));
     }
-    writeln!(out(), "{} before, {} now", size(before), size(after)).context("standard output")?;
+    writeln!(out(), "{} before, {} now", size(before), size(after))
+        .context("cannot write to standard output")?;
     match written(&statistics).filter(|_| volumes.len() > 1) {
-        Some(table) => write!(out(), "{table}").context("standard output"),
+        Some(table) => write!(out(), "{table}").context("cannot write to standard output"),
         None => Ok(()),
     }
 }

@@ -460,7 +460,7 @@ mod sharing {
             (
                 "limit",
                 "epoch_ticks = 5",
-                "a bucket has no epochs; add enforcement = \"epochs\", or remove this",
+                "only enforcement = \"epochs\" has this parameter; add that, or remove this",
             ),
             (
                 "fair",
