@@ -266,12 +266,12 @@ mod tests {
             }],
         };
         let expected = "\
-entresol: policy qos, trying something; 7 decisions; up 12 s
+entresol: policy qos, experimenting; 7 decisions; up 12 s
 
 TENANT    REQ/S     P50     P99  P99.9  SLOWDOWN  SHARE  THROTTLE  DEVICE
-sessions  12.3k  90.0us  1.50ms  2.50s       1.50  3.12%      free  dram
-b             0       -       -      -          -  25.0%     12.5%  dram
-gone          0       -       -      -          -      -         -  -
+sessions  12.3k  90.0us  1.50ms  2.50s      1.50  3.12%      free  dram
+b             0       -       -      -         -  25.0%     12.5%  dram
+gone          0       -       -      -         -      -         -  -
 
 LAST DECISIONS
      3.00 s  b: free -> 12.5%: slowed";

@@ -230,7 +230,7 @@ fn volumes_are_added_moved_found_and_retired() {
     let checked = store("check", &home, &[]);
     let told = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(told.contains(&format!("missing: the capacity volume {}", text("two"))), "{told}");
-    assert!(told.contains("not looked at: runs: 1, of the Kvs default"), "{told}");
+    assert!(told.contains("not checked: runs: 1, of the Kvs default"), "{told}");
     assert!(!told.contains("damaged"), "{told}");
     let error = String::from_utf8_lossy(&checked.stderr).into_owned();
     assert!(checked.status.code() == Some(3) && error.contains("volume found"), "{error}");
@@ -323,7 +323,7 @@ fn volumes_that_cannot_be_are_refused() {
     assert!(no_volume.contains("no volume of the store"), "{no_volume}");
     for (arguments, names) in [
         (["add", &text("home"), "disk", &text("new")], "use pmem, staging or capacity"),
-        (["add", &text("home"), "pmem", "pmem:new"], "name the class pmem"),
+        (["add", &text("home"), "pmem", "pmem:new"], "give the class pmem"),
         (["add", &text("home"), "pmem", "--most=1MiB"], "at least 64MiB"),
     ] {
         let wrong = entresol(&[&["store", "volume"], &arguments[..]].concat());
@@ -405,5 +405,5 @@ fn a_store_is_made_within_a_bound_by_put_as_well() {
     let list = json(&entresol(&["store", "volume", "list", "--json", home]));
     assert_eq!(list["volumes"][0]["bytes_max"].as_u64(), Some(64 << 20));
     let there = failed(&store("put", &place, &["--create", "--most", "64MiB", "key", "v"]), 2);
-    assert!(there.contains("leave --most out"), "{there}");
+    assert!(there.contains("--most is only for a new store"), "{there}");
 }

@@ -216,8 +216,8 @@ pub(super) fn check(arguments: &Whole) -> anyhow::Result<()> {
     let at = directory.display();
     complain_of(&report.findings, report.findings_left_out, |count| {
         format!(
-            "{at} has {count} damaged parts; the rest can be read, and `entresol store salvage \
-             {at} NEW` copies it"
+            "{at} is damaged (findings: {count}); the rest can be read, and `entresol store \
+             salvage {at} NEW` copies it"
         )
     })?;
     match report.missing.first() {
@@ -277,7 +277,7 @@ fn unchecked(it: &Unchecked) -> String {
     };
     let bytes = size(*value_bytes);
     format!(
-        "{runs} runs{of}; {segments} segments, with {values} values of other runs, {bytes}{log}"
+        "runs: {runs}{of}; segments: {segments}, with values of other runs: {values}, {bytes}{log}"
     )
 }
 
@@ -307,7 +307,7 @@ pub(super) fn salvage(arguments: &Copy) -> anyhow::Result<()> {
         show_salvaged(&report).context("cannot write to standard output")?;
     }
     complain_of(&report.findings, report.findings_left_out, |count| {
-        format!("{count} parts could not be read; {} has the rest", to.display())
+        format!("parts that could not be read: {count}; {} has the rest", to.display())
     })
 }
 
