@@ -264,7 +264,7 @@ fn show_findings(findings: &[Finding], left_out: u64) -> io::Result<()> {
     }
 }
 
-/// What lies in volumes that are missing.
+/// Formats the runs and values that lie on missing volumes.
 fn unchecked(it: &Unchecked) -> String {
     let Unchecked { runs, kvs, segments, values, value_bytes, log_behind } = it;
     let of = match kvs.is_empty() {

@@ -290,7 +290,7 @@ fn a_damaged_log_loses_the_write_that_was_hit() {
         let [finding] = &report.findings[..] else { panic!("{report:?}") };
         assert_eq!(finding.file, name);
         assert!(finding.offset <= at && at < finding.offset + 64, "{finding}");
-        assert!(finding.lost.ends_with("1 writes before that can be read, and 2 behind it"));
+        assert!(finding.lost.ends_with("1 writes before this can be read, and 2 after it"));
         let (found, report) = saved(&world, &disk);
         state.remove(&of("one", b"young"));
         assert_eq!(found, state);

@@ -208,7 +208,7 @@ fn on_a_full_disk_keys_can_be_removed_and_that_makes_room() {
         let (written, told) = fill(0);
         assert!(written > 300, "only {written} writes found room");
         let told = told.to_string();
-        assert!(told.contains("1536KiB are kept for deleting and merging"), "{told}");
+        assert!(told.contains("1536KiB are reserved for deletes and compaction"), "{told}");
         // Many more than fit into what is left of a segment.
         for number in 10..written {
             kvs.delete(&key(number)).unwrap_or_else(|error| panic!("{number}: {error}"));
@@ -252,7 +252,7 @@ fn openings_on_a_full_disk_leave_the_reserve_to_those_that_make_room() {
             let store = open().unwrap_or_else(|error| panic!("{round}: {error}"));
             let kvs = store.kvs("data").expect("there");
             let refused = kvs.put(b"more", &[1; 3000]).expect_err("no room");
-            assert!(refused.to_string().contains("are kept for deleting"), "{round}: {refused}");
+            assert!(refused.to_string().contains("are reserved for deletes"), "{round}: {refused}");
             // Every other process removes a key.
             if round % 2 == 0 {
                 kvs.delete(&key(round)).unwrap_or_else(|error| panic!("{round}: {error}"));

@@ -348,7 +348,7 @@ fn without_a_place_it_says_what_can_be_read_and_reads_that() {
     expect(&store.kvs("hot").expect("whole"), 0..510, 1);
     let error = store.kvs("cold").expect_err("is away");
     assert!(matches!(error, StoreError::KvsDamaged { .. }));
-    let away_at = format!("place that is missing: {}", there.display());
+    let away_at = format!("missing volume: {}", there.display());
     let error = error.to_string();
     assert!(error.contains(&away_at) && !error.contains("damaged"), "{error}");
     let mixed = store.kvs("mixed").expect("has its keys");

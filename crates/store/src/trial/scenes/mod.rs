@@ -42,7 +42,7 @@ pub(crate) const ALL: [(&str, Scene); 46] = [
     ("a segment says that those before it are durable", failed::durable_before),
     ("what a killed process left is made durable", crashed::left_by_the_dead),
     ("time that is set back brings nothing back", time_set_back),
-    ("a conflict is found behind merges", conflicts_behind_compactions),
+    ("a conflict is found behind compactions", conflicts_behind_compactions),
     ("what compaction has moved is durable", crashed::moved_values),
     ("a file that is found twice stays", twice::found_twice),
     ("a segment that was removed does not come back", twice::log_goes_on_elsewhere),
