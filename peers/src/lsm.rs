@@ -1,13 +1,14 @@
 //! fjall: sorted runs in levels, with a journal.
 
-use entresol_bench::BenchError;
+use entresol_measure::BenchError;
 use entresol_bench::ycsb::{Engine, Opening};
 use fjall::config::CompressionPolicy;
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use crate::interval::Interval;
 
-/// With its default, one for each processor, nobody closes a memtable while both merge.
+/// Number of workers. With the default, one for each processor, no worker is left to close a
+/// memtable while both compact.
 const WORKERS: usize = 4;
 
 pub(crate) struct Fjall {

@@ -163,7 +163,7 @@ mod tests {
             name: "entresol-base".into(),
             version: "0.1.0".into(),
             license: None,
-            dependencies: vec![Dependency { name: "crc32c".into(), path: None }],
+            dependencies: vec![Dependency { name: "crc32c".into(), ..Dependency::default() }],
         };
         let metadata = Metadata { packages: vec![member], workspace_members: vec!["1".into()] };
         let with = |text| Repository::of(&[("docs/dependencies.md", text)]);

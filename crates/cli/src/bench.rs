@@ -1,4 +1,5 @@
-//! `entresol bench`: measure the cache or indexes in process, load a server, replay a trace.
+//! `entresol bench`: measures the cache, indexes or a store in process, loads a server, replays a
+//! trace.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,14 +9,14 @@ use crate::output::Output;
 use crate::ycsb;
 use clap::{Args, Subcommand};
 use entresol_base::{ByteSize, duration};
-use entresol_bench::BenchError;
 use entresol_bench::direct::{DirectOptions, direct_steps, run_direct};
 use entresol_bench::index::{IndexName, IndexOptions, Probing, Workload, index_steps, run_indexes};
 use entresol_bench::load::{Address, CompareOptions, Dialect, LoadOptions, compare, run_load};
-use entresol_bench::popularity::Popularity;
-use entresol_bench::progress::Progress;
 use entresol_bench::replay::{DirectTenant, Eviction, MediumSpec, ReplayOptions, Tenant, replay};
-use entresol_bench::trace::TraceFormat;
+use entresol_measure::BenchError;
+use entresol_measure::popularity::Popularity;
+use entresol_measure::progress::Progress;
+use entresol_measure::trace::TraceFormat;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -25,13 +26,14 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure the cache in process beside a plain map, or with --server put a load on a server.
+    /// Measure the cache in process beside a plain map, or with --server load a server.
     Cache(Box<CacheArguments>),
-    /// Measure indexes in process: in real time on memory, or in virtual time on a model.
+    /// Measure indexes in process: in real time on memory, or with counts on a model in virtual
+    /// time.
     Index(Box<IndexArguments>),
     /// Replay a trace against a cache in process, or with --server against a server.
     Trace(Box<TraceArguments>),
-    /// Run YCSB's workloads or RocksDB's mixgraph on a store in process.
+    /// Measure a store under YCSB's workloads or RocksDB's mixgraph, in process.
     Ycsb(Box<ycsb::Arguments>),
 }
 
@@ -39,7 +41,7 @@ enum Command {
 struct CacheArguments {
     #[command(flatten)]
     output: Output,
-    /// Number of keys.
+    /// Number of objects.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     keys: u32,
     /// Size of a key.
@@ -51,8 +53,7 @@ struct CacheArguments {
     /// Seed of keys, orders and arrivals.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Number of threads of the load generator [default: 1] or, in process, of the mixed loop
-    /// [default: 2].
+    /// Threads: of the generator [default: 1], or in process of the mixed loop [default: 2].
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     #[command(flatten)]
@@ -66,13 +67,13 @@ struct CacheArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "In process")]
 struct DirectArguments {
-    /// Number of operations in a timed loop.
+    /// Operations in a timed loop.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     operations: u32,
-    /// Number of rounds; medians are reported.
+    /// Number of runs of every loop; medians are reported.
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
-    /// Ask for huge pages for the cache.
+    /// Request huge pages for the cache.
     #[arg(long, value_name = "true|false", default_value_t = true, action = clap::ArgAction::Set)]
     huge_pages: bool,
 }
@@ -80,47 +81,46 @@ struct DirectArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Load on a server")]
 struct LoadArguments {
-    /// Server to load: HOST:PORT or unix:PATH.
+    /// Server: HOST:PORT or unix:PATH.
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<Address>,
-    /// Process of the server, whose processor time is reported; found by the address if the server
-    /// runs on this machine.
+    /// Process of the server, whose processor time is reported [default: found by its address on
+    /// this machine].
     #[arg(long, value_name = "PID", requires = "server")]
     server_pid: Option<u32>,
-    /// Protocol: text or meta.
+    /// Dialect of the protocol: text or meta.
     #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
     protocol: Dialect,
-    /// Share of gets; the other requests are sets.
+    /// Share of gets; the remaining requests are sets.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
     get_share: f64,
-    /// Distribution of the keys: uniform, zipf or zipf:THETA.
+    /// Popularity of keys: uniform, zipf or zipf:THETA.
     #[arg(long, value_name = "LAW", default_value_t = Popularity::Uniform)]
     distribution: Popularity,
-    /// Time to live of stored values, rounded up to whole seconds; 0 means no expiry.
+    /// Time to live of a stored value, rounded up to whole seconds; 0 means no expiry.
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::parse)]
     ttl: Duration,
-    /// Total number of connections.
+    /// Number of connections.
     #[arg(long, value_name = "N", default_value_t = 16)]
     connections: usize,
-    /// Requests in flight per connection. In a closed loop, they are sent in one write, and the
-    /// next ones go when all replies are there. In an open loop, this is an upper bound.
+    /// Requests in flight per connection. In a closed loop they are sent in one write, and the next
+    /// ones after all replies. In an open loop it is an upper bound.
     #[arg(long, value_name = "N", default_value_t = 1)]
     depth: usize,
-    /// Duration of the measurement.
+    /// Length of the measurement.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration::parse)]
     duration: Duration,
-    /// Duration of the warm-up.
+    /// Length of the warm-up.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse)]
     warm_up: Duration,
-    /// Run an open loop: this many requests a second fall due (Poisson), and each response time
-    /// counts from then. Without it, the loop is closed.
+    /// Open loop: this many requests per second fall due (Poisson), and response times count from
+    /// then. Without it, a closed loop.
     #[arg(long, value_name = "REQUESTS/S", requires = "server")]
     rate: Option<f64>,
-    /// Put the key and a checksum into each value, and check every value read; a wrong value fails
-    /// the run.
+    /// Store a checksum and the key in each value and check every value; a wrong one fails the run.
     #[arg(long, requires = "server")]
     verify: bool,
-    /// Do not store every key once before the measurement.
+    /// Do not store every key once before the load.
     #[arg(long, requires = "server")]
     no_preload: bool,
 }
@@ -128,7 +128,7 @@ struct LoadArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Comparison of two servers")]
 struct AgainstArguments {
-    /// Second server under the same load, in interleaved pairs; the same server again checks the
+    /// Second server under the same load, in interleaved pairs; the first one again tests the
     /// method.
     #[arg(long, value_name = "HOST:PORT", requires = "server")]
     against: Option<Address>,
@@ -144,40 +144,40 @@ struct AgainstArguments {
 struct IndexArguments {
     #[command(flatten)]
     output: Output,
-    /// Measure only this index; may be given more than once [default: all durable ones].
+    /// Index to measure; may be given more than once [default: all persistent ones].
     #[arg(long, value_name = "NAME")]
     index: Vec<IndexName>,
-    /// Number of keys loaded before the workloads.
+    /// Keys to load before the workloads.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     keys: u64,
-    /// Number of operations of each workload, of all threads together [default: half the keys].
+    /// Operations of each workload, all threads together [default: half the keys].
     #[arg(long, value_name = "N")]
     operations: Option<u64>,
     /// Workload: insert, read, absent, update, scan (100 records), delete (the oldest), w1 (3:1:1
-    /// of insert, delete, read) or w2 (1:1:3); may be given more than once, and runs in the order
-    /// given [default: insert, read, update, scan, delete].
+    /// of insert, delete, read) or w2 (1:1:3); may be given more than once, and they run in that
+    /// order [default: insert, read, update, scan, delete].
     #[arg(long, value_name = "NAME")]
     workload: Vec<Workload>,
-    /// Size of a node, or of a leaf: 256, 512 or 1024 for sv-tree, 128 to 1024 for fp-tree, 128 to
-    /// 512 for ods, fast-fair, wb-tree and hybrid-index-plus [default: 256; 512 for wb-tree, 1024
-    /// for fp-tree].
+    /// Size of a node or a leaf: 256, 512 or 1024 for sv-tree, 128 to 1024 for fp-tree, 128 to 512
+    /// for ods, fast-fair, wb-tree and hybrid-index-plus [default: 256, for wb-tree 512, for
+    /// fp-tree 1024].
     #[arg(long, value_name = "SIZE")]
     node_size: Option<ByteSize>,
     /// Medium of the index: dram, pmem:PATH, pmem:PATH,assume-dax, or model:NAME in virtual time.
     #[arg(long, value_name = "MEDIUM", default_value_t = MediumSpec::Dram)]
     medium: MediumSpec,
-    /// Number of threads.
+    /// Concurrent threads.
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
-    /// Put a cache in DRAM in front of the index, for this share of the loaded keys. The cache is
-    /// empty at first: run many operations, or a read workload before the one that counts.
+    /// Put a cache in DRAM in front of the index, for this share of the loaded keys. It is empty at
+    /// first: give many operations, or a read before the workload that matters.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     cache_fraction: f64,
-    /// Search of the index while that cache is probed: auto (parallel while most look-ups miss),
-    /// serial or parallel.
+    /// Way of probing that cache: serial (before the index is searched), parallel, or auto
+    /// (parallel while most look-ups miss).
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = probing)]
     probing: Probing,
-    /// Distribution of the keys: uniform, zipf or zipf:THETA.
+    /// Popularity of keys in look-ups: uniform, zipf or zipf:THETA.
     #[arg(long, value_name = "LAW", default_value_t = Popularity::Uniform)]
     distribution: Popularity,
     /// Number of rounds; medians are reported.
@@ -192,20 +192,19 @@ struct IndexArguments {
 struct TraceArguments {
     #[command(flatten)]
     output: Output,
-    /// File with the trace, which may be compressed with zstd or xz.
+    /// File of the trace; zstd and xz are decompressed.
     #[arg(long, value_name = "FILE")]
     file: PathBuf,
-    /// Format of the trace: twitter (seven columns), csv (columns named by a header) or keys (4
-    /// bytes each).
+    /// Format: twitter (seven columns), csv (columns named by a header) or keys (4 bytes each).
     #[arg(long, value_name = "FORMAT")]
     format: TraceFormat,
     /// Draw value sizes from this distribution (CacheLib's JSON) instead of the trace.
     #[arg(long, value_name = "FILE")]
     sizes: Option<PathBuf>,
-    /// Do not store a value after a miss.
+    /// Do not store after a miss.
     #[arg(long)]
     no_store_on_miss: bool,
-    /// Stop after this number of requests.
+    /// Largest number of requests.
     #[arg(long, value_name = "N")]
     requests: Option<u64>,
     /// Seed of sizes and of the cache.
@@ -214,7 +213,7 @@ struct TraceArguments {
     /// Replay against this server, one request at a time: HOST:PORT or unix:PATH.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "tenant")]
     server: Option<Address>,
-    /// Protocol: text or meta.
+    /// Dialect of the protocol: text or meta.
     #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
     protocol: Dialect,
     #[command(flatten)]
@@ -235,13 +234,14 @@ struct TenantArguments {
     /// Quota of a medium other than dram.
     #[arg(long, value_name = "SIZE")]
     medium_quota: Option<ByteSize>,
-    /// Size of a segment [default: chosen from the quota].
+    /// Size of a segment [default: derived from the quota].
     #[arg(long, value_name = "SIZE")]
     segment_size: Option<ByteSize>,
-    /// Size of the largest value that is accepted [default: 1MiB].
+    /// Largest value that is accepted [default: 1MiB].
     #[arg(long, value_name = "SIZE")]
     value_limit: Option<ByteSize>,
-    /// Eviction policy: merge, fifo, random or least-utilised [default: merge].
+    /// Policy that selects the segment to evict: merge, fifo, random or least-utilised [default:
+    /// merge].
     #[arg(long, value_name = "POLICY")]
     eviction: Option<Eviction>,
 }
@@ -268,7 +268,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Runs a measurement and returns its result, a partial one if it was interrupted.
+/// Runs a measurement under `progress` and returns its result, also after an interruption.
 fn measured<T>(
     progress: &Progress,
     measure: impl FnOnce(&Progress) -> Result<T, BenchError>,

@@ -1,4 +1,4 @@
-//! `entresol config`: look at a configuration without running it.
+//! `entresol config`: examines a configuration without running it.
 
 use std::path::{Path, PathBuf};
 
@@ -16,11 +16,11 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List every mistake in a configuration, with its line.
+    /// Report the errors of a configuration and their positions.
     Check {
-        /// The configuration file.
+        /// File of the configuration.
         file: PathBuf,
-        /// Print one JSON object with all problems.
+        /// Print one JSON object, with every problem.
         #[arg(long)]
         json: bool,
     },

@@ -1,4 +1,4 @@
-//! Text at the end of every `--help`: examples and exit statuses.
+//! Text at the end of every `--help`: examples, and the meaning of the exit status.
 
 use clap::Command;
 
@@ -84,7 +84,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("store volume list", &["entresol store volume list /var/tmp/shelf"]),
 ];
 
-/// Exit statuses of commands that differ from the rest.
+/// Exit statuses of commands that differ from the others.
 const STATUSES: &[(&str, &str)] = &[
     (
         "serve",
@@ -99,7 +99,7 @@ const STATUSES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Exit statuses of all other commands.
+/// Exit status of all other commands.
 const STATUS: &str = "0 done, 1 a check or comparison failed, 2 the arguments or the \
                       configuration are wrong, 130 interrupted";
 
@@ -107,8 +107,8 @@ fn of<T: Copy>(path: &str, all: &[(&str, T)]) -> Option<T> {
     all.iter().find(|(name, _)| *name == path).map(|(_, it)| *it)
 }
 
-/// Adds examples and exit statuses to the help of a command and of its subcommands. `path` is the
-/// command's name without the program's.
+/// Adds examples and the exit status to the help of a command and of all its subcommands. `path` is
+/// the name of the command without the program's.
 pub(crate) fn dressed(mut command: Command, path: &str) -> Command {
     let names: Vec<String> = command.get_subcommands().map(|it| it.get_name().to_owned()).collect();
     for name in names {

@@ -1,4 +1,4 @@
-//! The `entresol` command: arguments in, library calls out.
+//! The `entresol` command: parses arguments and calls the libraries.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -21,9 +21,9 @@ use std::fmt;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use entresol_bench::BenchError;
+use entresol_measure::BenchError;
 
-/// A multi-tenant cache for memcached's clients, on DRAM, persistent memory or a drive.
+/// A multi-tenant cache on the media of your choice, for memcached's clients.
 #[derive(Debug, Parser)]
 #[command(name = "entresol", version, max_term_width = 100)]
 struct Arguments {
@@ -33,32 +33,32 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the server; without --config, it serves one cache in DRAM on 127.0.0.1:11211.
+    /// Run the server; without --config, one cache in DRAM on 127.0.0.1:11211.
     Serve(Box<serve::Arguments>),
-    /// Show live how the tenants of a running server share its devices.
+    /// Show live in the terminal how a running server's tenants share.
     Top(top::Arguments),
-    /// Check a configuration without starting a server.
+    /// Examine a configuration without running it.
     Config(config::Arguments),
-    /// Measure the cache, a server under load, an index, a store, or a trace.
+    /// Measure the cache or an index in process, a server under load, a trace, or a store.
     Bench(bench::Arguments),
-    /// Measure a medium and save the cost table by which a server charges accesses.
+    /// Measure a medium: figures, advice, and the cost table that a server charges by.
     Profile(profile::Arguments),
-    /// Create, read, write, check and copy a store in a directory.
+    /// Read and write a store in a directory.
     Store(store::Arguments),
-    /// Reproduce the papers' tables and figures on device models, in virtual time.
+    /// Run the papers' tables and figures on models, in virtual time: theirs beside ours.
     Reproduce(reproduce::Arguments),
-    /// Test crash safety with thousands of simulated or real crashes.
+    /// Try crashes by the thousand in seeded histories; a failure is reported with its command.
     Torture(torture::Arguments),
 }
 
-/// Exit status of a check or a comparison that failed.
+/// Exit status of a failed check or comparison.
 const FAILED: u8 = 1;
-/// Exit status if the arguments or the configuration are wrong, or cannot be satisfied.
+/// Exit status of wrong arguments, of a wrong configuration, and of requests that cannot be met.
 const WRONG: u8 = 2;
-/// Exit status of a check that could not read everything.
+/// Exit status of a check that could not look at everything.
 const INCOMPLETE: u8 = 3;
 
-/// Error of a check that found no damage, but could not read everything.
+/// Error of a check that found nothing wrong, but could not look at everything.
 #[derive(Debug)]
 pub(crate) struct Incomplete(pub(crate) String);
 
@@ -70,7 +70,7 @@ impl fmt::Display for Incomplete {
 
 impl Error for Incomplete {}
 
-/// Error of a command that the user interrupted, with the state of its work.
+/// Error of an interruption, with the state in which it left the work.
 #[derive(Debug)]
 pub(crate) struct Interrupted(pub(crate) &'static str);
 
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
         }
     };
     if matches!(command, Command::Store(_) | Command::Bench(_) | Command::Torture(_)) {
-        // A store has a file open for each run and segment, and says itself if there are too few.
+        // A store opens a file for each run and segment, and reports a limit that is too low.
         _ = entresol_media::machine::raise_descriptor_limit(u64::MAX);
     }
     let done = match command {
@@ -113,8 +113,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Parses the arguments. For help and for most errors, clap prints the text and ends the process;
-/// only renamed commands and flags are returned as errors.
+/// Parses the arguments. Clap prints help and its own errors, and exits; a renamed flag is reported
+/// by the caller.
 fn parse() -> anyhow::Result<Arguments> {
     let given: Vec<_> = std::env::args_os().collect();
     let matches = help::dressed(Arguments::command(), "").try_get_matches_from(&given);
@@ -136,7 +136,7 @@ fn status_of(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// Returns 1 if a measurement or a check failed, 2 if the arguments are wrong.
+/// Returns 1 if a measurement or a check failed, 2 if the arguments are to blame.
 fn status_of_bench(error: &BenchError) -> u8 {
     match error {
         BenchError::Interrupted { .. } => interrupt::status(),

@@ -5,37 +5,37 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use entresol_bench::BenchError;
-use entresol_bench::progress::Progress;
-use entresol_bench::report::{Page, Table};
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
+use entresol_measure::report::{Page, Table};
 use serde::Serialize;
 
-/// Form and destination of results.
+/// Flags for the output of results.
 #[derive(Debug, Args)]
 pub(crate) struct Output {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Also write an HTML page with charts to this folder.
+    /// Write an HTML page with drawings into this folder as well.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) report: Option<PathBuf>,
 }
 
-/// A result with everything that is needed to repeat it.
+/// Result with everything that is needed to repeat it.
 #[derive(Serialize)]
 struct Labelled<'a, T> {
     version: &'static str,
     machine: String,
     command: String,
-    /// True if the user interrupted the command, so that the result is partial.
+    /// True if the user interrupted the measurement; the results are then incomplete.
     interrupted: bool,
     #[serde(flatten)]
     result: &'a T,
 }
 
 impl Output {
-    /// Prints tables or JSON, and writes the page if one was requested. Fails if the measurement
-    /// was interrupted.
+    /// Prints tables or JSON and writes the page if requested. Fails if the measurement was
+    /// interrupted.
     pub(crate) fn put(
         &self,
         (name, progress): (&str, &Progress),
@@ -54,7 +54,7 @@ impl Output {
         let json =
             serde_json::to_string_pretty(&labelled).context("cannot format the result as JSON")?;
         let printed = self.print(&json, tables);
-        // A long measurement is not lost because one of the two outputs has no room.
+        // A failure of one output must not lose the other after a long measurement.
         if let Some(folder) = &self.report {
             let mut page = page();
             page.note(&format!("entresol {} on {}", labelled.version, labelled.machine));

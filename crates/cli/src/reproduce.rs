@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use entresol_base::list::shortened;
-use entresol_bench::BenchError;
-use entresol_bench::progress::Progress;
-use entresol_bench::report::Table;
-use entresol_bench::reproduce::{
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
+use entresol_measure::report::Table;
+use entresol_reproduce::{
     Catalogue, Entry, Known, Reproductions, Settings, Took, everything, reproduce, select,
 };
 use serde::Serialize;
@@ -21,24 +21,24 @@ use crate::output::{Output, save};
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Tables and figures to run, such as 000-table3, 002-fig1 or 002-fig1a; 004 is all of a paper
-    /// [default: all]. 002-fig5a is measured in real time, and runs only if it is named.
+    /// Entries to run: 000-table3, 002-fig1, 002-fig1a, or 004 for all of a paper; by default
+    /// everything. 002-fig5a is measured in real time and runs only if it is named.
     names: Vec<String>,
-    /// List the tables and figures, what they show and what is missing, without running them.
+    /// List these entries, or all, with what they show and what is missing, and run nothing.
     #[arg(long)]
     list: bool,
-    /// Seed of the random numbers.
+    /// Seed of all random draws.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Use the paper's number of keys where fewer are used by default: 10 million in 000-fig17, 5
-    /// million in 000-fig19. These then take a quarter of an hour.
+    /// Use as many keys as the scenario is designed for instead of fewer: 10 million in 000-fig17,
+    /// 5 million in 000-fig19. These then take a quarter of an hour.
     #[arg(long)]
     full_scale: bool,
-    /// Number of entries to run at a time; it does not change the results [default: the number of
-    /// processors].
+    /// Entries to run at a time [default: the number of processors]. The results do not depend on
+    /// it.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// Succeed if exactly the checks fail that are known to, each by no more than is known.
+    /// Succeed if exactly the known checks fail, and none by more than is known.
     #[arg(long)]
     accept_known: bool,
     /// List of checks that are known to fail, instead of the built-in one.
@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     output: Output,
 }
 
-/// Number of slowest entries that are printed.
+/// Number of slowest entries that are named.
 const SLOWEST: usize = 10;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let jobs = arguments.jobs.unwrap_or_else(processors);
     let (mut results, took) = reproduce(&chosen, &settings, &progress, jobs);
     progress.finish();
-    results.mark(known);
+    known.mark(&mut results);
     let mut out = std::io::stdout().lock();
     if arguments.output.json {
         let json =
@@ -100,7 +100,7 @@ fn passed(results: &Reproductions) -> anyhow::Result<()> {
     Err(BenchError::Failed(format!("outside their tolerances:\n  {failed}")).into())
 }
 
-/// Fails unless exactly the checks fail that are known to.
+/// Fails unless exactly the known failures are outside their tolerances.
 fn held_to(known: &Known, results: &Reproductions) -> anyhow::Result<()> {
     let judgement = known.judge(results)?;
     let mut err = std::io::stderr().lock();
@@ -114,7 +114,7 @@ fn held_to(known: &Known, results: &Reproductions) -> anyhow::Result<()> {
     Err(BenchError::Failed(format!("failures differ from the known ones:\n  {problems}")).into())
 }
 
-/// Formats the entries that took longest.
+/// Lists the entries that took longest.
 fn slowest(mut took: Vec<Took>) -> String {
     took.sort_by_key(|took| std::cmp::Reverse(took.time));
     let mut text = String::new();
@@ -134,18 +134,18 @@ fn list(arguments: &Arguments) -> anyhow::Result<()> {
     write!(std::io::stdout().lock(), "{text}").context("cannot write to standard output")
 }
 
-/// Tables and figures that can be run, and parts of the papers that cannot.
+/// Tables and figures that can be run.
 #[derive(Debug, Serialize)]
 struct List {
     entries: Vec<Listed>,
     missing: Vec<Missing>,
 }
 
-/// Part of a paper that is not reproduced.
+/// Measurement of the papers that is missing here.
 #[derive(Debug, Serialize)]
 struct Missing {
     entry: String,
-    /// None if all of the entry is missing.
+    /// Name of the check, or `None` if the whole entry is missing.
     check: Option<String>,
     reason: String,
 }

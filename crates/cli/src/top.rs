@@ -16,24 +16,24 @@ const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 const TOP_LEFT: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K\r\n";
 const CLEAR_BELOW: &str = "\x1b[J";
-/// Rows of a terminal of unknown size.
+/// Rows of a terminal that does not tell its size.
 const ROWS: u16 = 24;
-/// Number of decisions printed where there is no screen to fill.
+/// Decisions that are printed where there is no screen to fill.
 const DECISIONS: usize = 10;
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Address of the server's admin listener.
+    /// Admin listener of the server.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11280", value_parser = server)]
     server: SocketAddr,
-    /// Interval between updates.
+    /// Interval between two looks at the server.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     interval: Duration,
-    /// Print one view and exit.
+    /// Show the state once and exit.
     #[arg(long)]
     once: bool,
-    /// Print one JSON object for each update instead of a screen.
+    /// Print a JSON object for each look instead of the screen.
     #[arg(long)]
     json: bool,
 }
@@ -64,8 +64,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     shown
 }
 
-/// Prints one text for each update, for pipes and scripts. Fails if the first request gets no
-/// answer; later ones are repeated, since a restarted server comes back.
+/// Prints one text for each look, for pipes and scripts. Fails if the first look gets no answer;
+/// later, a server that is restarted comes back.
 fn print_each(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
     let mut view = fetch(arguments.server)?;
     loop {

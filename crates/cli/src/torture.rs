@@ -1,4 +1,4 @@
-//! `entresol torture`: seeded histories with crashes, until time is up or something fails.
+//! `entresol torture`: runs seeded histories with crashes until time is up or one fails.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -12,12 +12,11 @@ use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use entresol_base::duration;
-use entresol_bench::index::IndexName;
-use entresol_bench::progress::Progress;
-use entresol_bench::torture::{Outcome, Plan, Plant, Structure, index, media, processes, store};
-use entresol_bench::{BenchError, StorePlace};
+use entresol_measure::index::IndexName;
+use entresol_measure::progress::Progress;
+use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{ModelName, files};
-use entresol_store::trial::load::{Load, load_while};
+use entresol_torture::{Outcome, Plan, Plant, Structure, index, media, processes, store};
 use serde::Serialize;
 
 use crate::interrupt;
@@ -30,21 +29,20 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Subject {
-    /// Test the crash simulator itself, on toy structures in emulated memory and in simulated
-    /// files.
+    /// Test the crash machine itself, on toy structures in an emulated region and simulated files.
     Media(Media),
-    /// Test indexes with crashes at every drain, also during recovery.
+    /// Try indexes under crashes at every drain, also during recovery.
     Index(Index),
-    /// Test the store on simulated drives with power cuts, killed processes and damaged files. With
-    /// --processes, real processes write to a real directory and are killed; with --waits, the
-    /// longest waits of operations under full load are measured.
+    /// Try the store on a simulated disk under power cuts, deaths of its process, and damage to its
+    /// files; with --processes, kill real processes on a real directory; with --waits, measure how
+    /// long operations wait under a full load.
     Store(Store),
-    /// Child process that `torture store --processes` kills.
+    /// Run a process that is to be killed.
     #[command(hide = true)]
     StoreChild(StoreChild),
 }
 
-/// Part of the machine that keeps its contents when the power fails.
+/// Parts of the machine that keep their contents at a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Domain {
     /// The memory (ADR).
@@ -57,23 +55,23 @@ enum Domain {
 struct Store {
     #[command(flatten)]
     histories: Histories,
-    /// Start real processes that write to a store, and kill them.
+    /// Run real processes that write, and kill them.
     #[arg(long, conflicts_with_all = ["histories", "nested", "known"])]
     processes: bool,
     /// Number of processes to kill.
     #[arg(long, value_name = "N", requires = "processes")]
     kills: Option<u64>,
-    /// Directory that they write to. It must not exist, and is removed if no process lost data;
-    /// pmem:PATH on persistent memory, pmem:PATH,assume-dax on an ordinary file system that stands
-    /// in for it [default: a new directory in the current one].
+    /// Directory of the processes, to be made; it is removed if nothing is wrong. pmem:PATH is
+    /// persistent memory, pmem:PATH,assume-dax lets an ordinary file system stand in for it
+    /// [default: a new one in the current directory].
     #[arg(long, value_name = "PATH", requires = "processes",
         value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     directory: Option<StorePlace>,
-    /// Run a full load on a simulated drive for --duration of virtual time instead, and print the
-    /// longest waits and their causes; a wait of more than 100 ms fails.
+    /// Put a load at full rate on a simulated drive for --duration of virtual time instead, and
+    /// report the longest waits with their causes. A wait of more than 100 ms fails.
     #[arg(long, conflicts_with_all = ["processes", "histories", "nested", "known"])]
     waits: bool,
-    /// Model of the drive for --waits.
+    /// Model of that drive.
     #[arg(long, value_name = "MODEL", requires = "waits", default_value = "nvme-9300")]
     model: ModelName,
 }
@@ -86,10 +84,10 @@ struct StoreChild {
     round: u64,
 }
 
-/// Choice of what survives a power failure, for structures in memory.
+/// Persistence domain, for subjects in memory.
 #[derive(Debug, Args)]
 struct Domains {
-    /// Test only with this part surviving a power failure [default: both, one after the other].
+    /// Model of persistence [default: both].
     #[arg(long)]
     domain: Option<Domain>,
 }
@@ -106,10 +104,10 @@ struct Media {
     histories: Histories,
     #[command(flatten)]
     domains: Domains,
-    /// Test only this structure: tree, log, cells or files; may be given more than once.
+    /// Structure to try: tree, log, cells or files; may be given more than once [default: all].
     #[arg(long, value_name = "NAME")]
     structure: Vec<Structure>,
-    /// Plant a bug that the test must find: missing-flush, missing-fence, wrong-order,
+    /// Plant a bug, which must be found: missing-flush, missing-fence, wrong-order,
     /// missing-flush-at-border, missing-last-flush, visible-before-durable, missing-file-sync or
     /// missing-directory-sync.
     #[arg(long, value_name = "BUG")]
@@ -122,30 +120,31 @@ struct Index {
     histories: Histories,
     #[command(flatten)]
     domains: Domains,
-    /// Test only this index; may be given more than once. Each index gets one history per seed and
-    /// --domain.
+    /// Index to try; may be given more than once [default: all]. Each runs a history of each seed,
+    /// under both models.
     #[arg(long, value_name = "NAME")]
     index: Vec<IndexName>,
 }
 
-/// Arguments that all subjects share.
+/// Flags of every subject.
 #[derive(Debug, Args)]
 struct Histories {
-    /// Seed of the first history; each further history uses the next number.
+    /// Seed of the first history; each further history has the next seed.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Time limit; histories that still run then are cut short [default: 10s, unless --histories or
-    /// --kills is given].
+    /// Time limit, at which the current history is broken off [default: 10s, unless a number is
+    /// given].
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<Duration>,
     /// Number of histories.
     #[arg(long, value_name = "N")]
     histories: Option<u64>,
-    /// Crash one recovery in N as well, and recoveries from these crashes; 0 crashes none.
+    /// Interrupt one recovery in this many by crashes as well, and the recoveries from these; 0
+    /// means none.
     #[arg(long, value_name = "N", default_value_t = 8)]
     nested: u32,
-    /// List the places in the source that this file names and the run did not reach: the JSON of an
-    /// earlier run, or one place per line.
+    /// List the places of this file that were not reached: the JSON of an earlier run, or one place
+    /// per line.
     #[arg(long, value_name = "FILE")]
     known: Option<PathBuf>,
     /// Print one JSON object instead of a table.
@@ -153,7 +152,7 @@ struct Histories {
     json: bool,
 }
 
-/// Time limit of histories by default.
+/// Default time for histories if neither a time nor a number is given.
 const DURATION: Duration = Duration::from_secs(10);
 
 impl Histories {
@@ -172,7 +171,7 @@ impl Histories {
         })
     }
 
-    /// Runs the histories, and prints the outcome; fails if one failed.
+    /// Runs the histories and prints the outcome; fails if a history failed.
     fn carry_out(
         &self,
         name: &str,
@@ -218,10 +217,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Longest wait of an operation that is accepted, in milliseconds.
+/// Longest wait of an operation that passes.
 const WAIT_MS_MAX: f64 = 100.0;
 
-/// Runs a full load on a store in virtual time, and prints its waits.
+/// Runs a full load on a store in virtual time and prints its waits.
 fn see_waits(given: &Store) -> anyhow::Result<()> {
     let Histories { seed, duration, json, .. } = given.histories;
     let time = duration.unwrap_or(DURATION);
@@ -232,7 +231,7 @@ fn see_waits(given: &Store) -> anyhow::Result<()> {
         shown.reach(passed.as_millis() as u64);
         if shown.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let outcome = load_while(Load::of(seed, given.model, time), go_on);
+    let outcome = store::load_while(store::Load::of(seed, given.model, time), go_on);
     progress.finish();
     let outcome = outcome.map_err(BenchError::Failed)?;
     let longest = outcome.longest_ms();
@@ -282,7 +281,7 @@ fn kill_processes(given: &Store) -> anyhow::Result<()> {
     put(&outcome, json, complaint, outcome.interrupted)
 }
 
-/// Prints the outcome, and fails if there is a failure in it.
+/// Prints the outcome and fails if it contains a failure.
 fn put(
     outcome: &(impl Serialize + Display),
     as_json: bool,

@@ -176,7 +176,7 @@ impl Connection {
         );
     }
 
-    /// Whether something other than the client must happen first.
+    /// Returns true if the connection cannot continue until something other than its client acts.
     pub(crate) fn is_held(&self) -> bool {
         self.reads > 0 || self.parked_until.is_some() || self.waiting
     }

@@ -1,18 +1,19 @@
-//! A load's results as tables and as a page.
+//! Results of a load as tables and as a page.
+
+use entresol_measure::report::svg::{Bar, bars, latency_curve};
+use entresol_measure::report::table::{grouped, number};
+use entresol_measure::report::{Page, Table};
+use entresol_measure::statistics::{PAIRS_MIN, PairedRatio};
 
 use super::compare::{Comparison, Side};
 use super::result::{LatencySummary, LoadResult};
-use crate::report::svg::{Bar, bars, latency_curve};
-use crate::report::table::{grouped, number};
-use crate::report::{Page, Table};
-use crate::statistics::{PAIRS_MIN, PairedRatio};
 
 fn optional(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), number)
 }
 
 impl LoadResult {
-    /// Tables for a terminal.
+    /// Returns the tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let title = format!("{} loop on {}", self.r#loop, self.server);
@@ -49,7 +50,7 @@ impl LoadResult {
         table
     }
 
-    /// A page with drawings.
+    /// Renders the results as a page with drawings.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new("entresol bench cache: load on a server");
@@ -62,7 +63,7 @@ impl LoadResult {
     }
 }
 
-/// What a table of response times says about one kind of request.
+/// Returns the row of one kind of request in a table of response times.
 pub(crate) fn latency_row(what: &str, latency: &LatencySummary) -> Vec<String> {
     vec![
         what.to_owned(),
@@ -78,7 +79,7 @@ pub(crate) fn latency_row(what: &str, latency: &LatencySummary) -> Vec<String> {
 }
 
 impl Comparison {
-    /// Tables for a terminal.
+    /// Returns the tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let (first, second) = (&self.first, &self.second);
@@ -123,7 +124,7 @@ impl Comparison {
         table
     }
 
-    /// A page with drawings.
+    /// Renders the comparison as a page with drawings.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new("entresol bench cache: two servers");

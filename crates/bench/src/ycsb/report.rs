@@ -1,15 +1,15 @@
-//! A run as tables and as a page.
+//! Results of a run as tables and as a page.
 
 use entresol_base::ByteSize;
+use entresol_measure::report::svg::latency_curve;
+use entresol_measure::report::table::{grouped, number};
+use entresol_measure::report::{Page, Table};
 
 use super::result::{VolumeResult, WorkloadResult, YcsbResult};
 use crate::load::latency_row;
-use crate::report::svg::latency_curve;
-use crate::report::table::{grouped, number};
-use crate::report::{Page, Table};
 
 impl YcsbResult {
-    /// Tables for a terminal.
+    /// Returns the tables for a terminal.
     #[must_use]
     pub fn tables(&self) -> Vec<Table> {
         let volumes = self.capacity.is_some().then(|| self.volumes());
@@ -171,7 +171,7 @@ impl YcsbResult {
         table
     }
 
-    /// The same as a page with drawings.
+    /// Renders the results as a page with drawings.
     #[must_use]
     pub fn page(&self) -> Page {
         let mut page = Page::new(&format!("YCSB on {}", self.engine));

@@ -1,4 +1,4 @@
-//! `entresol store`: a store in a directory, from the shell.
+//! `entresol store`: access to a store in a directory, from the shell.
 
 mod volumes;
 mod whole;
@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use entresol_base::{ByteSize, SystemClock, duration};
-use entresol_bench::{BenchError, StorePlace};
+use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{Directory, FileError, LocalDirectory, files};
 use entresol_store::{
     CursorOptions, Kvdb, KvdbOptions, Kvs, KvsOptions, Policy, StoreError, VALUE_BYTES_MAX,
@@ -30,46 +30,46 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Create an empty store.
+    /// Make an empty store.
     Create(volumes::Create),
-    /// Store a value under a key.
+    /// Set the value of a key.
     Put(Put),
     /// Print the value of a key; exit status 1 if the key does not exist.
     Get(Get),
     /// Delete keys.
     Del(Del),
-    /// Print keys and values, separated by a tab, in key order.
+    /// Print keys and values in the order of the keys, separated by a tab.
     Scan(Scan),
-    /// Print the size and the contents of a store.
+    /// Print the size of a store and its contents.
     Stats(Whole),
-    /// Read everything and list the damage; exit status 1 if there is any, 3 if there is none but
+    /// Read everything and list what is damaged; status 1 if something is, 3 if nothing is, but
     /// volumes are missing.
     Check(Whole),
-    /// Copy everything readable of a damaged store into a new one; exit status 1 if something
-    /// cannot be read.
+    /// Copy everything that can be read of a damaged store into a new one; status 1 if something
+    /// cannot.
     Salvage(Copy),
     /// Copy a store to another directory; the copy is a complete store.
     Checkpoint(Copy),
-    /// Compact everything, so that the store takes as little space as it can.
+    /// Compact the store, after which it takes no more space than it must.
     Compact(Whole),
-    /// Add, retire, move and list the volumes: the directories that hold the data.
+    /// Add, retire, move and list the directories that hold the data.
     #[command(subcommand)]
     Volume(volumes::Command),
-    /// Show or set which classes of media hold the data of a Kvs.
+    /// Show or set the classes of media for the data of a Kvs.
     Policy(volumes::PolicyOf),
 }
 
-/// An ordered map of a store, and the form of keys and values.
+/// Arguments that name an ordered map of a store, and the form of keys and values.
 #[derive(Debug, Args)]
 struct Place {
-    /// The store's directory; pmem:PATH on persistent memory, pmem:PATH,assume-dax on an
-    /// ordinary file system that stands in for it.
+    /// Directory of the store; pmem:PATH is persistent memory, pmem:PATH,assume-dax lets an
+    /// ordinary file system stand in for it.
     #[arg(value_parser = OsStringValueParser::new().try_map(StorePlace::parse))]
     directory: StorePlace,
     /// The Kvs, an ordered map of the store.
     #[arg(long, value_name = "NAME", default_value = "default")]
     kvs: String,
-    /// Form in which keys and values are read and printed.
+    /// Form in which keys and values are typed and printed.
     #[arg(long, value_name = "FORM", default_value = "text")]
     form: Form,
     /// Print one JSON object.
@@ -88,18 +88,18 @@ struct Put {
     /// Read the value from this file, byte for byte; - is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     file: Option<PathBuf>,
-    /// Time to live: the value expires then, or up to a second earlier. Rounded up to whole
-    /// seconds.
+    /// Time to live, rounded up to whole seconds; the value may expire up to a second earlier.
     #[arg(long, value_name = "TIME", value_parser = time_to_live)]
     ttl: Option<Duration>,
-    /// Create the store and the Kvs if they do not exist.
+    /// Make the store and the Kvs if they do not exist.
     #[arg(long)]
     create: bool,
-    /// Policy of a new Kvs: which classes of media hold its data; see `store policy` [default:
-    /// fastest].
+    /// Policy of the Kvs if it is made: the classes of media for its data, as in `store policy`
+    /// [default: fastest].
     #[arg(long, value_name = "POLICY", requires = "create")]
     policy: Option<Policy>,
-    /// Maximum number of bytes that a new store uses, at least 64MiB [default: all free space].
+    /// Largest number of bytes that the store uses if it is made, 64MiB or more [default: what the
+    /// file system has].
     #[arg(long, value_name = "SIZE", value_parser = volumes::most, requires = "create")]
     most: Option<ByteSize>,
 }
@@ -120,7 +120,7 @@ struct Del {
     place: Place,
     #[arg(required = true)]
     keys: Vec<String>,
-    /// Delete all keys with each of these prefixes.
+    /// Delete all keys with these prefixes.
     #[arg(long)]
     prefix: bool,
 }
@@ -132,16 +132,16 @@ struct Scan {
     /// Print only keys with this prefix.
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<String>,
-    /// Start at this key, in the direction of the scan.
+    /// Begin at this key, in the direction of the scan.
     #[arg(long, value_name = "KEY")]
     from: Option<String>,
-    /// Maximum number of keys to print.
+    /// Largest number of keys.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: usize,
     /// Scan from the last key to the first.
     #[arg(long)]
     reverse: bool,
-    /// Print keys without values.
+    /// Print keys only.
     #[arg(long)]
     keys_only: bool,
 }
@@ -163,8 +163,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Turns an error into one with an exit status: 2 if the caller asked for the wrong thing,
-/// otherwise 1.
+/// Converts an error into one with an exit status: 2 if the caller's request was wrong, otherwise
+/// 1.
 fn told(error: StoreError) -> anyhow::Error {
     match error {
         StoreError::NoStore { .. }
@@ -178,7 +178,7 @@ fn told(error: StoreError) -> anyhow::Error {
         | StoreError::Policy { .. }
         | StoreError::VolumeOfAnother { .. } => anyhow!(error),
         StoreError::File(ref file) if is_callers(file) => anyhow!(error),
-        // Data in a missing volume are not damaged.
+        // Data on a missing volume are not damaged.
         StoreError::VolumeMissing { .. } => anyhow!(
             "{error}. If it was moved, run `entresol store volume found DIRECTORY PATH`; get, \
              scan, stats and check read the other volumes"
@@ -187,8 +187,8 @@ fn told(error: StoreError) -> anyhow::Error {
     }
 }
 
-/// Returns true if a path leads nowhere or to an unusable file; all else is the disk's or the
-/// store's.
+/// Returns true if a path does not exist or names an unusable file. All other errors are due to the
+/// disk or the store.
 fn is_callers(error: &FileError) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
     match error {
@@ -236,7 +236,7 @@ impl Place {
 
     /// Opens the store for writing.
     fn open(&self) -> anyhow::Result<(Kvdb, Kvs)> {
-        let store = Kvdb::open_at(&self.directory.path, self.directory.options()).map_err(told)?;
+        let store = Kvdb::open_at(&self.directory.path, options(&self.directory)).map_err(told)?;
         let kvs = store.kvs(&self.kvs).map_err(told)?;
         Ok((store, kvs))
     }
@@ -246,7 +246,7 @@ impl Place {
         policy: Option<Policy>,
         most: Option<ByteSize>,
     ) -> anyhow::Result<(Kvdb, Kvs)> {
-        let store = match Kvdb::open_at(&self.directory.path, self.directory.options()) {
+        let store = match Kvdb::open_at(&self.directory.path, options(&self.directory)) {
             Err(_) if is_empty(&self.directory.path) => volumes::make(&self.directory, None, most)?,
             Ok(_) if most.is_some() => {
                 return Err(anyhow!(
@@ -276,7 +276,7 @@ impl Place {
         }
     }
 
-    /// Opens the store without changing it.
+    /// Opens the store for reading.
     fn look(&self) -> anyhow::Result<(Kvdb, Kvs)> {
         let store = look(&self.directory)?;
         let kvs = store.kvs(&self.kvs).map_err(told)?;
@@ -284,13 +284,17 @@ impl Place {
     }
 }
 
-/// Opens a store without changing it.
+/// Returns the options of a store there, if nothing else is asked for.
+fn options(place: &StorePlace) -> KvdbOptions {
+    KvdbOptions { pmem: place.pmem, ..KvdbOptions::default() }
+}
+
+/// Opens a store for reading.
 fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
     let directory = LocalDirectory::open_existing(&place.path);
     let directory: Arc<dyn Directory> = Arc::new(directory.map_err(|it| told(it.into()))?);
     let clock = Arc::new(SystemClock::new());
-    let options = KvdbOptions { pmem: place.pmem, ..KvdbOptions::default() };
-    let store = Kvdb::open_read_only(directory, options, clock).map_err(told)?;
+    let store = Kvdb::open_read_only(directory, options(place), clock).map_err(told)?;
     if let Some(last) = store.uncertain_behind() {
         writeln!(
             io::stderr(),
@@ -303,7 +307,7 @@ fn look(place: &StorePlace) -> anyhow::Result<Kvdb> {
     Ok(store)
 }
 
-/// Returns true if there is nothing at a path, or an empty directory.
+/// Returns true if a path does not exist or is an empty directory.
 fn is_empty(path: &Path) -> bool {
     let entries = |directory: LocalDirectory| directory.list().is_ok_and(|all| all.is_empty());
     !files::exists(path) || LocalDirectory::open_existing(path).is_ok_and(entries)
@@ -331,7 +335,7 @@ fn put(arguments: &Put) -> anyhow::Result<()> {
         }
         error => told(error),
     })?;
-    // Closing makes it durable: the command has no other moment to report a failure.
+    // Closing makes the write durable; the command can report a failure only here.
     store.close().map_err(told)?;
     if place.json {
         print(&json!({ "key": key, "value_bytes": value.len(), "sequence": sequence.0 }))?;
@@ -408,7 +412,7 @@ fn scan(arguments: &Scan) -> anyhow::Result<()> {
         backward: *reverse,
         prefix: prefix.unwrap_or_default(),
         keys_only: *keys_only,
-        // One more reveals that there are more.
+        // One more key shows whether there are further ones.
         limit: Some(limit.saturating_add(1) as u64),
     };
     let mut cursor = kvs.cursor(options).map_err(told)?;

@@ -1,4 +1,4 @@
-//! Placement of a store's data: making a store, its volumes, and the policies of its `Kvs`.
+//! Placement of a store's data: creation of a store, its volumes, and the policies of its `Kvs`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use entresol_base::size::ParseSizeError;
 use entresol_base::{ByteSize, SystemClock};
-use entresol_bench::report::Table;
-use entresol_bench::{BenchError, StorePlace};
+use entresol_measure::report::Table;
+use entresol_measure::{BenchError, StorePlace};
 use entresol_media::{Directory, LocalDirectory, files};
 use entresol_store::{
     Kvdb, KvdbOptions, MediaClass, MediumStatistics, Policy, Statistics, StoreError, Volume,
@@ -18,69 +18,69 @@ use entresol_store::{
 use serde_json::{Value, json};
 
 use super::whole::{Bar, Whole, out, size, written};
-use super::{look, print, told};
+use super::{look, options, print, told};
 
-/// Arguments of `store create`.
+/// Arguments for a new store.
 #[derive(Debug, Args)]
 pub(super) struct Create {
     #[command(flatten)]
     whole: Whole,
-    /// Class of media that the directory is on: pmem, staging (a fast drive) or capacity
-    /// [default: capacity; pmem for pmem:PATH].
+    /// Class of media of the directory: pmem, staging (a fast drive) or capacity [default:
+    /// capacity; pmem for pmem:PATH].
     #[arg(long, value_name = "CLASS")]
     class: Option<MediaClass>,
-    /// Maximum number of bytes to use there, at least 64MiB [default: all free space].
+    /// Largest number of bytes to use there, 64MiB or more [default: what the file system has].
     #[arg(long, value_name = "SIZE", value_parser = most)]
     most: Option<ByteSize>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Add an empty directory, which new data may be written to from now on.
+    /// Add an empty directory, on which data written from now on may lie.
     Add(Add),
-    /// Move everything away from a volume, then remove it from the store. If interrupted, run the
-    /// command again to finish; until then the volume takes no new data.
+    /// Move everything away from a volume and remove it from the store. An interrupted command can
+    /// be repeated to finish; nothing new is written to the volume in the meantime.
     Retire(Retire),
-    /// Replace a volume by a new one with the same class and bound, and retire the old one. If
-    /// interrupted, run the command again to finish.
+    /// Add a volume with the class and bound of another one, then retire that one. An interrupted
+    /// command can be repeated to finish.
     Move(Move),
-    /// Record the new paths of volumes that were moved while the store was closed.
+    /// Record the paths of volumes that were moved while the store was closed.
     Found(Found),
     /// List the volumes, including missing ones.
     List(Whole),
 }
 
-/// Arguments of `store volume add`.
+/// Arguments for a new volume.
 #[derive(Debug, Args)]
 pub(super) struct Add {
     #[command(flatten)]
     whole: Whole,
-    /// Class of media that the directory is on: pmem, staging (a fast drive) or capacity.
+    /// Class of media of the directory: pmem, staging (a fast drive) or capacity.
     class: MediaClass,
     /// An empty directory, or a path at which one is created.
     #[arg(value_parser = OsStringValueParser::new().try_map(path))]
     path: PathBuf,
-    /// Maximum number of bytes to use there, at least 64MiB [default: all free space].
+    /// Largest number of bytes to use there, 64MiB or more [default: what the file system has].
     #[arg(long, value_name = "SIZE", value_parser = most)]
     most: Option<ByteSize>,
 }
 
-/// Arguments of `store volume retire`.
+/// Arguments for a volume that is retired.
 #[derive(Debug, Args)]
 pub(super) struct Retire {
     #[command(flatten)]
     whole: Whole,
-    /// The volume. A retired home keeps the manifest, so it stays in the list.
+    /// The volume. The store's own directory keeps the manifest and stays in the list.
     #[arg(value_parser = OsStringValueParser::new().try_map(path))]
     path: PathBuf,
 }
 
-/// Arguments of `store volume move`.
+/// Arguments for a volume that is replaced.
 #[derive(Debug, Args)]
 pub(super) struct Move {
     #[command(flatten)]
     whole: Whole,
-    /// The volume. A retired home keeps the manifest, so it stays in the list.
+    /// The volume. The store's own directory keeps the manifest and stays in the list.
     #[arg(value_parser = OsStringValueParser::new().try_map(path))]
     from: PathBuf,
     /// An empty directory, or a path at which one is created.
@@ -88,33 +88,33 @@ pub(super) struct Move {
     to: PathBuf,
 }
 
-/// Arguments of `store volume found`.
+/// Arguments for volumes that have other paths now.
 #[derive(Debug, Args)]
 pub(super) struct Found {
     #[command(flatten)]
     whole: Whole,
-    /// The new path of every volume that was moved.
+    /// Present paths of all volumes that were moved.
     #[arg(required = true, value_parser = OsStringValueParser::new().try_map(path))]
     paths: Vec<PathBuf>,
 }
 
-/// Arguments of `store policy`.
+/// Arguments for the policy of a `Kvs`.
 #[derive(Debug, Args)]
 pub(super) struct PolicyOf {
     #[command(flatten)]
     whole: Whole,
-    /// The new policy: fastest, staging-then-capacity, staging-max-capacity,
-    /// staging-min-capacity, pmem-max-capacity, capacity-only, staging-only or pmem-only; or
+    /// New policy: fastest, staging-then-capacity, staging-max-capacity, staging-min-capacity,
+    /// pmem-max-capacity, capacity-only, staging-only or pmem-only; or
     /// new-keys=CLASSES,new-values=CLASSES,old-keys=CLASSES,old-values=CLASSES, each one or
-    /// several classes with slashes between them, the preferred one first. Without it, the policy
-    /// is shown.
+    /// several classes separated by slashes, the preferred one first. Without it, the policy is
+    /// shown.
     policy: Option<Policy>,
     /// The Kvs, an ordered map of the store.
     #[arg(long, value_name = "NAME", default_value = "default")]
     kvs: String,
 }
 
-/// Checks the path of a volume, which the manifest must be able to name from anywhere.
+/// Parses the path of a volume, which the manifest must be able to name from any directory.
 fn path(text: std::ffi::OsString) -> Result<PathBuf, String> {
     match text.to_str() {
         Some(text) if text.starts_with("pmem:") => Err(format!(
@@ -128,7 +128,7 @@ fn path(text: std::ffi::OsString) -> Result<PathBuf, String> {
     }
 }
 
-/// Parses a bound with room for at least some segments of the log.
+/// Parses a bound, which must have room for at least a few segments of the log.
 pub(super) fn most(text: &str) -> Result<ByteSize, String> {
     let most: ByteSize = text.parse().map_err(|error: ParseSizeError| error.to_string())?;
     let least = 4 * KvdbOptions::default().segment_bytes;
@@ -162,7 +162,7 @@ fn check_apart(store: &Kvdb, path: &Path) -> anyhow::Result<()> {
 }
 
 fn open(place: &StorePlace) -> anyhow::Result<Kvdb> {
-    Kvdb::open_at(&place.path, place.options()).map_err(told)
+    Kvdb::open_at(&place.path, options(place)).map_err(told)
 }
 
 pub(super) fn create(arguments: &Create) -> anyhow::Result<()> {
@@ -170,7 +170,7 @@ pub(super) fn create(arguments: &Create) -> anyhow::Result<()> {
     tell(make(directory, *class, *most)?, *json, false)
 }
 
-/// Makes a store.
+/// Creates a store.
 pub(super) fn make(
     directory: &StorePlace,
     class: Option<MediaClass>,
@@ -188,14 +188,14 @@ pub(super) fn make(
     };
     let home = new_volume(class, &directory.path, most)?;
     let clock = Arc::new(SystemClock::new());
-    let made = Kvdb::create_on(&[home], directory.options(), clock);
+    let made = Kvdb::create_on(&[home], options(directory), clock);
     made.map_err(|error| match error.is_no_room() {
         true => no_room_for_a_store(directory, &error),
         false => told(error),
     })
 }
 
-/// Returns the error for a new store without room for anything, and advice.
+/// Returns the error of a new store without any room, with advice.
 pub(super) fn no_room_for_a_store(directory: &StorePlace, error: &StoreError) -> anyhow::Error {
     let text = format!(
         "{error}. {directory} was created and is empty. Of the room there, 64MiB are reserved \
@@ -236,7 +236,7 @@ fn replace(arguments: &Move) -> anyhow::Result<()> {
     let store = open(directory)?;
     let old = store.volume_at(from).map_err(told)?;
     check_apart(&store, to)?;
-    // If it is there already, an earlier run of the command was interrupted.
+    // The directory may be a volume already, if an earlier run of the command was interrupted.
     if !store.volume_at(to).is_ok_and(|volume| volume.class == old.class) {
         let new = new_volume(old.class, to, old.bytes_max.map(ByteSize))?;
         store.add_volume(&new).map_err(told)?;
@@ -265,14 +265,14 @@ fn found(arguments: &Found) -> anyhow::Result<()> {
     let Found { whole: Whole { directory: home, json }, paths } = arguments;
     let volumes = paths.iter().map(|path| directory(path)).collect::<anyhow::Result<Vec<_>>>()?;
     let clock = Arc::new(SystemClock::new());
-    let store = Kvdb::open_on(directory(&home.path)?, &volumes, home.options(), clock);
+    let store = Kvdb::open_on(directory(&home.path)?, &volumes, options(home), clock);
     let store = store.map_err(|error| match error {
         error @ StoreError::VolumeMissing { .. } => {
             anyhow!("{} is not the only missing volume: {error}", names(paths))
         }
         error => told(error),
     })?;
-    // Closing writes the manifest, which stores the new paths.
+    // Closing writes the manifest with the new paths.
     for path in paths {
         store.volume_at(path).map_err(told)?;
     }
@@ -287,7 +287,7 @@ fn names(paths: &[PathBuf]) -> String {
 /// Closes a store and prints its volumes, and the bytes written to them if data were moved.
 fn tell(store: Kvdb, is_json: bool, has_moved: bool) -> anyhow::Result<()> {
     let statistics = store.statistics().map_err(told)?;
-    // Closing makes it durable: the command has no other moment to report a failure.
+    // Closing makes everything durable; the command can report a failure only here.
     store.close().map_err(told)?;
     if is_json {
         return print(&json!({ "volumes": as_json(&statistics, has_moved)? }));

@@ -105,16 +105,16 @@ pub(super) const PARAMETER_KEYS: [&str; 26] = [
 
 /// A key that has another name now.
 struct Renamed {
-    /// Where it stood, as messages say it.
+    /// Part of the file that held the key, in the words of the messages.
     whereabouts: &'static str,
     from: &'static str,
     to: &'static str,
 }
 
-/// Every key that was renamed: it is refused with the name that it has now. None was yet.
+/// Renamed keys, which are refused with a hint at their present name. There are none yet.
 const RENAMED_KEYS: &[Renamed] = &[];
 
-/// How an unknown key is to be put right.
+/// Returns advice on an unknown key: its present name, a similar key, or all keys.
 fn hint(key: &str, whereabouts: &str, known: &[&str], renamed: &[Renamed]) -> String {
     if let Some(it) = renamed.iter().find(|it| it.from == key && it.whereabouts == whereabouts) {
         return format!("it was renamed to '{}'", it.to);

@@ -166,7 +166,7 @@ impl EventLoop {
         for &place in &places {
             self.call(place);
         }
-        // Nobody else can have been throttled meanwhile: only these were served.
+        // No other tenant can have been throttled meanwhile, since only these were served.
         debug_assert!(
             self.throttled.iter().all(|place| places.contains(place)),
             "{:?} wait for accounts, but only {places:?} are recorded",

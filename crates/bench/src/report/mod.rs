@@ -1,9 +1,0 @@
-//! Results for people: tables on a terminal, and one HTML file with drawings.
-
-pub mod curves;
-pub mod html;
-pub mod svg;
-pub mod table;
-
-pub use html::Page;
-pub use table::Table;

@@ -1,0 +1,85 @@
+//! Due times of requests in an open loop: drawn in advance, independent of the server's replies.
+
+use entresol_base::Nanos;
+use entresol_base::rng::Rng;
+
+/// Due times of a Poisson process, which models many independent clients taken together.
+#[derive(Debug, Clone)]
+pub struct PoissonArrivals {
+    rng: Rng,
+    gap_ns_mean: f64,
+    due_ns: f64,
+    origin: Nanos,
+}
+
+impl PoissonArrivals {
+    /// Creates arrivals that begin at `origin`, `per_second` of them on average.
+    #[must_use]
+    pub fn new(origin: Nanos, per_second: f64, seed: u64) -> Self {
+        let mut arrivals = PoissonArrivals {
+            rng: Rng::new(seed),
+            gap_ns_mean: 1e9 / per_second.max(1e-6),
+            due_ns: 0.0,
+            origin,
+        };
+        arrivals.draw_gap();
+        arrivals
+    }
+
+    /// Returns the time at which the next request is due.
+    #[must_use]
+    pub fn due(&self) -> Nanos {
+        Nanos(self.origin.0 + self.due_ns as u64)
+    }
+
+    /// Takes the next request if it is due at `now` and returns its due time.
+    #[inline]
+    pub fn take(&mut self, now: Nanos) -> Option<Nanos> {
+        let due = self.due();
+        if due > now {
+            return None;
+        }
+        self.draw_gap();
+        Some(due)
+    }
+
+    fn draw_gap(&mut self) {
+        self.due_ns += self.rng.exponential(self.gap_ns_mean);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_exponential_with_the_rate_asked_for() {
+        let mut arrivals = PoissonArrivals::new(Nanos(1_000), 50_000.0, 3);
+        let mut last = 1_000;
+        let mut gaps = Vec::new();
+        while let Some(due) = arrivals.take(Nanos(4_000_000_000)) {
+            gaps.push(due.0 - last);
+            last = due.0;
+        }
+        let count = gaps.len() as f64;
+        assert!((count / 200_000.0 - 1.0).abs() < 0.01, "{count} arrivals in 4 s");
+        // In an exponential distribution, a share of 1/e exceeds the mean and 1/e^3 exceeds three
+        // means.
+        for (factor, expected) in [(1, 0.3679), (3, 0.0498)] {
+            let over = gaps.iter().filter(|gap| **gap > 20_000 * factor).count() as f64 / count;
+            assert!((over - expected).abs() < 0.01, "share over {factor} means: {over}");
+        }
+    }
+
+    #[test]
+    fn requests_fall_due_whether_or_not_anybody_asked_in_time() {
+        let mut arrivals = PoissonArrivals::new(Nanos(0), 1_000.0, 1);
+        assert_eq!(arrivals.take(Nanos(0)), None);
+        let mut backlog = 0;
+        while let Some(due) = arrivals.take(Nanos(1_000_000_000)) {
+            assert!(due <= Nanos(1_000_000_000));
+            backlog += 1;
+        }
+        assert!((900..1100).contains(&backlog), "{backlog}");
+    }
+}

@@ -1,0 +1,9 @@
+//! Results for readers: tables on a terminal, and one HTML file with drawings.
+
+pub mod curves;
+pub mod html;
+pub mod svg;
+pub mod table;
+
+pub use html::Page;
+pub use table::Table;
