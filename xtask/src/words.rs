@@ -11,9 +11,6 @@ const HEAD: &str = "not used here";
 /// Documents that name replaced words: the list itself, and the history of renamings.
 const EXEMPT: [&str; 2] = [GLOSSARY, "CHANGELOG.md"];
 
-/// Folders whose comments are not rewritten yet. The list only shrinks.
-const NOT_YET: &[&str] = &["crates/store/"];
-
 /// A word or phrase that is refused, and the ones to use instead.
 struct Replaced<'a> {
     word: &'a str,
@@ -28,27 +25,14 @@ pub(crate) fn check(repository: &Repository) -> Vec<Problem> {
         let what = format!("no table of words headed «{HEAD}»");
         return vec![Problem::new(GLOSSARY, 0, what, "list the replaced words there")];
     }
-    let mut problems = stale_exceptions(repository);
-    let is_read = |path: &str| {
-        !EXEMPT.contains(&path) && !NOT_YET.iter().any(|folder| path.starts_with(folder))
-    };
-    for (path, text) in repository.texts("md").filter(|(path, _)| is_read(path)) {
+    let mut problems = Vec::new();
+    for (path, text) in repository.texts("md").filter(|(path, _)| !EXEMPT.contains(path)) {
         problems.extend(prose(text).flat_map(|(line, words)| found(path, line, words, &replaced)));
     }
-    for (path, text) in repository.texts("rs").filter(|(path, _)| is_read(path)) {
+    for (path, text) in repository.texts("rs") {
         problems.extend(doc_comments(text).flat_map(|(line, it)| found(path, line, it, &replaced)));
     }
     problems
-}
-
-/// Returns folders of `NOT_YET` that the repository lacks.
-fn stale_exceptions(repository: &Repository) -> Vec<Problem> {
-    let stale = NOT_YET.iter().filter(|folder| !repository.holds(folder));
-    let problem = |folder: &&str| {
-        let what = format!("{folder} of NOT_YET is no folder of the repository");
-        Problem::new("xtask/src/words.rs", 1, what, "take it off the list")
-    };
-    stale.map(problem).collect()
 }
 
 /// Reads the rows of the glossary's table, in which commas separate words with one meaning.
@@ -133,7 +117,6 @@ mod tests {
             assert_eq!(lines("docs/a.md", text), expected, "{text}");
         }
         assert_eq!(lines("CHANGELOG.md", "frozen\n"), [0; 0]);
-        assert_eq!(lines("crates/store/a.md", "frozen\n"), [0; 0]);
     }
 
     #[test]
@@ -151,10 +134,8 @@ mod tests {
     }
 
     #[test]
-    fn a_glossary_without_the_table_is_reported_and_so_is_a_folder_that_is_missing() {
+    fn a_glossary_without_the_table_is_reported() {
         let found = check(&Repository::of(&[("docs/a.md", "frozen\n")]));
         assert!(found.len() == 1 && found[0].path == "docs/glossary.md", "{found:?}");
-        let found = check(&Repository::of(&[("docs/glossary.md", GLOSSARY)]));
-        assert!(found.iter().any(|it| it.what.contains("peers/ of NOT_YET")), "{found:?}");
     }
 }

@@ -1,5 +1,5 @@
 //! Media policies: the classes of media that hold the keys and the values of a `Kvs`, while they
-//! are young and once they are aged.
+//! are new and once they are old.
 
 use std::fmt;
 use std::str::FromStr;
@@ -164,7 +164,7 @@ impl FromStr for Classes {
 
 /// Classes that hold the keys and the values of a `Kvs` once they are flushed.
 ///
-/// Data are young until a compaction of all runs of the `Kvs`, which makes them aged. Values small
+/// Data are new until a compaction of all runs of the `Kvs`, which makes them old. Values small
 /// enough to lie beside their keys are stored with these.
 ///
 /// As text, a policy is the name of a template, or `new-keys=`, `new-values=`, `old-keys=` and
@@ -181,16 +181,16 @@ impl FromStr for Classes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// Classes for the keys of young data.
+    /// Classes for the keys of new data.
     #[serde(rename = "young_keys")]
     pub new_keys: Classes,
-    /// Classes for the values of young data.
+    /// Classes for the values of new data.
     #[serde(rename = "young_values")]
     pub new_values: Classes,
-    /// Classes for the keys of aged data.
+    /// Classes for the keys of old data.
     #[serde(rename = "aged_keys")]
     pub old_keys: Classes,
-    /// Classes for the values of aged data.
+    /// Classes for the values of old data.
     #[serde(rename = "aged_values")]
     pub old_values: Classes,
 }

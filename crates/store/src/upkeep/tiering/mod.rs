@@ -1,7 +1,7 @@
 //! Tiering: moves between classes of media, and the reasons for them.
 //!
 //! The result of a compaction of all runs of a `Kvs` is aged, and lies where the policy of the
-//! `Kvs` wants aged data. Where the policy leaves a choice, room decides. From a nearly full class,
+//! `Kvs` wants old data. Where the policy leaves a choice, room decides. From a nearly full class,
 //! the oldest values are demoted, then keys. To a half empty class, values are promoted. A gap
 //! between [`RETURN_ABOVE`] and [`SINK_BELOW`] keeps data from moving to and fro. Frequently read
 //! values stay on a faster class, or return to it, within their share of it
