@@ -174,12 +174,12 @@ impl YcsbOptions {
         if let Some(Capacity { directory, .. }) = &self.capacity
             && (directory.starts_with(&self.directory) || self.directory.starts_with(directory))
         {
-            return refuse("one place lies in the other: name two directories side by side");
+            return refuse("one volume lies in the other: name two directories side by side");
         }
         if self.capacity.as_ref().is_some_and(|it| it.fast_bytes_max.is_some())
             && self.workloads.first() != Some(&Workload::Load)
         {
-            return refuse("a place is bounded when it is made: load, or leave the bound out");
+            return refuse("a volume is bounded when it is made: load, or leave the bound out");
         }
         if self.rate_ops_s.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
             return refuse("the rate of an open loop is more than 0 operations a second");

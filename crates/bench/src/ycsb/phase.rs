@@ -38,7 +38,7 @@ impl Phase<'_> {
         progress: &Progress,
     ) -> Result<WorkloadResult, BenchError> {
         let generator_cpu_ns = self.generator_cpu_ns(clock)?;
-        let (written, to_places) = (bytes_written().ok(), engine.written()?);
+        let (written, to_volumes) = (bytes_written().ok(), engine.written()?);
         let (began, cpu) = (clock.now(), own_cpu_ns());
         let (tally, ended, memory) = self.work(engine, clock, progress)?;
         // Writes that are not durable yet belong to the workload that issued them.
@@ -59,7 +59,7 @@ impl Phase<'_> {
             bytes_written: written.filter(|bytes| *bytes > 0 || tally.user_bytes == 0),
             memory,
             directory_bytes: self.options.directories().map(bytes_of).sum(),
-            volumes: volumes(&to_places, engine.written()?),
+            volumes: volumes(&to_volumes, engine.written()?),
         };
         Ok(WorkloadResult::new(self.options, self.workload, &tally, counted))
     }
