@@ -191,8 +191,8 @@ pub enum StoreError {
     Aged,
     /// A run of the `Kvs` cannot be opened.
     #[error(
-        "Kvs '{name}' cannot be read: {what}; other Kvs can, and `store salvage` copies undamaged \
-         data"
+        "Kvs '{name}' cannot be read: {what}; other Kvs can, and `store salvage` copies what can \
+         be read"
     )]
     KvsDamaged {
         /// Name of the `Kvs`.
