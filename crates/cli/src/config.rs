@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let tenants = settings.tenants.len();
     let several = if tenants == 1 { "" } else { "s" };
     let policy = settings.sharing.policy.name();
-    println!("{}: right; {tenants} tenant{several}, sharing policy {policy}", file.display());
+    println!("{}: no mistakes; {tenants} tenant{several}, sharing policy {policy}", file.display());
     Ok(())
 }
 

@@ -46,7 +46,7 @@ impl Admin {
                 let listener = match tokio::net::TcpListener::from_std(listener) {
                     Ok(listener) => listener,
                     Err(error) => {
-                        tracing::error!(%error, "the admin listener cannot start");
+                        tracing::error!(%error, "cannot start the admin listener");
                         return;
                     }
                 };
@@ -68,7 +68,7 @@ impl Drop for Admin {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the admin thread has panicked");
+            tracing::error!("the admin thread panicked");
         }
     }
 }

@@ -17,7 +17,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 #[non_exhaustive]
 pub enum ListenError {
     /// Another process listens there.
-    #[error("cannot listen on {place}: it is in use; free it or choose another")]
+    #[error("cannot listen on {place}: the address is in use; free it or choose another")]
     InUse {
         /// Address or path.
         place: String,

@@ -224,7 +224,7 @@ impl Running {
         let Some(member) = place.and_then(|place| self.withdraw(place)) else { return };
         self.publish();
         match member.tenant.cache().close() {
-            Ok(()) => tracing::info!(tenant = %name, "no longer serving a tenant"),
+            Ok(()) => tracing::info!(tenant = %name, "stopped serving a tenant"),
             Err(error) => tracing::error!(tenant = %name, %error, "cannot close a cache cleanly"),
         }
     }

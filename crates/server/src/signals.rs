@@ -25,7 +25,7 @@ pub fn serve(
             read().and_then(|settings| running.reload(settings).map_err(|error| error.to_string()));
         if let Err(reason) = reloaded {
             for line in reason.lines() {
-                tracing::error!("not reloaded, the old configuration stays: {line}");
+                tracing::error!("not reloaded, the old configuration remains in force: {line}");
             }
         }
     }

@@ -57,7 +57,7 @@ impl Drop for Maintenance {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the maintenance thread has panicked");
+            tracing::error!("the maintenance thread panicked");
         }
     }
 }

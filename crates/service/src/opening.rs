@@ -113,7 +113,7 @@ fn find_costs(
         tracing::info!(
             tenant = %tenant.name,
             medium = %tenant.medium,
-            "no measured cost table: charging by a published one; entresol profile measures one"
+            "no measured cost table; charging by a published one (`entresol profile` measures one)"
         );
         return Ok(None);
     };

@@ -134,7 +134,7 @@ impl Resized {
     pub fn undo(self) {
         for (cache, dram, medium) in self.done {
             if let Err(error) = cache.resize(dram, medium) {
-                tracing::error!(%error, "cannot bring an old quota back");
+                tracing::error!(%error, "cannot restore an old quota");
             }
         }
     }

@@ -206,9 +206,9 @@ impl ConnectionGuard {
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         let client = self.tenant.clients.lock().remove(&self.number);
-        debug_assert!(client.is_some(), "connection {} goes and was not listed", self.number);
+        debug_assert!(client.is_some(), "connection {} is closed, but was not listed", self.number);
         let before = self.tenant.connections.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "connection {} goes, but none is counted", self.number);
+        debug_assert!(before > 0, "connection {} is closed, but none is counted", self.number);
     }
 }
 

@@ -128,7 +128,7 @@ impl EventLoop {
                 && error.kind() != io::ErrorKind::Interrupted
             {
                 let thread = self.number;
-                tracing::error!(thread, %error, "cannot wait for events; this event loop ends");
+                tracing::error!(thread, %error, "cannot wait for events; stopping this event loop");
                 return false;
             }
             self.begin_round();

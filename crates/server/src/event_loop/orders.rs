@@ -108,7 +108,7 @@ impl LoopHandle {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("an event loop has panicked");
+            tracing::error!("an event loop panicked");
         }
     }
 }

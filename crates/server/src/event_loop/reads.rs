@@ -108,7 +108,7 @@ impl EventLoop {
                 continue;
             }
             if let Err(error) = seat.reads.submit() {
-                tracing::warn!(tenant = %seat.name, %error, "cannot start reads; trying again");
+                tracing::warn!(tenant = %seat.name, %error, "cannot start reads; retrying");
                 self.timers.wake_at(self.now.nanos.after(TRY_AGAIN));
             }
         }
@@ -126,7 +126,7 @@ impl EventLoop {
         for completion in completions.drain(..) {
             seat.counters.medium_reads.count();
             if let Err(error) = &completion.result {
-                tracing::warn!(tenant = %name, %error, "a read failed; answered as a miss");
+                tracing::warn!(tenant = %name, %error, "a read failed; answering with a miss");
             }
             let token = completion.token;
             let read = reads.under_way.remove(Key::unpack(token));

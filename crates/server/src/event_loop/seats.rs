@@ -105,7 +105,7 @@ impl EventLoop {
         let waiting = Waiting::default();
         let seat = LoopSeat { seat, name, limits, reads, buffers, waiting, sources };
         let before = self.seats[place].as_ref().map(|seat| seat.name.clone());
-        assert!(before.is_none(), "{} comes to place {place}, where {before:?} is", seat.name);
+        assert!(before.is_none(), "{} takes slot {place}, which {before:?} holds", seat.name);
         self.seats[place] = Some(seat);
         Ok(())
     }
@@ -148,7 +148,7 @@ impl EventLoop {
             return;
         }
         let left = self.connections.iter().filter(|(_, one)| one.seat == place).count();
-        assert!(left == 0, "place {place} is given up, but {left} connections are there");
+        assert!(left == 0, "slot {place} is given up, but has {left} connections");
         self.throttled.retain(|throttled| *throttled != place);
         if let Some(seat) = self.seats.get_mut(place).and_then(Option::take) {
             for key in &seat.sources {
@@ -204,7 +204,7 @@ impl EventLoop {
                 Ok(true) => self.accepting.push_back(key),
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept connections; trying again shortly");
+                    tracing::warn!(%error, "cannot accept connections; retrying soon");
                     self.timers.pause_accepting(self.now.nanos);
                     self.accepting.push_back(key);
                     return;

@@ -104,7 +104,7 @@ impl EventLoop {
             send(connection, seat, &self.output.bytes, now);
             self.count_answered(key);
         } else {
-            debug_assert!(!connection.has_backlog(), "replies go out before those before them");
+            debug_assert!(!connection.has_backlog(), "replies overtake earlier ones");
             std::mem::swap(&mut connection.output, &mut self.output);
             seat.reads.fill_holes(key, connection);
         }

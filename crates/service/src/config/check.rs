@@ -439,8 +439,7 @@ impl Checker<'_> {
             (MediumSpec::Dram, None) => ByteSize(0),
             (MediumSpec::Dram, Some(_)) if refused => ByteSize(0),
             (MediumSpec::Dram, Some(written)) => {
-                let message = "medium_quota has no meaning with medium dram; give dram_quota alone"
-                    .to_owned();
+                let message = "medium dram has no medium_quota; give dram_quota alone".to_owned();
                 self.problem("medium_quota", &written.span(), message);
                 ByteSize(0)
             }
@@ -499,7 +498,7 @@ impl Checker<'_> {
     fn conflicts(&mut self, tenant: &TenantSettings, raw: &RawTenant, earlier: &TenantSettings) {
         let (name, other) = (&tenant.name, &earlier.name);
         if name == other && !name.is_empty() {
-            let message = format!("two tenants are called '{name}'; give each a name of its own");
+            let message = format!("two tenants have the name '{name}'; rename one");
             self.problem("name", &span_of(&raw.name), message);
         }
         for address in &tenant.listen {
@@ -568,7 +567,7 @@ fn unusable_model(name: ModelName) -> String {
     let instead = if name.is_memory() {
         "dram, or pmem:PATH,assume-dax for emulated persistent memory".to_owned()
     } else {
-        format!("file:PATH,model={name} for a file that is slowed to it")
+        format!("file:PATH,model={name} for a file slowed down to that drive")
     };
     format!("medium model:{name} is simulated in virtual time and stores nothing; write {instead}")
 }

@@ -305,7 +305,7 @@ fn explained(text: &str, position: usize, message: &str) -> String {
     let line = text.get(begin..).and_then(|rest| rest.lines().next()).unwrap_or_default();
     let key = line.split_once('=').map_or(line, |(key, _)| key).trim();
     let fix = match message {
-        _ if message.contains("duplicate key") => "the key occurs twice; remove one",
+        _ if message.contains("duplicate key") => "the key is given twice; remove one",
         _ if message.contains("expected a string") => {
             "write it in quotes, with its unit: \"10%\", \"10ms\""
         }

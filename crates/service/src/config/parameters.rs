@@ -210,7 +210,8 @@ impl Checker<'_> {
         }
         let ticks = raw.epoch_ticks.as_ref().map(Spanned::span);
         if let Some(span) = raw.epoch_tick.as_ref().map(Spanned::span).or(ticks) {
-            let message = "a bucket has no epochs; add enforcement = \"epochs\", or remove this";
+            let message = "only enforcement = \"epochs\" has this parameter; add that, or remove \
+                           this";
             self.problem("epoch_tick", &span, message.to_owned());
         }
     }

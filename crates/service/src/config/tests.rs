@@ -148,7 +148,7 @@ fn values_that_make_no_sense_are_refused_with_their_line() {
     tenant_refused(
         "medium = \"model:optane-ssd\"\nmedium_quota = \"64MiB\"",
         "server.toml:4: medium model:optane-ssd is simulated in virtual time and stores nothing; \
-         write file:PATH,model=optane-ssd for a file that is slowed to it",
+         write file:PATH,model=optane-ssd for a file slowed down to that drive",
     );
     tenant_refused(
         "medium = \"model:aep\"",
@@ -189,7 +189,7 @@ fn tenants_do_not_share_names_listeners_or_files() {
     let two = |second: &str| format!("{SMALLEST}[[tenant]]\n{second}");
     refused(
         &two("name = \"a\"\nlisten = \"127.0.0.1:11212\"\n"),
-        "server.toml:5: two tenants are called 'a'; give each a name of its own",
+        "server.toml:5: two tenants have the name 'a'; rename one",
     );
     refused(
         &two("name = \"b\"\nlisten = \"127.0.0.1:11211\"\n"),
@@ -420,7 +420,7 @@ mod sharing {
     fn a_key_that_is_there_twice_is_named() {
         refused(
             &format!("{SMALLEST}weight = 1\nweight = 2\n"),
-            "server.toml:5: weight: duplicate key; the key occurs twice; remove one",
+            "server.toml:5: weight: duplicate key; the key is given twice; remove one",
         );
     }
 
@@ -460,7 +460,7 @@ mod sharing {
             (
                 "limit",
                 "epoch_ticks = 5",
-                "a bucket has no epochs; add enforcement = \"epochs\", or remove this",
+                "only enforcement = \"epochs\" has this parameter; add that, or remove this",
             ),
             (
                 "fair",

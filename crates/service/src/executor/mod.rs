@@ -180,7 +180,7 @@ impl Executor {
         };
         self.planned = plan::recycle(planned);
         let received = input.len();
-        debug_assert!(consumed <= received, "{consumed} bytes of {received} are dealt with");
+        debug_assert!(consumed <= received, "{consumed} bytes of {received} are consumed");
         Turn { consumed, then, requests: limits.requests - left }
     }
 }

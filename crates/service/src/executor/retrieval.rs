@@ -21,7 +21,7 @@ impl Call<'_> {
         let options = GetOptions { cas, touch, ..GetOptions::default() };
         let first = self.session.keys_done;
         let count = hashes.len();
-        debug_assert!(first < count, "{first} keys of a request of {count} are answered already");
+        debug_assert!(first < count, "{first} keys of a request for {count} are answered already");
         for (index, (key, hash)) in keys.zip(hashes).enumerate().skip(first) {
             if index > first {
                 if let Some(stop) = self.may_not_start() {

@@ -36,7 +36,7 @@ impl Logged {
         let fresh = total - std::mem::replace(&mut self.seen, total);
         let (some, left_out) = self.allow(now, fresh);
         if left_out > 0 {
-            tracing::info!(left_out, "more decisions; the newest are in /sharing.json");
+            tracing::info!(left_out, "decisions were left out; the newest are in /sharing.json");
         }
         if some == 0 {
             return;

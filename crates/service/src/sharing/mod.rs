@@ -190,7 +190,7 @@ impl Drop for SharingThread {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the sharing thread has panicked; limits stay as they are");
+            tracing::error!("the sharing thread panicked; limits no longer change");
         }
     }
 }
