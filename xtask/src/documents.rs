@@ -32,7 +32,7 @@ fn check_document(repository: &Repository, path: &str, text: &str) -> Vec<Proble
 }
 
 /// Returns the lines outside fenced code, counted from 1.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
         let is_fence = line.trim_start().starts_with("```");

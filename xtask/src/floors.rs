@@ -4,7 +4,7 @@ use crate::metadata::{Dependency, Metadata, Package, manifest};
 use crate::problem::Problem;
 
 /// Every crate of the plan, including those still to come.
-const FLOORS: [(&str, u8); 14] = [
+const FLOORS: [(&str, u8); 15] = [
     ("base", 0),
     ("media", 1),
     ("protocol", 1),
@@ -14,15 +14,16 @@ const FLOORS: [(&str, u8); 14] = [
     ("sharing", 3),
     ("measure", 4),
     ("store", 4),
-    ("bench", 5),
-    ("server", 5),
-    ("torture", 5),
-    ("reproduce", 6),
-    ("cli", 7),
+    ("service", 5),
+    ("bench", 6),
+    ("server", 6),
+    ("torture", 6),
+    ("reproduce", 7),
+    ("cli", 8),
 ];
 
-/// Arrows that run down but are forbidden: the server reaches indexes through the store only.
-const FORBIDDEN: [(&str, &str); 1] = [("server", "index")];
+/// Arrows that run down but are forbidden: tenants reach indexes through the store only.
+const FORBIDDEN: [(&str, &str); 2] = [("server", "index"), ("service", "index")];
 
 /// Crate of the media of a simulated machine, which what ships never uses.
 const SIMULATED: &str = "simulated";
@@ -161,6 +162,8 @@ mod tests {
             ("entresol-measure", "entresol-store", "beside it"),
             ("entresol-bench", "entresol-reproduce", "above it"),
             ("entresol-server", "entresol-index", "may not use"),
+            ("entresol-service", "entresol-index", "may not use"),
+            ("entresol-service", "entresol-server", "above it"),
             ("entresol-media", "xtask", "outside the drawing"),
             ("entresol-attic", "entresol-base", "has no floor"),
             ("helper", "entresol-base", "no place in the drawing"),

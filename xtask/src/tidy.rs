@@ -5,7 +5,7 @@ use crate::problem::Problem;
 use crate::repository::Repository;
 use crate::{
     circles, comments, documents, floors, folders, licences, mutation, reference, sizes, source,
-    unsafety,
+    unsafety, words,
 };
 
 /// Returns the number of files checked, and their problems.
@@ -18,6 +18,7 @@ pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {
     problems.extend(unsafety::stale_names(&repository));
     problems.extend(documents::check(&repository));
     problems.extend(documents::check_dependencies(&repository, &metadata));
+    problems.extend(words::check(&repository));
     problems.extend(reference::check(&repository));
     problems.extend(circles::check(&repository));
     problems.extend(folders::check(&repository));

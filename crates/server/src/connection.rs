@@ -3,13 +3,13 @@
 use std::io::{self, Read, Write};
 
 use entresol_base::Nanos;
+use entresol_service::executor::{Output, Session};
+use entresol_service::tenant::ConnectionGuard;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 
 use crate::buffer::Buffer;
-use crate::executor::{Output, Session};
-use crate::tenant::ConnectionGuard;
 
 /// Socket of either kind.
 #[derive(Debug)]

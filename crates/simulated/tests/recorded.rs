@@ -1,4 +1,5 @@
 //! Mapped files over recorded persistent memory, as crashes leave them.
+#![expect(clippy::expect_used, reason = "a test says what it expects")]
 
 use std::collections::BTreeSet;
 use std::panic::Location;

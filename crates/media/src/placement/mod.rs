@@ -3,6 +3,7 @@
 //!
 //! An existing file is never shortened, and is never taken over unless it is recognised. A new file
 //! gets its name only after everything else has succeeded.
+#![expect(clippy::disallowed_methods, reason = "this crate is the home of file system calls")]
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Seek, SeekFrom};

@@ -78,7 +78,7 @@ fn options() -> KvdbOptions {
         generations_waiting_max: 2,
         // The memory holds all keys; values are read from the drive.
         memory_bytes: 10 << 20,
-        entry_cache_bytes: 0,
+        row_cache_bytes: 0,
         ..KvdbOptions::default()
     }
 }

@@ -156,8 +156,11 @@ fn volume_at(volumes: &Volumes, path: &Path) -> Result<Arc<OpenVolume>, StoreErr
     found.cloned().ok_or_else(|| {
         let there: Vec<String> =
             all.iter().map(|held| held.directory.path().display().to_string()).collect();
-        let what =
-            format!("{} is no place of the store; there are: {}", path.display(), there.join(", "));
+        let what = format!(
+            "{} is no volume of the store; its volumes are: {}",
+            path.display(),
+            there.join(", ")
+        );
         StoreError::Policy { what }
     })
 }
@@ -167,7 +170,7 @@ fn check_not_last(volumes: &Volumes, held: &OpenVolume) -> Result<(), StoreError
     if others.iter().any(|other| other.number != held.number && !other.is_retiring()) {
         return Ok(());
     }
-    let what = "the last place of a store that is not being retired cannot be: add another one \
+    let what = "the last volume that is not being retired cannot be retired: add another one \
                 first";
     Err(StoreError::Policy { what: what.to_owned() })
 }
@@ -203,7 +206,7 @@ fn take_back(
     }
     if held.class != place.class {
         let what = format!(
-            "{} is a place of the class {}, and being retired: add it as one of this class",
+            "{} is a volume of the class {} that is being retired: add it again with this class",
             path.display(),
             held.class
         );

@@ -173,8 +173,8 @@ impl Core {
         room.map(drop).map_err(|error| match error {
             StoreError::NoRoom { what } => StoreError::NoRoom {
                 what: format!(
-                    "the policy wants everything on {classes}, and {what}: delete keys, add a \
-                     place, or take a policy that goes on elsewhere"
+                    "the policy puts everything on {classes}, and {what}: delete keys, add a \
+                     volume, or choose a policy that allows other classes"
                 ),
             },
             error => error,

@@ -189,8 +189,8 @@ impl Shared {
     pub(super) fn look_at_runs(&self, store: &Kvdb) {
         let now = with_several(store);
         let before = std::mem::replace(&mut *locked(&self.several), now.clone());
-        self.meet("a freeze writes several runs", now.difference(&before).count() as u64);
-        self.meet("runs of one freeze are merged", before.difference(&now).count() as u64);
+        self.meet("a flush writes several runs", now.difference(&before).count() as u64);
+        self.meet("runs of one flush are compacted", before.difference(&now).count() as u64);
     }
 
     pub(super) fn note_made(&self) {
@@ -392,7 +392,7 @@ impl Subject for Shared {
         match drives.open(clock().map_err(text)?) {
             Ok(store) => {
                 let several = with_several(&store);
-                self.meet("a crash leaves several runs of one freeze", several.len() as u64);
+                self.meet("a crash leaves several runs of one flush", several.len() as u64);
                 let state = contents(&store, &writers)?;
                 Ok(Some(Opened { drives, store, state }))
             }

@@ -314,7 +314,7 @@ fn read(store: &Kvdb, state: &State) -> Result<BTreeSet<(usize, Vec<u8>)>, Strin
     for (number, name) in NAMES.into_iter().enumerate() {
         match store.kvs(name) {
             Ok(kvs) => read_kvs(&kvs, number, state, &mut lost)?,
-            Err(StoreError::NoKvs { .. }) => return Err(format!("{name} is gone")),
+            Err(StoreError::NoKvs { .. }) => return Err(format!("{name} is lost")),
             Err(_) => drop(lost.insert((number, Vec::new()))),
         }
     }

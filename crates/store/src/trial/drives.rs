@@ -294,7 +294,7 @@ impl Drives {
     /// Creates a directory for a further volume.
     pub(super) fn make_place(&self, class: MediaClass, name: u8) -> Result<Volume, StoreError> {
         let root = self.of(class).root();
-        let directory = root.subdirectory(&format!("place-{name}"))?;
+        let directory = root.subdirectory(&format!("volume-{name}"))?;
         root.sync()?;
         Ok(Volume { class, directory, bytes_max: None })
     }

@@ -350,7 +350,7 @@ fn options_on(disk: &Disk) -> KvdbOptions {
 
 /// Adapts options to histories.
 fn of_history(options: KvdbOptions) -> KvdbOptions {
-    KvdbOptions { prefixes_per_run_max: PREFIXES_PER_RUN, ..options }
+    KvdbOptions { range_deletes_per_run_max: PREFIXES_PER_RUN, ..options }
 }
 
 fn options() -> KvdbOptions {

@@ -117,11 +117,11 @@ fn flush_kvs<'a>(
         }
     };
     let place =
-        files.volumes.choose_of_reserve(FileKind::Keys, files.volumes.had(policy.young_keys), 0);
+        files.volumes.choose_of_reserve(FileKind::Keys, files.volumes.had(policy.new_keys), 0);
     let prefixes = generation.prefixes(kvs);
     let gone = prefixes.as_ref().map(|prefixes| prefixes.all()).unwrap_or_default();
     let mut gone =
-        range_deletes::for_runs(gone, compaction.options.prefixes_per_run_max).into_iter();
+        range_deletes::for_runs(gone, compaction.options.range_deletes_per_run_max).into_iter();
     let mut writer = files.begin_run(&place, (number, kvs), gone.next().unwrap_or_default())?;
     let bytes = generation.segments().iter().map(|segment| segment.len()).sum();
     let numbers: Vec<_> = generation.segments().iter().map(|it| it.number()).collect();

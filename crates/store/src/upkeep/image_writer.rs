@@ -181,7 +181,9 @@ impl ImageContext<'_> {
             return Ok(());
         }
         let (free, needed) = (ByteSize(free), ByteSize(needed));
-        Err(StoreError::NoRoom { what: format!("an image wants {needed}, and {free} are left") })
+        Err(StoreError::NoRoom {
+            what: format!("a memtable image needs {needed}, but {free} are left"),
+        })
     }
 }
 

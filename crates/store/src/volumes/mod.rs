@@ -271,7 +271,7 @@ impl Volumes {
         let not = if not.is_empty() { String::new() } else { format!(", not of {}", names(not)) };
         let segments = manifest.segments().filter(|it| !is_there(names::of_segment(*it))).count();
         format!(
-            "All flushed keys can be read of the Kvs {}{not}; {segments} of {} segments of values \
+            "All flushed keys of the Kvs {} can be read{not}; {segments} of {} segments of values \
              are missing",
             names(whole),
             manifest.segments.len(),
@@ -308,7 +308,7 @@ impl Volumes {
         // The copies that stay may have got their names shortly before the process died, or behind
         // a sync that failed. Only giving a file its name again makes the name durable.
         for (_, name) in &ours {
-            if mutation_site!("a file that is in two places gets its name again") {
+            if mutation_site!("a file on two volumes gets its name again") {
                 continue;
             }
             let (directory, unsure) = (self.directory_of(name), names::on_its_way(name));
@@ -348,7 +348,7 @@ impl Volumes {
         }
         let paths = self.missing.iter().map(|missing| missing.state.path.as_str());
         let paths = paths.collect::<Vec<_>>().join(", ");
-        Some(format!("{name} lies in a place that is missing: {paths}"))
+        Some(format!("{name} is on a missing volume: {paths}"))
     }
 
     /// Returns true if a volume of a class takes new files.
@@ -370,8 +370,8 @@ impl Volumes {
         for (name, classes) in policy.parts() {
             if !classes.as_slice().iter().any(|class| self.has(*class)) {
                 let what = format!(
-                    "the policy wants {name} on {classes}, and the store has no such place: add \
-                     one, or take another policy"
+                    "the policy puts {name} on {classes}, but the store has no such volume: add \
+                     one, or choose another policy"
                 );
                 return Err(StoreError::Policy { what });
             }
@@ -413,7 +413,8 @@ impl Volumes {
         }
         for place in self.all() {
             if place.directory.find(name)?.is_some() {
-                let (found, wanted) = ("a link, or something else that is no file", "a file there");
+                let (found, wanted) =
+                    ("a link, or something else that is not a file", "a file there");
                 let path = place.directory.path().join(name);
                 return Err(FileError::WrongType { path, found, wanted }.into());
             }
@@ -561,9 +562,9 @@ impl Volumes {
             }
             let (path, room) = (place.directory.path().display(), ByteSize(room.unwrap_or(0)));
             let reserve = ByteSize(self.reserve_of(place));
-            looked_at.push(format!("{path} has {room} left, and {reserve} are kept"));
+            looked_at.push(format!("{path} has {room} left, and {reserve} are reserved"));
         }
-        let what = format!("{} for deleting and merging", looked_at.join(", "));
+        let what = format!("{} for deletes and compaction", looked_at.join(", "));
         Err(StoreError::NoRoom { what })
     }
 
@@ -590,8 +591,10 @@ impl Volumes {
             Some(room) if room < bytes => {
                 let (path, bytes) = (held.directory.path().display(), ByteSize(bytes));
                 let room = ByteSize(room);
-                let what =
-                    format!("{path} has {bytes} of files, and the other places room for {room}");
+                let what = format!(
+                    "{path} has {bytes} of files, but the other volumes have room for {room} \
+                         only"
+                );
                 Err(StoreError::NoRoom { what })
             }
             _ => Ok(()),
@@ -880,8 +883,7 @@ fn check_text(directory: &dyn Directory) -> Result<(), StoreError> {
         return Ok(());
     }
     let what = format!(
-        "{} is not UTF-8, and a store could not write down where its places are; give the \
-         directory another name",
+        "{} is not UTF-8, so the manifest could not name the store's volumes: rename the directory",
         path.display()
     );
     Err(StoreError::Options { what })
@@ -948,7 +950,7 @@ pub(crate) fn label(
     }
     let home = shown(home.path());
     let label = Label { format: manifest::FORMAT, store, place: number, home };
-    if !mutation_site!("a place is labelled") {
+    if !mutation_site!("a volume is labelled") {
         manifest::save_checked(&label, &**directory, LABEL)?;
     }
     Ok(lock)

@@ -62,7 +62,7 @@ fn freezing_and_merging_keep_to_the_share_of_their_account() {
         store.compact().expect("room");
         let written = store.statistics().expect("open").media[0].written;
         let moved = account.usage().written_bytes;
-        assert_eq!(moved, written.flush_bytes + written.compaction_bytes + written.moved_bytes);
+        assert_eq!(moved, written.flush_bytes + written.compaction_bytes + written.collected_bytes);
         store.close().expect("durable");
     });
 }

@@ -21,7 +21,7 @@ fn options() -> KvdbOptions {
     KvdbOptions {
         segment_bytes: 64 << 10,
         generation_bytes: 256 << 10,
-        entry_cache_bytes: 0,
+        row_cache_bytes: 0,
         ..KvdbOptions::default()
     }
 }

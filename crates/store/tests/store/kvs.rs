@@ -173,7 +173,7 @@ fn a_kvs_that_was_dropped_refuses_whatever_it_is_asked_for() {
     store.drop_kvs("data").expect("there");
     let dropped = |error: StoreError| {
         assert!(matches!(error, StoreError::KvsDropped { .. }), "{error}");
-        assert!(error.to_string().contains("dropped; make it again"), "{error}");
+        assert!(error.to_string().contains("dropped: create it again"), "{error}");
     };
     dropped(kvs.put(b"a", b"1").expect_err("dropped"));
     dropped(kvs.delete(b"a").expect_err("dropped"));

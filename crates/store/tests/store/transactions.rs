@@ -339,7 +339,7 @@ fn age_memory_and_other_stores_are_limited() {
     let other = elsewhere.create();
     let stranger = other.create_kvs("data", KvsOptions::default()).expect("new");
     let error = transaction.put(&stranger, b"k", b"").expect_err("another store's");
-    assert!(error.to_string().contains("not of the store"), "{error}");
+    assert!(error.to_string().contains("belongs to another store"), "{error}");
     place.clock.advance(Duration::from_secs(11));
     assert!(matches!(transaction.get(&kvs, b"k"), Err(StoreError::Aged)));
     assert!(matches!(transaction.commit(), Err(StoreError::Aged)));

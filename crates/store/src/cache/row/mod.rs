@@ -40,7 +40,7 @@ use serde::Serialize;
 
 use crate::StoreError;
 use crate::cache::budget::{Borrower, Room};
-use crate::options::ENTRY_CACHE_BYTES_MIN;
+use crate::options::ROW_CACHE_BYTES_MIN;
 use crate::segment::record::{Draft, Kind};
 use crate::types::{Expiry, KvsId, Sequence};
 use ring::{Header, Ring, Stripes};
@@ -52,7 +52,7 @@ mod slot;
 /// Number of locks.
 pub(crate) const STRIPES: usize = 256;
 // Each stripe has room for a few entries.
-const _: () = assert!(ENTRY_CACHE_BYTES_MIN >= STRIPES as u64 * 8 * 64);
+const _: () = assert!(ROW_CACHE_BYTES_MIN >= STRIPES as u64 * 8 * 64);
 /// Most times that a lookup is repeated because its entry was moved.
 const LOOKS: u32 = 4;
 /// Most range deletes that are remembered, and most bytes of their prefixes.

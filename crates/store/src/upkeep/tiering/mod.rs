@@ -1,7 +1,7 @@
 //! Tiering: moves between classes of media, and the reasons for them.
 //!
 //! The result of a compaction of all runs of a `Kvs` is aged, and lies where the policy of the
-//! `Kvs` wants aged data. Where the policy leaves a choice, room decides. From a nearly full class,
+//! `Kvs` wants old data. Where the policy leaves a choice, room decides. From a nearly full class,
 //! the oldest values are demoted, then keys. To a half empty class, values are promoted. A gap
 //! between [`RETURN_ABOVE`] and [`SINK_BELOW`] keeps data from moving to and fro. Frequently read
 //! values stay on a faster class, or return to it, within their share of it
@@ -101,7 +101,7 @@ impl CompactionContext<'_> {
         let place = self.files.volumes.find(&names::of_segment(number))?;
         let (wanted, aged) = (
             self.files.volumes.had(policy.values(is_aged)),
-            self.files.volumes.had(policy.aged_values),
+            self.files.volumes.had(policy.old_values),
         );
         // Young values that the log has put on a class for aged values stay there.
         let may_stay = wanted.has(place.class) || aged.has(place.class) && !is_aged;
@@ -146,7 +146,7 @@ impl CompactionContext<'_> {
         let kept = self.background.read_frequency.kept();
         moves.retain(|number, _| !is_kept(number) && !kept.contains(number));
         let bytes = moves.keys().filter_map(|number| live.get(number)).sum();
-        let wanted = self.files.volumes.had(policy.aged_values);
+        let wanted = self.files.volumes.had(policy.old_values);
         if self.files.volumes.choose_strictly(FileKind::Values, wanted, bytes).is_err() {
             moves.clear();
         }
@@ -155,7 +155,7 @@ impl CompactionContext<'_> {
 
     /// Returns the move of live values out of a mostly dead segment: never to a faster class.
     pub(crate) fn move_of_garbage(&self, policy: &Policy, number: SegmentNumber) -> ValueMove {
-        let classes = self.files.volumes.had(policy.aged_values);
+        let classes = self.files.volumes.had(policy.old_values);
         let to = match self.files.class_of(number) {
             Some(now) => classes.filtered(|class| class >= now),
             None => classes,
@@ -334,7 +334,7 @@ impl CompactionContext<'_> {
 
     /// Returns the classes to demote a segment's values to, if all its `Kvs` agree.
     fn below_for_all(&self, class: MediaClass, owners: &[Owner], bytes: u64) -> Option<Classes> {
-        let mut all = owners.iter().map(|owner| self.below(class, owner.policy.aged_values, bytes));
+        let mut all = owners.iter().map(|owner| self.below(class, owner.policy.old_values, bytes));
         let first = all.next()??;
         all.all(|other| other == Some(first)).then_some(first)
     }
@@ -362,7 +362,7 @@ impl CompactionContext<'_> {
     fn sinking_keys(&self, view: &View, class: MediaClass, bytes: u64) -> Option<Tiering> {
         let keys = self.compactable(view).filter_map(|(kvs, runs)| {
             let (policy, _) = self.files.policy(*kvs)?;
-            let to = self.below(class, policy.aged_keys, bytes)?;
+            let to = self.below(class, policy.old_keys, bytes)?;
             let here = runs.iter().filter(|run| {
                 self.files.volumes.class_of(&names::of_run(run.number())) == Some(class)
             });
@@ -411,7 +411,7 @@ impl CompactionContext<'_> {
                 continue;
             };
             let wanted = of_segment.iter().map(|owner| {
-                let classes = self.files.volumes.had(owner.policy.aged_values);
+                let classes = self.files.volumes.had(owner.policy.old_values);
                 classes.prefers(class, now).then_some((owner.kvs, classes))
             });
             let Some(wanted) = wanted.collect::<Option<Vec<_>>>() else { continue };
