@@ -2,7 +2,8 @@
 
 use entresol_store::trial::{Met, Trial};
 
-/// Runs histories until so many images were checked. Returns the counts of rare events.
+/// Runs histories until `images_wanted` crash images were checked. Returns the counts of rare
+/// events.
 fn look_at(images_wanted: u64, how: impl Fn(Trial) -> Trial) -> Met {
     let (mut images, mut all) = (0, Met::default());
     for seed in 0.. {
@@ -85,7 +86,8 @@ const TROUBLE: [&str; 19] = [
 ];
 
 /// Runs a history for each seed, with few images of each, because trouble is drawn anew in each.
-/// One in so many recoveries is itself interrupted by crashes; their images are by far the most.
+/// One in `nested_one_in` recoveries is itself interrupted by crashes; their images are by far the
+/// most.
 fn in_trouble(seeds: std::ops::Range<u64>, pmem: bool, nested_one_in: u32) {
     let mut all = Met::default();
     for seed in seeds {
