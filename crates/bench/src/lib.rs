@@ -12,6 +12,7 @@ pub mod error;
 pub mod index;
 pub mod load;
 pub mod place;
+pub mod policies;
 pub mod popularity;
 pub mod process;
 pub mod profile;

@@ -39,13 +39,21 @@ pub trait Policy: fmt::Debug + Send {
 /// Name of a policy that can be simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PolicyName {
+    /// First in, first out.
     Fifo,
+    /// Least recently used.
     Lru,
+    /// FIFO with a second chance for objects that were read.
     Clock,
+    /// SIEVE.
     Sieve,
+    /// S3-FIFO.
     S3Fifo,
+    /// W-TinyLFU.
     WTinyLfu,
+    /// Greedy dual size frequency.
     Gdsf,
+    /// Belady's MIN, which knows the future.
     Belady,
 }
 

@@ -80,8 +80,7 @@ impl<const N: usize> Queues<N> {
         }
         debug_assert!(self.slots[at].queue.is_none(), "object {object} stands in a queue");
         let older = self.ends[queue].newest;
-        self.slots[at] =
-            Slot { newer: NONE, older, bytes, queue: Some(queue as u8), frequency: 0 };
+        self.slots[at] = Slot { newer: NONE, older, bytes, queue: Some(queue as u8), frequency: 0 };
         match older {
             NONE => self.ends[queue].oldest = object,
             older => self.slots[older as usize].newer = object,

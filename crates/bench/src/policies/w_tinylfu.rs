@@ -84,9 +84,7 @@ impl WTinyLfu {
         while let Some(candidate) = self.queues.oldest(WINDOW) {
             let bytes = self.queues.size_of(candidate);
             let fits = self.main_bytes() + bytes <= self.main_capacity;
-            let wins = |victim: u32| {
-                self.counts[candidate as usize] > self.counts[victim as usize]
-            };
+            let wins = |victim: u32| self.counts[candidate as usize] > self.counts[victim as usize];
             let has_won = !fits && self.main_victim().is_some_and(wins);
             if fits || has_won {
                 self.admit_to_main(candidate);
@@ -120,8 +118,8 @@ impl Policy for WTinyLfu {
     }
 
     fn admit(&mut self, access: Access) {
-        let too_large = access.bytes > self.window_capacity
-            || access.bytes > self.probation_capacity();
+        let too_large =
+            access.bytes > self.window_capacity || access.bytes > self.probation_capacity();
         if too_large {
             return;
         }

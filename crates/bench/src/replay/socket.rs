@@ -4,7 +4,6 @@
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use entresol_cache::Statistics;
 use entresol_protocol::Limits;
 
 use super::{Answers, StoreCall};
@@ -114,7 +113,5 @@ impl Answers for SocketAnswers {
         self.exchange().map(|_| ())
     }
 
-    fn statistics(&self) -> Option<Statistics> {
-        None
-    }
+    fn rest(&mut self) {}
 }
