@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ::rocksdb::{BlockBasedOptions, Cache, DB, DBCompressionType, Options};
-use entresol_bench::BenchError;
+use entresol_measure::BenchError;
 use entresol_bench::ycsb::{Engine, Opening};
 
 use crate::interval::Interval;

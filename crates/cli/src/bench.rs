@@ -1,24 +1,21 @@
-//! `entresol bench`: measure the cache or indexes in process, load a server, replay a trace.
+//! `entresol bench`: measures the cache, indexes or a store in process, loads a server, replays a
+//! trace.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::interrupt;
 use crate::output::Output;
+use crate::trace;
 use crate::ycsb;
 use clap::{Args, Subcommand};
 use entresol_base::{ByteSize, duration};
-use entresol_bench::BenchError;
 use entresol_bench::direct::{DirectOptions, direct_steps, run_direct};
 use entresol_bench::index::{IndexName, IndexOptions, Probing, Workload, index_steps, run_indexes};
 use entresol_bench::load::{Address, CompareOptions, Dialect, LoadOptions, compare, run_load};
-use entresol_bench::policies::PolicyName;
-use entresol_bench::popularity::Popularity;
-use entresol_bench::progress::Progress;
-use entresol_bench::replay::{
-    DirectTenant, Eviction, MediumSpec, ReplayOptions, ServerTenant, Tenant, replay,
-};
-use entresol_bench::trace::TraceFormat;
+use entresol_bench::replay::MediumSpec;
+use entresol_measure::BenchError;
+use entresol_measure::popularity::Popularity;
+use entresol_measure::progress::Progress;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -30,11 +27,12 @@ pub(crate) struct Arguments {
 enum Command {
     /// Measure the cache in process beside a plain map, or with --server load a server.
     Cache(Box<CacheArguments>),
-    /// Measure indexes in process: in real time on memory, or counted on a model in virtual time.
+    /// Measure indexes in process: in real time on memory, or with counts on a model in virtual
+    /// time.
     Index(Box<IndexArguments>),
     /// Replay a trace against a cache in process, or with --server against a server.
-    Trace(Box<TraceArguments>),
-    /// Put a store under YCSB's workloads or RocksDB's mixgraph, in process.
+    Trace(Box<trace::Arguments>),
+    /// Measure a store under YCSB's workloads or RocksDB's mixgraph, in process.
     Ycsb(Box<ycsb::Arguments>),
 }
 
@@ -42,7 +40,7 @@ enum Command {
 struct CacheArguments {
     #[command(flatten)]
     output: Output,
-    /// Objects.
+    /// Number of objects.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     keys: u32,
     /// Size of a key.
@@ -71,10 +69,10 @@ struct DirectArguments {
     /// Operations in a timed loop.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     operations: u32,
-    /// How often every loop is run; medians are reported.
+    /// Number of runs of every loop; medians are reported.
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: usize,
-    /// Whether the cache asks for huge pages.
+    /// Request huge pages for the cache.
     #[arg(long, value_name = "true|false", default_value_t = true, action = clap::ArgAction::Set)]
     huge_pages: bool,
 }
@@ -82,46 +80,46 @@ struct DirectArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Load on a server")]
 struct LoadArguments {
-    /// The server: HOST:PORT or unix:PATH.
+    /// Server: HOST:PORT or unix:PATH.
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<Address>,
-    /// The server's process, whose processor time is reported; found by its address if it is on
-    /// this machine.
+    /// Process of the server, whose processor time is reported [default: found by its address on
+    /// this machine].
     #[arg(long, value_name = "PID", requires = "server")]
     server_pid: Option<u32>,
-    /// text or meta.
+    /// Dialect of the protocol: text or meta.
     #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
     protocol: Dialect,
-    /// The share of gets; the rest are sets.
+    /// Share of gets; the remaining requests are sets.
     #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
     get_share: f64,
-    /// Which keys are asked for: uniform, zipf or zipf:THETA.
+    /// Popularity of keys: uniform, zipf or zipf:THETA.
     #[arg(long, value_name = "LAW", default_value_t = Popularity::Uniform)]
     distribution: Popularity,
-    /// How long a stored value lives, rounded up to whole seconds; 0 is for ever.
+    /// Time to live of a stored value, rounded up to whole seconds; 0 means no expiry.
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::parse)]
     ttl: Duration,
-    /// Connections in all.
+    /// Number of connections.
     #[arg(long, value_name = "N", default_value_t = 16)]
     connections: usize,
-    /// Requests on their way per connection. Closed loop: sent in one write, and the next go when
-    /// all replies are there. Open loop: an upper bound.
+    /// Requests in flight per connection. In a closed loop they are sent in one write, and the next
+    /// ones after all replies. In an open loop it is an upper bound.
     #[arg(long, value_name = "N", default_value_t = 1)]
     depth: usize,
-    /// How long to measure.
+    /// Length of the measurement.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration::parse)]
     duration: Duration,
-    /// How long to run before.
+    /// Length of the warm-up.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration::parse)]
     warm_up: Duration,
-    /// Open loop: so many requests a second fall due (Poisson), and each response time counts from
+    /// Open loop: this many requests per second fall due (Poisson), and response times count from
     /// then. Without it, a closed loop.
     #[arg(long, value_name = "REQUESTS/S", requires = "server")]
     rate: Option<f64>,
-    /// Let values carry their key and a checksum, and check every one: a wrong value fails the run.
+    /// Store a checksum and the key in each value and check every value; a wrong one fails the run.
     #[arg(long, requires = "server")]
     verify: bool,
-    /// Do not store every key once before.
+    /// Do not store every key once before the load.
     #[arg(long, requires = "server")]
     no_preload: bool,
 }
@@ -129,14 +127,14 @@ struct LoadArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Comparison of two servers")]
 struct AgainstArguments {
-    /// A second server under the same load, in interleaved pairs; the same one again checks the
+    /// Second server under the same load, in interleaved pairs; the first one again tests the
     /// method.
     #[arg(long, value_name = "HOST:PORT", requires = "server")]
     against: Option<Address>,
-    /// The second server's process.
+    /// Process of the second server.
     #[arg(long, value_name = "PID", requires = "against")]
     against_pid: Option<u32>,
-    /// How many pairs.
+    /// Number of pairs.
     #[arg(long, value_name = "N", default_value_t = 20, requires = "against")]
     pairs: usize,
 }
@@ -145,213 +143,48 @@ struct AgainstArguments {
 struct IndexArguments {
     #[command(flatten)]
     output: Output,
-    /// Only this index; may be given more than once [default: all that keep what they hold].
+    /// Index to measure; may be given more than once [default: all persistent ones].
     #[arg(long, value_name = "NAME")]
     index: Vec<IndexName>,
-    /// Keys that are loaded before.
+    /// Keys to load before the workloads.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     keys: u64,
     /// Operations of each workload, all threads together [default: half the keys].
     #[arg(long, value_name = "N")]
     operations: Option<u64>,
-    /// insert, read, absent, update, scan (100 records), delete (the oldest), w1 (3:1:1 of insert,
-    /// delete, read) or w2 (1:1:3); may be given more than once, and goes in that order
-    /// [default: insert, read, update, scan, delete].
+    /// Workload: insert, read, absent, update, scan (100 records), delete (the oldest), w1 (3:1:1
+    /// of insert, delete, read) or w2 (1:1:3); may be given more than once, and they run in that
+    /// order [default: insert, read, update, scan, delete].
     #[arg(long, value_name = "NAME")]
     workload: Vec<Workload>,
-    /// Size of a node, or of a leaf: 256, 512 or 1024 of sv-tree, from 128 to 1024 of fp-tree, to
-    /// 512 of ods, fast-fair, wb-tree and hybrid-index-plus [default: 256, of wb-tree 512, of
+    /// Size of a node or a leaf: 256, 512 or 1024 for sv-tree, 128 to 1024 for fp-tree, 128 to 512
+    /// for ods, fast-fair, wb-tree and hybrid-index-plus [default: 256, for wb-tree 512, for
     /// fp-tree 1024].
     #[arg(long, value_name = "SIZE")]
     node_size: Option<ByteSize>,
-    /// What it lies on: dram, pmem:PATH, pmem:PATH,assume-dax, or model:NAME in virtual time.
+    /// Medium of the index: dram, pmem:PATH, pmem:PATH,assume-dax, or model:NAME in virtual time.
     #[arg(long, value_name = "MEDIUM", default_value_t = MediumSpec::Dram)]
     medium: MediumSpec,
-    /// Threads that work at once.
+    /// Concurrent threads.
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
-    /// Put a cache in DRAM before it, for this share of the loaded keys. It is empty to begin with:
-    /// give many operations, or a read before the one that counts.
+    /// Put a cache in DRAM in front of the index, for this share of the loaded keys. It is empty at
+    /// first: give many operations, or a read before the workload that matters.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     cache_fraction: f64,
-    /// Whether the index is searched while that cache is probed: auto (while most look-ups miss),
-    /// serial or parallel.
+    /// Way of probing that cache: serial (before the index is searched), parallel, or auto
+    /// (parallel while most look-ups miss).
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = probing)]
     probing: Probing,
-    /// Which keys are looked for: uniform, zipf or zipf:THETA.
+    /// Popularity of keys in look-ups: uniform, zipf or zipf:THETA.
     #[arg(long, value_name = "LAW", default_value_t = Popularity::Uniform)]
     distribution: Popularity,
-    /// How often everything is run; medians are reported.
+    /// Number of rounds; medians are reported.
     #[arg(long, value_name = "N", default_value_t = 3)]
     rounds: usize,
     /// Seed of keys and orders.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-}
-
-#[derive(Debug, Args)]
-struct TraceArguments {
-    #[command(flatten)]
-    output: Output,
-    /// The trace; zstd and xz are unpacked.
-    #[arg(long, value_name = "FILE")]
-    file: PathBuf,
-    /// twitter (seven columns), csv (columns named by a header), keys or keys8 (numbers of 4 or 8
-    /// bytes), or oracle-general (libCacheSim's records).
-    #[arg(long, value_name = "FORMAT")]
-    format: TraceFormat,
-    /// Draw value sizes from this distribution (CacheLib's JSON) instead of the trace.
-    #[arg(long, value_name = "FILE")]
-    sizes: Option<PathBuf>,
-    /// Size of values for which the trace records none.
-    #[arg(long, value_name = "SIZE", conflicts_with = "sizes")]
-    value_size: Option<ByteSize>,
-    /// Do not store after a miss.
-    #[arg(long)]
-    no_store_on_miss: bool,
-    /// Stop after so many requests.
-    #[arg(long, value_name = "N")]
-    requests: Option<u64>,
-    /// Run the trace so many times, one after the other.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    loops: u32,
-    /// Share of the requests after which hits count as warm.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
-    warm_up: f64,
-    /// Seed of sizes and of the cache.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    #[command(flatten)]
-    policies: PolicyArguments,
-    #[command(flatten)]
-    server: ServerArguments,
-    #[command(flatten)]
-    tenant: TenantArguments,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Simulated policies beside the cache in process")]
-struct PolicyArguments {
-    /// Policies, separated by commas: fifo, lru, clock, sieve, s3-fifo, w-tinylfu, gdsf, belady, or
-    /// all of them.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "server")]
-    policy: Vec<PolicyChoice>,
-    /// Bytes that a simulated object costs beside its key and value.
-    #[arg(long, value_name = "SIZE", default_value = "18")]
-    overhead: ByteSize,
-    /// Add the miss ratio of each policy over capacities, on a sample of the keys.
-    #[arg(long, requires = "policy")]
-    curve: bool,
-}
-
-/// One policy, or all of them.
-#[derive(Debug, Clone, Copy)]
-enum PolicyChoice {
-    All,
-    One(PolicyName),
-}
-
-impl std::str::FromStr for PolicyChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<PolicyChoice, String> {
-        match text {
-            "all" => Ok(PolicyChoice::All),
-            _ => text.parse().map(PolicyChoice::One),
-        }
-    }
-}
-
-impl PolicyArguments {
-    fn names(&self) -> Vec<PolicyName> {
-        let mut names: Vec<PolicyName> = Vec::new();
-        for choice in &self.policy {
-            match choice {
-                PolicyChoice::All => names.extend(PolicyName::ALL),
-                PolicyChoice::One(name) => names.push(*name),
-            }
-        }
-        names.sort_unstable();
-        names.dedup();
-        names
-    }
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "A server instead of the cache in process")]
-struct ServerArguments {
-    /// Replay against this server: HOST:PORT or unix:PATH.
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "tenant")]
-    server: Option<Address>,
-    /// text or meta.
-    #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
-    protocol: Dialect,
-    /// Connections, each with one request at a time; all requests for a key take the same one.
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "server", value_parser = connections)]
-    connections: usize,
-    /// Keep the trace's own times, so many times faster (0.5: at half speed) [default: as fast as
-    /// the server answers].
-    #[arg(long, value_name = "FACTOR", requires = "server", value_parser = speed)]
-    speed: Option<f64>,
-    /// Time between a miss and the store that follows it.
-    #[arg(long, value_name = "TIME", default_value = "0", requires = "server", value_parser = duration::parse)]
-    miss_cost: Duration,
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    match text.trim_end_matches('%').parse() {
-        Ok(percent) if (0.001..=1000.0).contains(&percent) => Ok(percent),
-        _ => Err("write a percentage from 0.001 to 1000".to_owned()),
-    }
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
-        _ => Err("write a share from 0 to below 1".to_owned()),
-    }
-}
-
-fn speed(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(speed) if (1e-3..=1e6).contains(&speed) => Ok(speed),
-        _ => Err("write a factor from 0.001 to 1000000".to_owned()),
-    }
-}
-
-fn connections(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(number) if (1..=1024).contains(&number) => Ok(number),
-        _ => Err("write a number from 1 to 1024".to_owned()),
-    }
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "The cache in process")]
-#[group(id = "tenant", multiple = true)]
-struct TenantArguments {
-    /// Where values lie: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or
-    /// file:PATH,model=NAME [default: dram].
-    #[arg(long, value_name = "MEDIUM")]
-    medium: Option<MediumSpec>,
-    /// Quota of DRAM [default: 64MiB].
-    #[arg(long, value_name = "SIZE")]
-    dram_quota: Option<ByteSize>,
-    /// Quota of a medium other than dram.
-    #[arg(long, value_name = "SIZE")]
-    medium_quota: Option<ByteSize>,
-    /// Quota of the values' medium in per cent of the trace's footprint, instead of the above.
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
-    footprint: Option<f64>,
-    /// Size of a segment; chosen from the quota unless given.
-    #[arg(long, value_name = "SIZE")]
-    segment_size: Option<ByteSize>,
-    /// The largest value taken [default: 1MiB].
-    #[arg(long, value_name = "SIZE")]
-    value_limit: Option<ByteSize>,
-    /// merge, fifo, random or least-utilised [default: merge].
-    #[arg(long, value_name = "POLICY")]
-    eviction: Option<Eviction>,
 }
 
 fn probing(text: &str) -> Result<Probing, String> {
@@ -371,13 +204,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             (Some(server), Some(against)) => against_another(arguments, server, against),
         },
         Command::Index(arguments) => indexes(arguments),
-        Command::Trace(arguments) => trace(arguments),
+        Command::Trace(arguments) => trace::run(arguments),
         Command::Ycsb(arguments) => ycsb::run(arguments, interrupt::watch),
     }
 }
 
-/// Measures, watched by `progress`, and answers what came of it, also if that was interrupted.
-fn measured<T>(
+/// Runs a measurement under `progress` and returns its result, also after an interruption.
+pub(crate) fn measured<T>(
     progress: &Progress,
     measure: impl FnOnce(&Progress) -> Result<T, BenchError>,
 ) -> anyhow::Result<T> {
@@ -455,52 +288,6 @@ fn indexes(arguments: &IndexArguments) -> anyhow::Result<()> {
     let progress = Progress::new(index_steps(&options), "indexes");
     let results = measured(&progress, |progress| run_indexes(&options, progress))?;
     arguments.output.put(("bench-index", &progress), &results, &results.tables(), || results.page())
-}
-
-fn trace(arguments: &TraceArguments) -> anyhow::Result<()> {
-    let server = &arguments.server;
-    let tenant = match &server.server {
-        Some(address) => Tenant::Server(ServerTenant {
-            address: address.clone(),
-            dialect: server.protocol,
-            connections: server.connections,
-            speed: server.speed,
-            miss_cost: server.miss_cost,
-        }),
-        None => Tenant::Direct(arguments.tenant.direct()),
-    };
-    let options = ReplayOptions {
-        file: arguments.file.clone(),
-        format: arguments.format,
-        sizes: arguments.sizes.clone(),
-        value_bytes: arguments.value_size.map(|size| u32::try_from(size.0).unwrap_or(u32::MAX)),
-        store_on_miss: !arguments.no_store_on_miss,
-        requests_max: arguments.requests,
-        loops: arguments.loops,
-        warm_up: arguments.warm_up,
-        policies: arguments.policies.names(),
-        overhead_bytes: arguments.policies.overhead.0,
-        curve: arguments.policies.curve,
-        seed: arguments.seed,
-        tenant,
-    };
-    let progress = Progress::new(0, "replay");
-    let result = measured(&progress, |progress| replay(&options, progress))?;
-    arguments.output.put(("bench-trace", &progress), &result, &result.tables(), || result.page())
-}
-
-impl TenantArguments {
-    fn direct(&self) -> DirectTenant {
-        DirectTenant {
-            medium: self.medium.clone().unwrap_or(MediumSpec::Dram),
-            dram_bytes: self.dram_quota.unwrap_or(ByteSize::mib(64)),
-            medium_bytes: self.medium_quota.unwrap_or(ByteSize(0)),
-            footprint_percent: self.footprint,
-            segment_bytes: self.segment_size,
-            value_bytes_max: self.value_limit.unwrap_or(ByteSize::mib(1)),
-            eviction: self.eviction.unwrap_or_default(),
-        }
-    }
 }
 
 impl CacheArguments {

@@ -11,8 +11,8 @@ use entresol_cache::{
 };
 
 use super::{Answers, DirectTenant, StoreCall};
-use crate::error::BenchError;
-use crate::trace::{Operation, Recorded};
+use entresol_measure::BenchError;
+use entresol_measure::trace::{Operation, Recorded};
 
 /// Beginning of the trace's clock: far enough from 0 for all arithmetic on it.
 const EPOCH: Seconds = Seconds(1_000_000);

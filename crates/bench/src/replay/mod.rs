@@ -16,16 +16,18 @@ use entresol_base::{ByteSize, Clock, Nanos, SystemClock};
 use entresol_cache::Statistics;
 use serde::Serialize;
 
-use crate::error::BenchError;
 use crate::load::{Address, Dialect, LatencySummary};
 use crate::policies::PolicyName;
-use crate::progress::Progress;
 pub use entresol_cache::Eviction;
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
 pub use entresol_media::MediumSpec;
 pub use simulate::{CurvePoint, MissRatioCurve, PolicyHits, Sizing};
 pub use tally::{HitRatios, Hits, SizeClass};
 
-use crate::trace::{Operation, Recorded, Recording, SizeDistribution, TraceFormat, ValueSizes};
+use entresol_measure::trace::{
+    Operation, Recorded, Recording, SizeDistribution, TraceFormat, ValueSizes,
+};
 use simulate::{CURVE_RUNS, Room, Scene};
 use tally::Tally;
 

@@ -4,9 +4,9 @@ use super::simulate::{MissRatioCurve, PolicyHits, Sizing};
 use super::tally::Hits;
 use super::{ReplayResult, tally};
 use crate::load::latency_row;
-use crate::report::svg::{Axis, Line, Scale, latency_curve, lines};
-use crate::report::table::{grouped, number};
-use crate::report::{Page, Table};
+use entresol_measure::report::svg::{Axis, Line, Scale, latency_curve, lines};
+use entresol_measure::report::table::{grouped, number};
+use entresol_measure::report::{Page, Table};
 
 impl ReplayResult {
     /// Tables for a terminal.

@@ -6,9 +6,9 @@ use entresol_base::{Clock, Nanos, SystemClock};
 
 use super::socket::SocketAnswers;
 use super::{ReplayOptions, Sent, ServerTenant, Session};
-use crate::error::BenchError;
-use crate::progress::Progress;
-use crate::trace::Recorded;
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
+use entresol_measure::trace::Recorded;
 
 /// Requests of a connection between two looks at the progress bar.
 const PROGRESS_EVERY: u64 = 256;
@@ -103,8 +103,8 @@ fn wait_until(clock: &SystemClock, due: Nanos, progress: &Progress) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::due_times;
-    use crate::progress::Progress;
-    use crate::trace::{Recorded, TraceFormat, ValueSizes};
+    use entresol_measure::progress::Progress;
+    use entresol_measure::trace::{Recorded, TraceFormat, ValueSizes};
     use std::time::Duration;
 
     #[test]

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::tally::{Hits, Tally};
 use crate::policies::{Access, PolicyName};
-use crate::progress::Progress;
-use crate::trace::{Operation, Recorded, Recording};
+use entresol_measure::progress::Progress;
+use entresol_measure::trace::{Operation, Recorded, Recording};
 
 /// Requests between two looks at the progress bar.
 const PROGRESS_EVERY: usize = 1 << 16;
