@@ -9,12 +9,12 @@
 //! |---|---|
 //! | `index` | the hash index: cache-line buckets, lock-free readers, growth by single buckets |
 //! | `record` | the layout of an item in a segment |
-//! | `segment`, `append` | states of segments, quotas; open segments and holes |
-//! | `worker`, `write` | reads; stores, deletes, counting, touching |
-//! | `evict` | expiry and eviction |
-//! | `values`, `pmem`, `file` | values and the media they lie on |
-//! | `label`, `closing` | marks by which a medium and a sealed segment on it are recognised |
-//! | `restart`, `restore` | saving items over a restart, and finding them again |
+//! | `segment` | states of segments, queues and quotas |
+//! | `values` | values and the media they lie on |
+//! | `label`, `restart` | marks by which a medium is recognised; state that survives a restart |
+//! | `shared` | state shared by the threads: open segments and holes, sealing, eviction |
+//! | `worker` | one thread's reads, stores, deletes, counting, touching |
+//! | `cache` | the whole: opening, upkeep, saving items over a restart and restoring them |
 //!
 //! Deliberately absent: sockets, protocols, threads (except one that writes segments to a block
 //! file), and waiting: an operation answers at once, if need be with a read for the caller to do.
@@ -29,10 +29,10 @@ mod ops;
 mod record;
 mod restart;
 mod segment;
+mod shared;
 mod statistics;
 mod values;
 mod worker;
-mod write;
 
 pub use cache::Cache;
 pub use config::{

@@ -5,9 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-use crate::cache::Shared;
-use crate::segment::State;
-
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         /// Events counted by one worker, or by the cache's own work. Written by one thread at a
@@ -32,7 +29,8 @@ macro_rules! counters {
         }
 
         impl Events {
-            fn add(&mut self, counters: &Counters) {
+            /// Adds what one set of counters has counted.
+            pub(crate) fn add(&mut self, counters: &Counters) {
                 $(self.$name += counters.$name.load(Ordering::Relaxed);)+
             }
         }
@@ -132,53 +130,4 @@ pub struct Statistics {
     pub device_ns: u64,
     /// Counters of events.
     pub events: Events,
-}
-
-impl Statistics {
-    pub(crate) fn gather(shared: &Shared) -> Self {
-        let mut events = Events::default();
-        events.add(&shared.counters);
-        for counters in shared.worker_counters.lock().iter() {
-            events.add(counters);
-        }
-        let high_water = shared.queues.lock().high_water();
-        let flushed_below = shared.flushed_below();
-        let (mut items, mut item_bytes) = (0, 0);
-        let (mut segments, mut segments_open, mut segments_writing) = (0, 0, 0);
-        for id in 0..high_water {
-            let segment = shared.segments.get(id);
-            let state = segment.state();
-            if state == State::Free {
-                continue;
-            }
-            segments += 1;
-            segments_open += u64::from(state == State::Open);
-            segments_writing += u64::from(state == State::Writing);
-            if segment.sequence.load(Ordering::SeqCst) >= flushed_below {
-                items += segment.live_items();
-                item_bytes += segment.live_bytes();
-            }
-        }
-        let elsewhere = shared.values.is_elsewhere();
-        let metadata_bytes = shared.segments.bytes();
-        Statistics {
-            items,
-            item_bytes,
-            dram_limit_bytes: shared.dram.limit(),
-            dram_used_bytes: shared.dram.used() + metadata_bytes,
-            index_bytes: shared.index.bytes(),
-            metadata_bytes,
-            medium_limit_bytes: if elsewhere { shared.segment_quota().limit() } else { 0 },
-            medium_used_bytes: if elsewhere { shared.segment_quota().used() } else { 0 },
-            segment_bytes: shared.segment_bytes,
-            segments,
-            segments_open,
-            segments_writing,
-            medium: shared.values.kind().name(),
-            access: shared.values.access(),
-            restored_items: shared.restart.as_ref().map_or(0, |restart| restart.restored_items()),
-            device_ns: shared.account.used_ns(),
-            events,
-        }
-    }
 }

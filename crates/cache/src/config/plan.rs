@@ -9,7 +9,6 @@ use crate::config::{
 };
 use crate::error::{OpenError, ResizeError};
 use crate::segment::CLASSES;
-use crate::values::Values;
 
 const PAGE: u64 = 4096;
 /// Default bytes of a segment, where the quota holds enough of them: one huge page.
@@ -100,10 +99,11 @@ impl Plan {
         })
     }
 
-    /// Checks that the quotas can be changed to these sizes.
+    /// Checks that the quotas can be changed to these sizes. The medium's counts only if values lie
+    /// elsewhere than in DRAM.
     pub(crate) fn check_resize(
         segment_bytes: u64,
-        values: &Values,
+        elsewhere: bool,
         dram: ByteSize,
         medium: ByteSize,
         medium_capacity: u64,
@@ -119,7 +119,7 @@ impl Plan {
             Ok(())
         };
         check("DRAM quota", dram, machine::memory_bytes())?;
-        if values.is_elsewhere() {
+        if elsewhere {
             check("medium quota", medium, medium_capacity)?;
         }
         Ok(())

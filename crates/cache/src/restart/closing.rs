@@ -1,11 +1,7 @@
 //! The closing of a sealed segment, which makes it self-contained on its medium: a copy of its
 //! records behind its values, and at its very end a block that vouches for them.
 
-use std::sync::atomic::Ordering;
-
 use entresol_base::checksum::crc32c;
-
-use crate::cache::Shared;
 
 /// Bytes of the closing block, at the segment's end.
 pub(crate) const BLOCK_BYTES: usize = 64;
@@ -33,20 +29,6 @@ pub(crate) struct Block {
 }
 
 impl Closing {
-    /// Copies a segment's records as they are now.
-    pub(crate) fn of(shared: &Shared, id: u32) -> Closing {
-        let segment = shared.segments.get(id);
-        let used = segment.used.load(Ordering::Acquire) as usize;
-        let mut records = Vec::with_capacity(used);
-        shared.arena.append_to(shared.base_of(id), used, &mut records);
-        Closing {
-            sequence: segment.sequence.load(Ordering::SeqCst),
-            class: segment.class.load(Ordering::Relaxed),
-            value_used: segment.value_used.load(Ordering::Acquire),
-            records,
-        }
-    }
-
     /// Returns the offset of the records in the segment.
     pub(crate) fn records_at(&self) -> u64 {
         records_at(self.value_used)

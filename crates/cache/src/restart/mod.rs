@@ -18,7 +18,6 @@
 //! | `segment_bytes` / 128 a segment | a bit for every 16 bytes: the record there is void |
 
 pub(crate) mod closing;
-pub(crate) mod restore;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -11,29 +11,26 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use entresol_media::Direct;
 use entresol_media::account::WholeBytes;
 use entresol_media::block::{self, BlockFile, BlockOptions, IoBuffer};
-use entresol_media::{Access, Direct};
 use parking_lot::{Condvar, Mutex};
 
-use crate::cache::Shared;
 use crate::error::{OpenError, ResizeError};
 use crate::label::{LABEL_BYTES, Label};
-use crate::restart::closing::Closing;
 use crate::segment::Segment;
-use crate::statistics::count_shared;
 
 /// Time that the writer sleeps at most without being woken.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// Maximum bytes of one request for a part of a segment: enough for a drive's full bandwidth, and
 /// half a millisecond of a SATA link.
-const PIECE_BYTES: usize = 256 << 10;
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
 
 /// The block file, its write buffers and their writer.
 pub(crate) struct FileValues {
@@ -145,6 +142,17 @@ impl FileValues {
         u64::from(buffer - 1) * self.segment_bytes + offset
     }
 
+    /// Returns true if a segment's values are in a buffer.
+    pub(crate) fn has_buffer(&self, segment: &Segment) -> bool {
+        segment.buffer.load(Ordering::Acquire) != 0
+    }
+
+    /// Copies bytes of a segment that is being written out of its buffer.
+    pub(crate) fn read_buffered(&self, segment: &Segment, offset: u64, out: &mut [u8]) {
+        let buffer = segment.buffer.load(Ordering::Acquire);
+        self.buffers.read(self.buffer_at(buffer, offset), out);
+    }
+
     /// Writes bytes into an open segment's buffer.
     pub(crate) fn write_buffered(&self, segment: &Segment, offset: u64, bytes: &[u8]) {
         let buffer = segment.buffer.load(Ordering::Acquire);
@@ -191,13 +199,22 @@ impl FileValues {
         self.wake.notify_one();
     }
 
-    /// Starts the writer.
-    pub(crate) fn start(&self, shared: &Arc<Shared>) -> Result<(), OpenError> {
-        let weak = Arc::downgrade(shared);
+    /// Counts a segment that was handed to the writer as dealt with.
+    pub(crate) fn finish(&self, id: u32) {
+        let before = self.writing.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "segment {id} was written, but none was counted as on its way");
+    }
+
+    /// Starts the writer, which runs `write` until the cache ends.
+    pub(crate) fn start(
+        &self,
+        tenant: &str,
+        write: impl FnOnce() + Send + 'static,
+    ) -> Result<(), OpenError> {
         let writer = std::thread::Builder::new()
-            .name(format!("{}-writer", shared.name))
-            .spawn(move || write_segments(&weak))
-            .map_err(|cause| OpenError::Thread { tenant: shared.name.clone(), cause })?;
+            .name(format!("{tenant}-writer"))
+            .spawn(write)
+            .map_err(|cause| OpenError::Thread { tenant: tenant.to_owned(), cause })?;
         *self.writer.lock() = Some(writer);
         Ok(())
     }
@@ -216,7 +233,7 @@ impl FileValues {
     }
 
     /// Waits for the next segment to write; `None` when the writer is to end.
-    fn next(&self) -> Option<Option<u32>> {
+    pub(crate) fn next(&self) -> Option<Option<u32>> {
         let mut queue = self.queue.lock();
         if queue.is_empty() && !self.stopping.load(Ordering::SeqCst) {
             self.wake.wait_for(&mut queue, IDLE);
@@ -225,68 +242,5 @@ impl FileValues {
             None if self.stopping.load(Ordering::SeqCst) => None,
             id => Some(id),
         }
-    }
-}
-
-/// Runs the writer until the cache ends.
-fn write_segments(shared: &Weak<Shared>) {
-    let mut piece: Option<IoBuffer> = None;
-    loop {
-        let Some(shared) = shared.upgrade() else { return };
-        let crate::values::Values::File(file) = &shared.values else { return };
-        let id = match file.next() {
-            Some(Some(id)) => id,
-            Some(None) => continue,
-            None => return,
-        };
-        let piece = piece.get_or_insert_with(|| IoBuffer::new(file.piece().0));
-        write_segment(&shared, file, id, piece);
-        let before = file.writing.fetch_sub(1, Ordering::SeqCst);
-        assert!(before > 0, "segment {id} was written, but none was counted as on its way");
-    }
-}
-
-fn write_segment(shared: &Shared, file: &FileValues, id: u32, piece: &mut IoBuffer) {
-    let segment = shared.segments.get(id);
-    let buffer = segment.buffer.load(Ordering::Acquire);
-    assert!(buffer != 0, "segment {id} is to be written, but has no write buffer");
-    let closing = Closing::of(shared, id);
-    let value_used = closing.value_used as usize;
-    let whole = shared.segment_bytes as usize;
-    let base = shared.medium_base_of(id);
-    if shared.restart.is_some() {
-        closing.assert_fits(shared.segment_bytes);
-    }
-    let written = (0..whole).step_by(PIECE_BYTES).try_for_each(|start| {
-        piece.set_len(PIECE_BYTES.min(whole - start));
-        let values = value_used.saturating_sub(start).min(piece.len());
-        file.buffers.read(file.buffer_at(buffer, start as u64), &mut piece[..values]);
-        piece[values..].fill(0);
-        if shared.restart.is_some() {
-            put(piece, start, closing.records_at() as usize, &closing.records);
-            let block_at = closing.block_at(shared.segment_bytes) as usize;
-            put(piece, start, block_at, &closing.block());
-        }
-        file.file.write_at(base + start as u64, piece)
-    });
-    // The values were charged when they entered the buffer; this charges the rest.
-    let mut account = shared.account.handle();
-    account.charge_part(Access::Write, whole - value_used, file.piece());
-    if written.is_ok() {
-        file.give_back_buffer(segment);
-        shared.make_evictable(id);
-    } else {
-        count_shared(&shared.counters.write_errors, 1);
-        shared.abandon(id);
-    }
-}
-
-/// Copies the bytes at `at` of a segment into the piece that begins at `start`, as far as they
-/// overlap.
-fn put(piece: &mut [u8], start: usize, at: usize, bytes: &[u8]) {
-    let from = at.max(start);
-    let to = (at + bytes.len()).min(start + piece.len());
-    if from < to {
-        piece[from - start..to - start].copy_from_slice(&bytes[from - at..to - at]);
     }
 }

@@ -10,7 +10,6 @@ use entresol_media::{
     Access, Account, AccountHandle, BlockOptions, CostTable, MediumKind, MediumSpec,
 };
 
-use crate::cache::Shared;
 use crate::config::Config;
 use crate::config::plan::Plan;
 use crate::error::{OpenError, ResizeError};
@@ -166,14 +165,6 @@ impl Values {
     /// Returns true while segments are being written to the medium.
     pub(crate) fn is_writing(&self) -> bool {
         matches!(self, Values::File(file) if file.is_writing())
-    }
-
-    /// Starts the background writer, if the medium has one.
-    pub(crate) fn start(&self, shared: &Arc<Shared>) -> Result<(), OpenError> {
-        match self {
-            Values::File(file) => file.start(shared),
-            Values::Inline | Values::Pmem(_) => Ok(()),
-        }
     }
 
     /// Stops the background writer after it has finished what it was given.

@@ -9,10 +9,8 @@ use std::path::Path;
 use entresol_media::region::{PmemMode, RegionOptions};
 use entresol_media::{Direct, FlushKind, RegionKind};
 
-use crate::cache::Shared;
 use crate::error::OpenError;
 use crate::label::{LABEL_BYTES, Label, MAGIC};
-use crate::restart::closing::Closing;
 
 /// A mapped file of segments.
 pub(crate) struct PmemValues {
@@ -79,17 +77,5 @@ impl PmemValues {
     /// Reads bytes.
     pub(crate) fn read(&self, at: u64, out: &mut [u8]) {
         self.region.read(at, out);
-    }
-
-    /// Writes a sealed segment's records and closing block behind its values.
-    pub(crate) fn close_segment(&self, shared: &Shared, id: u32) {
-        let closing = Closing::of(shared, id);
-        closing.assert_fits(shared.segment_bytes);
-        let base = shared.medium_base_of(id);
-        self.write(base + closing.records_at(), &closing.records);
-        self.drain();
-        // The closing block vouches for the records, so they must be durable first.
-        self.write(base + closing.block_at(shared.segment_bytes), &closing.block());
-        self.drain();
     }
 }

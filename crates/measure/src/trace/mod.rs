@@ -107,7 +107,7 @@ impl FromStr for TraceFormat {
             "keys8" => Ok(TraceFormat::Keys8),
             "oracle-general" => Ok(TraceFormat::OracleGeneral),
             _ => Err(format!(
-                "'{text}' is no trace format: write twitter, csv, keys, keys8 or oracle-general"
+                "'{text}' is not a trace format: use twitter, csv, keys, keys8 or oracle-general"
             )),
         }
     }

@@ -1,0 +1,242 @@
+//! The cache as a whole: opening, statistics, maintenance, closing. Operations on single items are
+//! in `Worker`.
+
+mod restore;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use entresol_base::{ByteSize, Clock, Seconds};
+use entresol_media::{Account, BlockFile, MediumKind};
+
+use crate::config::Config;
+use crate::config::plan::Plan;
+use crate::error::{CloseError, OpenError, ResizeError};
+use crate::segment::State;
+use crate::shared::Shared;
+use crate::statistics::{Counters, Events, Statistics};
+use crate::values::Values;
+use crate::worker::Worker;
+
+/// A segment cache: one tenant's items, within its quotas, on its medium.
+///
+/// ```
+/// use std::sync::Arc;
+/// use entresol_base::{ByteSize, Clock, SystemClock};
+/// use entresol_cache::{Cache, Config, GetOptions, Lookup, Store};
+///
+/// let clock = Arc::new(SystemClock::new());
+/// let cache = Cache::open(Config::dram(ByteSize::mib(32)), clock.clone())?;
+/// let mut worker = cache.worker();
+/// let (key, now) = (b"greeting", clock.seconds());
+/// let hash = worker.hash(key);
+/// worker.store(key, hash, now, &Store::set(b"hello"), None);
+///
+/// let mut out = Vec::new();
+/// let found = worker.get(key, hash, now, &GetOptions::default(), &mut out, |_, _| ());
+/// assert!(matches!(found, Lookup::Hit(_)));
+/// assert_eq!(out, b"hello");
+/// # Ok::<(), entresol_cache::OpenError>(())
+/// ```
+pub struct Cache {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Cache {
+    /// Checks that a cache can have these sizes, without opening anything.
+    ///
+    /// # Errors
+    /// When a quota is too small for its segments or larger than the machine or the medium, or a
+    /// value larger than a segment.
+    pub fn check(config: &Config) -> Result<(), OpenError> {
+        Plan::make(config).map(drop)
+    }
+
+    /// Opens a cache with the items that its restart directory holds, or an empty one.
+    ///
+    /// # Errors
+    /// When the configuration cannot be met: the medium is missing or too small, a quota too small
+    /// for its segments, a value larger than a segment. A failed call leaves nothing half made.
+    pub fn open(config: Config, clock: Arc<dyn Clock>) -> Result<Arc<Cache>, OpenError> {
+        let shared = Shared::open(&config, clock)?;
+        let cache = Arc::new(Cache { shared });
+        cache.restore()?;
+        Ok(cache)
+    }
+
+    /// Returns a handle for one thread.
+    #[must_use]
+    pub fn worker(self: &Arc<Self>) -> Worker {
+        let number = self.shared.next_worker.fetch_add(1, Ordering::Relaxed);
+        let counters = Arc::new(Counters::default());
+        self.shared.worker_counters.lock().push(Arc::clone(&counters));
+        let shard = number % self.shared.shards.len();
+        Worker::new(Arc::clone(&self.shared), shard, counters)
+    }
+
+    /// Returns the tenant's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Returns the account that every access to the medium is charged to.
+    #[must_use]
+    pub fn account(&self) -> &Arc<Account> {
+        &self.shared.account
+    }
+
+    /// Returns the kind of medium that values lie on.
+    #[must_use]
+    pub fn medium_kind(&self) -> MediumKind {
+        self.shared.values.kind()
+    }
+
+    /// Returns the block file on which pending reads are carried out, if values lie on one.
+    #[must_use]
+    pub fn file(&self) -> Option<Arc<dyn BlockFile>> {
+        match &self.shared.values {
+            Values::File(file) => Some(Arc::clone(&file.file)),
+            Values::Inline | Values::Pmem(_) => None,
+        }
+    }
+
+    /// Returns the cache's contents in figures, and its counters.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        gather(&self.shared)
+    }
+
+    /// Sets every counter of events back to zero; figures of the contents stay.
+    pub fn reset_statistics(&self) {
+        self.shared.counters.reset();
+        for counters in self.shared.worker_counters.lock().iter() {
+            counters.reset();
+        }
+    }
+
+    /// Drops every item stored until now, or until `delay_s` seconds from now, in constant time.
+    pub fn flush_all(&self, now: Seconds, delay_s: u32) {
+        if delay_s == 0 {
+            self.shared.flush_now();
+        } else {
+            let at_s = now.0.saturating_add(delay_s).max(1);
+            if let Some(restart) = &self.shared.restart {
+                restart.record_flush_at(at_s);
+            }
+            self.shared.resume_flush(at_s);
+        }
+    }
+
+    /// Changes the quotas while the cache is in use. A smaller quota takes effect by eviction in
+    /// `maintain`.
+    ///
+    /// # Errors
+    /// When a quota is too small for the cache's segments or larger than the machine or the medium.
+    pub fn resize(&self, dram: ByteSize, medium: ByteSize) -> Result<(), ResizeError> {
+        let shared = &self.shared;
+        Plan::check_resize(
+            shared.segment_bytes,
+            shared.values.is_elsewhere(),
+            dram,
+            medium,
+            shared.medium_capacity,
+        )?;
+        shared.values.provide(medium.0)?;
+        shared.dram.set_limit(dram.0);
+        if shared.values.is_elsewhere() {
+            shared.medium.set_limit(medium.0);
+        }
+        Ok(())
+    }
+
+    /// Does what need not be done on a request's path: frees expired and flushed segments, makes
+    /// room ahead of the writers, brings a lowered quota into effect. Returns whether there is
+    /// more to do at once; call it every few milliseconds, from any thread. A closed cache has no
+    /// upkeep.
+    pub fn maintain(&self, now: Seconds) -> bool {
+        let shared = &self.shared;
+        // A segment that goes while it is saved would be saved as something else.
+        let Some(closed) = shared.closed.try_lock().filter(|closed| !**closed) else {
+            return false;
+        };
+        shared.check_flush(now);
+        if let Some(restart) = &shared.restart {
+            restart.note_time(now);
+        }
+        for shard in &shared.shards {
+            if let Some(mut shard) = shard.try_lock() {
+                shard.seal_expired(shared, now);
+            }
+        }
+        let mut more = shared.free_expired(now);
+        more |= shared.make_room_ahead(now);
+        shared.finish_flush();
+        more |= shared.shrink_index(4096);
+        drop(closed);
+        more
+    }
+
+    /// Closes the cache: finishes writes and, with a restart directory, saves everything in it.
+    /// Workers must not be used afterwards.
+    ///
+    /// # Errors
+    /// When the state could not be saved; the next start will then be without it.
+    pub fn close(&self) -> Result<(), CloseError> {
+        self.save()
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.shared.values.stop();
+    }
+}
+
+/// Counts a cache's contents and adds up its events.
+fn gather(shared: &Shared) -> Statistics {
+    let mut events = Events::default();
+    events.add(&shared.counters);
+    for counters in shared.worker_counters.lock().iter() {
+        events.add(counters);
+    }
+    let high_water = shared.queues.lock().high_water();
+    let flushed_below = shared.flushed_below();
+    let (mut items, mut item_bytes) = (0, 0);
+    let (mut segments, mut segments_open, mut segments_writing) = (0, 0, 0);
+    for id in 0..high_water {
+        let segment = shared.segments.get(id);
+        let state = segment.state();
+        if state == State::Free {
+            continue;
+        }
+        segments += 1;
+        segments_open += u64::from(state == State::Open);
+        segments_writing += u64::from(state == State::Writing);
+        if segment.sequence.load(Ordering::SeqCst) >= flushed_below {
+            items += segment.live_items();
+            item_bytes += segment.live_bytes();
+        }
+    }
+    let elsewhere = shared.values.is_elsewhere();
+    let metadata_bytes = shared.segments.bytes();
+    Statistics {
+        items,
+        item_bytes,
+        dram_limit_bytes: shared.dram.limit(),
+        dram_used_bytes: shared.dram.used() + metadata_bytes,
+        index_bytes: shared.index.bytes(),
+        metadata_bytes,
+        medium_limit_bytes: if elsewhere { shared.segment_quota().limit() } else { 0 },
+        medium_used_bytes: if elsewhere { shared.segment_quota().used() } else { 0 },
+        segment_bytes: shared.segment_bytes,
+        segments,
+        segments_open,
+        segments_writing,
+        medium: shared.values.kind().name(),
+        access: shared.values.access(),
+        restored_items: shared.restart.as_ref().map_or(0, |restart| restart.restored_items()),
+        device_ns: shared.account.used_ns(),
+        events,
+    }
+}

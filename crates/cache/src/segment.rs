@@ -1,0 +1,434 @@
+//! Segments: their states and counts, the queues of sealed and free ones, and the two quotas.
+//!
+//! A segment is free, then open (one shard appends to it), on a block file writing, then sealed,
+//! evicting, and free again. Only the thread that moved a segment from sealed to evicting may empty
+//! it. After that move only shards that announced a write before it (`Writing`) still write to the
+//! segment, and the evicting thread waits for them.
+
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use entresol_base::Seconds;
+use parking_lot::Mutex;
+
+/// Deadline of a segment that holds an item without expiry.
+pub(crate) const NEVER: u32 = 0;
+/// No segment has this sequence or a greater one: tokens have 22 bits for places in it.
+pub(crate) const SEQUENCE_MAX: u64 = 1 << 42;
+/// Segments of metadata that are allocated together.
+const BLOCK: usize = 64;
+
+/// State of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    Free = 0,
+    Open = 1,
+    /// Full, but not yet written to its block file.
+    Writing = 2,
+    Sealed = 3,
+    Evicting = 4,
+}
+
+impl State {
+    fn from_u8(value: u8) -> State {
+        match value {
+            1 => State::Open,
+            2 => State::Writing,
+            3 => State::Sealed,
+            4 => State::Evicting,
+            _ => State::Free,
+        }
+    }
+}
+
+/// Metadata of a segment.
+#[derive(Debug, Default)]
+pub(crate) struct Segment {
+    /// Sequence number, unique for each life of the segment, in order of opening; the upper part of
+    /// its items' compare-and-swap tokens.
+    pub(crate) sequence: AtomicU64,
+    state: AtomicU8,
+    pub(crate) class: AtomicU8,
+    /// Bytes of records.
+    pub(crate) used: AtomicU32,
+    /// Bytes of values that lie elsewhere.
+    pub(crate) value_used: AtomicU32,
+    /// Live items, in the upper 24 bits, and bytes of their records and values: one word, so that
+    /// an item is added or removed at once. Both are signed, since another thread may retire an
+    /// item before its writer has counted it.
+    live: AtomicU64,
+    /// Second from which everything in it has expired, or `NEVER`.
+    pub(crate) deadline: AtomicU32,
+    /// One more than the number of the write buffer that holds its values; 0 without a buffer.
+    pub(crate) buffer: AtomicU32,
+}
+
+impl Segment {
+    pub(crate) fn state(&self) -> State {
+        State::from_u8(self.state.load(Ordering::SeqCst))
+    }
+
+    /// Goes on to the next state; the caller alone may move it, from one of these.
+    pub(crate) fn go_on(&self, from: &[State], to: State) {
+        let before = State::from_u8(self.state.swap(to as u8, Ordering::SeqCst));
+        assert!(from.contains(&before), "a segment became {to:?} from {before:?}, not {from:?}");
+    }
+
+    /// Begins a new life, empty. No thread has touched the segment since it was freed.
+    pub(crate) fn start(&self, sequence: u64, class: u8) {
+        let state = self.state();
+        assert!(state == State::Free, "segment to be opened as {sequence} is {state:?}, not free");
+        assert!(sequence != 0, "a segment in use has a sequence above 0");
+        self.assert_nothing_lives();
+        self.class.store(class, Ordering::Relaxed);
+        self.used.store(0, Ordering::Relaxed);
+        self.value_used.store(0, Ordering::Relaxed);
+        self.live.store(0, Ordering::Relaxed);
+        // The earliest deadline possible; the first item moves it.
+        self.deadline.store(NEVER + 1, Ordering::Relaxed);
+        self.sequence.store(sequence, Ordering::SeqCst);
+    }
+
+    /// Moves from one state to another; returns false if it was in a third.
+    pub(crate) fn change_state(&self, from: State, to: State) -> bool {
+        self.state
+            .compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+
+    /// Returns true if the segment is in this life and may still be written to.
+    pub(crate) fn takes_writes(&self, sequence: u64) -> bool {
+        matches!(self.state(), State::Sealed | State::Open)
+            && self.sequence.load(Ordering::SeqCst) == sequence
+    }
+
+    /// Adds an item to the live ones.
+    pub(crate) fn add_live(&self, bytes: u64) {
+        self.live.fetch_add(LIVE_ITEM + bytes, Ordering::Relaxed);
+    }
+
+    /// Removes an item from the live ones.
+    pub(crate) fn remove_live(&self, bytes: u64) {
+        self.live.fetch_sub(LIVE_ITEM + bytes, Ordering::Relaxed);
+    }
+
+    /// Every item was counted in once and out once, and by the same bytes.
+    pub(crate) fn assert_nothing_lives(&self) {
+        let live = self.live.load(Ordering::Relaxed);
+        let (bytes, items) = ((live << 24).cast_signed() >> 24, live.cast_signed() >> 40);
+        assert!(live == 0, "{items} items and {bytes} bytes are left in an empty segment");
+    }
+
+    /// Bytes of the items that are counted in.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        split_live(self.live.load(Ordering::Relaxed)).1
+    }
+
+    /// Returns the number of live items.
+    pub(crate) fn live_items(&self) -> u64 {
+        split_live(self.live.load(Ordering::Relaxed)).0
+    }
+
+    /// Moves the deadline to the item's expiry if that is later.
+    pub(crate) fn extend_deadline(&self, expiry: Option<Seconds>) {
+        let Some(expiry) = expiry else {
+            self.deadline.store(NEVER, Ordering::Relaxed);
+            return;
+        };
+        let extend = |deadline| (deadline != NEVER && deadline < expiry.0).then_some(expiry.0);
+        let _ = self.deadline.fetch_update(Ordering::Relaxed, Ordering::Relaxed, extend);
+    }
+
+    /// Returns true if everything in it has expired.
+    pub(crate) fn is_expired(&self, now: Seconds) -> bool {
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        deadline != NEVER && deadline <= now.0
+    }
+}
+
+/// One item in the word that counts live items and bytes.
+const LIVE_ITEM: u64 = 1 << 40;
+
+/// Splits the word into items and bytes; a count that is negative for a moment becomes zero.
+fn split_live(live: u64) -> (u64, u64) {
+    let bytes = (live << 24).cast_signed() >> 24;
+    let items = live.wrapping_sub(bytes.cast_unsigned()).cast_signed() >> 40;
+    (items.max(0).cast_unsigned(), bytes.max(0).cast_unsigned())
+}
+
+/// Number of the segment whose holes a shard is writing to, for the thread that wants to empty that
+/// segment. It has a cache line of its own, since it changes with every such write.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Writing(AtomicU32);
+
+impl Writing {
+    /// Announces a write to a hole. The caller must then check that the segment still takes writes.
+    /// Of a shard that announces and then checks the state, and a thread that moves the state to
+    /// `Evicting` and then looks here, at least one sees the other.
+    pub(crate) fn begin(&self, segment: u32) {
+        let before = self.0.swap(segment + 1, Ordering::SeqCst);
+        debug_assert!(before == 0, "segment {segment} comes before {} has ended", before - 1);
+    }
+
+    /// Ends the announced write.
+    pub(crate) fn end(&self) {
+        debug_assert!(self.0.load(Ordering::Relaxed) != 0, "a write ended that never began");
+        self.0.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn is_into(&self, segment: u32) -> bool {
+        self.0.load(Ordering::SeqCst) == segment + 1
+    }
+}
+
+/// Metadata of all segments, allocated in blocks as segments come into use.
+pub(crate) struct Table {
+    blocks: Box<[OnceLock<Box<[Segment]>>]>,
+}
+
+impl Table {
+    pub(crate) fn new(segments_max: u32) -> Self {
+        let blocks = (segments_max as usize).div_ceil(BLOCK);
+        Table { blocks: (0..blocks).map(|_| OnceLock::new()).collect() }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, id: u32) -> &Segment {
+        let block = self.blocks[id as usize / BLOCK]
+            .get_or_init(|| (0..BLOCK).map(|_| Segment::default()).collect());
+        &block[id as usize % BLOCK]
+    }
+
+    /// Returns the bytes of metadata in use.
+    pub(crate) fn bytes(&self) -> u64 {
+        let blocks = self.blocks.iter().filter(|block| block.get().is_some()).count();
+        let used = blocks * BLOCK * size_of::<Segment>();
+        (used + self.blocks.len() * size_of::<OnceLock<Box<[Segment]>>>()) as u64
+    }
+}
+
+/// Number of time-to-live classes: 0 is «never», then two for each doubling from one second up.
+pub(crate) const CLASSES: usize = 52;
+
+/// Returns the class of an item with this many seconds to live.
+pub(crate) fn class_of(ttl_s: Option<u32>) -> u8 {
+    let Some(ttl_s) = ttl_s else { return 0 };
+    let ttl_s = ttl_s.max(1);
+    let octave = ttl_s.ilog2();
+    let upper_half = octave > 0 && (ttl_s >> (octave - 1)) & 1 == 1;
+    (1 + 2 * octave as usize + usize::from(upper_half)).min(CLASSES - 1) as u8
+}
+
+/// Sealed segments, by class in order of sealing, and free segments.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) sealed: Vec<VecDeque<u32>>,
+    free: Vec<u32>,
+    next_unused: u32,
+    segments_max: u32,
+}
+
+impl Queues {
+    pub(crate) fn new(segments_max: u32) -> Self {
+        Queues {
+            sealed: vec![VecDeque::new(); CLASSES],
+            free: Vec::new(),
+            next_unused: 0,
+            segments_max,
+        }
+    }
+
+    /// Takes a free segment.
+    pub(crate) fn take_free(&mut self) -> Option<u32> {
+        self.free.pop().or_else(|| {
+            (self.next_unused < self.segments_max).then(|| {
+                self.next_unused += 1;
+                self.next_unused - 1
+            })
+        })
+    }
+
+    /// Takes one particular segment, as a restart does; unused segments before it become free.
+    pub(crate) fn take(&mut self, id: u32) -> bool {
+        if let Some(position) = self.free.iter().position(|free| *free == id) {
+            self.free.swap_remove(position);
+            return true;
+        }
+        if id < self.next_unused || id >= self.segments_max {
+            return false;
+        }
+        self.free.extend(self.next_unused..id);
+        self.next_unused = id + 1;
+        true
+    }
+
+    pub(crate) fn give_back(&mut self, id: u32) {
+        let used = self.next_unused;
+        assert!(id < used, "segment {id} was freed, but only {used} were ever taken");
+        assert!(self.free.len() < used as usize, "segment {id} was freed, but all {used} are free");
+        debug_assert!(!self.free.contains(&id), "segment {id} was freed twice");
+        debug_assert!(self.all_sealed().all(|sealed| sealed != id), "segment {id} is sealed");
+        self.free.push(id);
+    }
+
+    pub(crate) fn push_sealed(&mut self, class: u8, id: u32) {
+        debug_assert!(self.all_sealed().all(|sealed| sealed != id), "segment {id} is queued twice");
+        debug_assert!(!self.free.contains(&id), "segment {id} was sealed, but is free");
+        self.sealed[class as usize].push_back(id);
+    }
+
+    /// Takes a sealed segment out of the queue that it stands in.
+    pub(crate) fn remove_sealed(&mut self, class: u8, id: u32) {
+        let queue = &mut self.sealed[class as usize];
+        let at = queue.iter().position(|sealed| *sealed == id);
+        assert!(at.is_some(), "segment {id} was chosen, but is not queued in class {class}");
+        at.map(|at| queue.remove(at));
+    }
+
+    /// Iterates over all sealed segments.
+    pub(crate) fn all_sealed(&self) -> impl Iterator<Item = u32> + '_ {
+        self.sealed.iter().flatten().copied()
+    }
+
+    /// Returns the largest number of segments that were ever in use at once.
+    pub(crate) fn high_water(&self) -> u32 {
+        self.next_unused
+    }
+}
+
+/// A quota, and how much of it is used.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    limit: AtomicU64,
+    used: AtomicU64,
+}
+
+impl Quota {
+    pub(crate) fn new(limit: u64) -> Self {
+        Quota { limit: AtomicU64::new(limit), used: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Takes `amount` if that much is left.
+    pub(crate) fn take(&self, amount: u64) -> bool {
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(amount).filter(|sum| *sum <= self.limit())
+            })
+            .is_ok()
+    }
+
+    /// Takes `amount` even if it is not left.
+    pub(crate) fn force(&self, amount: u64) {
+        self.used.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    pub(crate) fn give_back(&self, amount: u64) {
+        let before = self.used.fetch_sub(amount, Ordering::Relaxed);
+        assert!(before >= amount, "{amount} bytes of a quota were given back, {before} were taken");
+    }
+
+    /// Returns the amount left; 0 if the limit was lowered below the use.
+    pub(crate) fn left(&self) -> u64 {
+        self.limit().saturating_sub(self.used())
+    }
+}
+
+/// The queues behind their lock, which is taken once a segment, never once a request.
+pub(crate) type SharedQueues = Mutex<Queues>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEGMENT_BYTES: u64 = 16 << 20;
+
+    #[test]
+    fn classes_are_ordered_and_two_for_each_doubling() {
+        assert_eq!(class_of(None), 0);
+        assert_eq!(class_of(Some(0)), 1);
+        assert_eq!(class_of(Some(1)), 1);
+        assert_eq!((class_of(Some(2)), class_of(Some(3))), (3, 4));
+        assert_eq!((class_of(Some(4)), class_of(Some(5)), class_of(Some(6))), (5, 5, 6));
+        let classes: Vec<u8> = (0..40)
+            .map(|shift| class_of(Some((1_u64 << shift).min(u64::from(u32::MAX)) as u32)))
+            .collect();
+        assert!(classes.is_sorted());
+        assert!(usize::from(class_of(Some(u32::MAX))) < CLASSES);
+    }
+
+    #[test]
+    fn writes_need_the_same_life() {
+        let segment = Segment::default();
+        segment.sequence.store(7, Ordering::SeqCst);
+        segment.go_on(&[State::Free], State::Sealed);
+        assert!(!segment.takes_writes(6));
+        assert!(segment.takes_writes(7));
+        assert!(segment.change_state(State::Sealed, State::Evicting));
+        assert!(!segment.takes_writes(7));
+    }
+
+    #[test]
+    fn live_items_and_bytes_do_not_disturb_each_other() {
+        let segment = Segment::default();
+        segment.remove_live(100);
+        assert_eq!((segment.live_items(), segment.live_bytes()), (0, 0));
+        segment.add_live(100);
+        segment.add_live(SEGMENT_BYTES);
+        segment.remove_live(SEGMENT_BYTES + 1);
+        segment.add_live(8);
+        assert_eq!((segment.live_items(), segment.live_bytes()), (1, 7));
+        for _ in 0..1_000_000 {
+            segment.add_live(16);
+        }
+        assert_eq!((segment.live_items(), segment.live_bytes()), (1_000_001, 16_000_007));
+    }
+
+    #[test]
+    fn a_deadline_covers_every_item() {
+        let segment = Segment::default();
+        segment.deadline.store(10, Ordering::Relaxed);
+        segment.extend_deadline(Some(Seconds(20)));
+        segment.extend_deadline(Some(Seconds(15)));
+        assert!(!segment.is_expired(Seconds(19)));
+        assert!(segment.is_expired(Seconds(20)));
+        segment.extend_deadline(None);
+        segment.extend_deadline(Some(Seconds(30)));
+        assert!(!segment.is_expired(Seconds(1_000_000)));
+    }
+
+    #[test]
+    fn a_quota_is_never_overdrawn_by_taking() {
+        let quota = Quota::new(10);
+        assert!(quota.take(6) && !quota.take(5) && quota.take(4));
+        quota.give_back(3);
+        assert_eq!(quota.left(), 3);
+        quota.set_limit(5);
+        assert_eq!(quota.left(), 0);
+    }
+
+    #[test]
+    fn certain_segments_can_be_taken() {
+        let mut queues = Queues::new(8);
+        assert!(queues.take(3));
+        assert!(!queues.take(3));
+        assert!(queues.take(1));
+        let rest: Vec<u32> = std::iter::from_fn(|| queues.take_free()).collect();
+        assert_eq!(rest.len(), 6);
+        assert!(!rest.contains(&3) && !rest.contains(&1));
+    }
+}

@@ -1,0 +1,514 @@
+//! One thread's handle on a cache, and its reads.
+//!
+//! A plain read takes no lock and waits for no other thread: it copies, then proves that the copy
+//! is one whole item. A read that changes the item (touch, win, a token that a client will hold)
+//! locks its buckets.
+
+mod write;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use entresol_base::checksum::crc32c;
+use entresol_base::{Nanos, Seconds};
+use entresol_media::{Access, AccountHandle, Admission};
+
+use crate::index::Found;
+use crate::ops::{
+    Expiry, GetOptions, ItemMeta, KeyHash, Lookup, PendingRead, ReadFailure, Store, StoreMode,
+    Stored, Win,
+};
+use crate::record::{Head, UNIT, mark};
+use crate::shared::Shared;
+use crate::statistics::{Counters, count};
+use crate::values::ValueAt;
+
+/// Staleness of an item's time of last access that a plain read tolerates.
+const ACCESS_GRAIN_S: u32 = 60;
+
+/// One thread's handle on a cache. All operations are on single items.
+pub struct Worker {
+    shared: Arc<Shared>,
+    shard: usize,
+    counters: Arc<Counters>,
+    account: AccountHandle,
+    random: fastrand::Rng,
+    /// Items added or removed that the index has not been told of yet.
+    uncounted_items: i64,
+    /// Copy of an old value while its successor is written.
+    scratch: Vec<u8>,
+    /// Bytes of values copied by write operations since `take_moved_bytes` was last called.
+    moved_bytes: usize,
+}
+
+/// Result of looking at a record.
+enum Seen {
+    Live(Found, Head),
+    Expired(Found, Head),
+    Flushed(Found, Head),
+    Absent,
+}
+
+impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>, shard: usize, counters: Arc<Counters>) -> Self {
+        let account = shared.account.handle();
+        Worker {
+            shared,
+            shard,
+            counters,
+            account,
+            random: fastrand::Rng::new(),
+            uncounted_items: 0,
+            scratch: Vec::new(),
+            moved_bytes: 0,
+        }
+    }
+
+    /// Hashes a key; the result is passed to every operation on it.
+    #[inline]
+    #[must_use]
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash(self.shared.hasher.hash(key))
+    }
+
+    /// Prefetches the key's bucket in the index.
+    #[inline]
+    pub fn prefetch(&self, hash: KeyHash) {
+        self.shared.index.prefetch(hash.0);
+    }
+
+    /// Prefetches the record that the key's bucket names; worth it only once the bucket has
+    /// arrived.
+    #[inline]
+    pub fn prefetch_record(&self, hash: KeyHash) {
+        if let Some(location) = self.shared.index.guess(hash.0) {
+            self.shared.arena.prefetch(location * UNIT);
+            self.shared.arena.prefetch(location * UNIT + 64);
+        }
+    }
+
+    /// Returns the bytes of values copied by write operations since the last call. An event loop
+    /// uses it to share its thread fairly: one such operation can move a megabyte.
+    #[inline]
+    pub fn take_moved_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.moved_bytes)
+    }
+
+    /// Asks the tenant's account to admit an access.
+    #[inline]
+    pub fn admit(&mut self, now: Nanos) -> Admission {
+        self.account.admit(now)
+    }
+
+    /// Looks an item up and appends it to `out`: calls `header` with the item's metadata, then
+    /// appends the value's bytes, if they are wanted. A retry takes back the output of `header` and
+    /// calls it again.
+    #[inline]
+    pub fn get(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        options: &GetOptions,
+        out: &mut Vec<u8>,
+        mut header: impl FnMut(&ItemMeta, &mut Vec<u8>),
+    ) -> Lookup {
+        self.shared.check_flush(now);
+        if options.is_plain() {
+            if let Some(meta) = self.get_at_once(key, hash, now, options, out, &mut header) {
+                return Lookup::Hit(meta);
+            }
+            self.get_plain(key, hash, now, options, out, &mut header)
+        } else {
+            self.get_changing(key, hash, now, options, out, &mut header)
+        }
+    }
+
+    /// Handles the common case of a plain read: a live item with its value beside its key, at the
+    /// first slot that bears its tag. All other cases return `None` without effect, for
+    /// `get_plain`.
+    ///
+    /// Written for few instructions, not for few lines: a processor looks some 300 of them ahead,
+    /// and only the part of the next read that it can see overlaps with this one's wait for memory.
+    #[inline(always)]
+    fn get_at_once(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        options: &GetOptions,
+        out: &mut Vec<u8>,
+        header: &mut impl FnMut(&ItemMeta, &mut Vec<u8>),
+    ) -> Option<ItemMeta> {
+        let shared = &*self.shared;
+        if shared.values.is_elsewhere() || shared.flushed_below() != 0 {
+            return None;
+        }
+        let probe = shared.index.probe(hash.0)?;
+        // The address of its second line is known before its head has arrived.
+        shared.arena.prefetch(probe.found.location() * UNIT + 64);
+        let head = shared.head_of(probe.found.location(), key)?;
+        if options.win && head.has(mark::STALE) {
+            return None;
+        }
+        let meta = shared.meta(&probe.found, &head, now);
+        if meta.expiry.is_past(now) {
+            return None;
+        }
+        let start = out.len();
+        header(&meta, out);
+        let whole =
+            !options.value || shared.arena.try_append_to(head.value_at(), head.value_len, out);
+        if !whole || !probe.is_unchanged() {
+            out.truncate(start);
+            return None;
+        }
+        if !options.no_bump {
+            self.bump(&probe.found, &head, now);
+        }
+        count(&self.counters.hits, 1);
+        self.account.charge(Access::Read, key.len() + head.value_len);
+        Some(meta)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_plain(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        options: &GetOptions,
+        out: &mut Vec<u8>,
+        header: &mut impl FnMut(&ItemMeta, &mut Vec<u8>),
+    ) -> Lookup {
+        let start = out.len();
+        loop {
+            let (found, head) = match self.look(key, hash, now) {
+                Seen::Live(found, head) => (found, head),
+                seen => return self.missed(&seen),
+            };
+            if options.win && head.has(mark::STALE) && !head.has(mark::WIN_SENT) {
+                // This reader wins the item, and that changes it.
+                return self.get_changing(key, hash, now, options, out, header);
+            }
+            let meta = self.shared.meta(&found, &head, now);
+            header(&meta, out);
+            let room = out.len()..out.len() + head.value_len;
+            let value = if options.value {
+                self.shared.append_value(found.location(), &head, out)
+            } else {
+                ValueAt::Memory
+            };
+            if !self.shared.index.unchanged(&found) {
+                out.truncate(start);
+                continue;
+            }
+            if !options.no_bump {
+                self.bump(&found, &head, now);
+            }
+            return self.deliver(value, key, hash, &found, meta, start, room, out);
+        }
+    }
+
+    /// Hands out a value that was copied whole, or the read that will bring it.
+    #[expect(clippy::too_many_arguments, reason = "the tail of both kinds of read")]
+    fn deliver(
+        &mut self,
+        value: ValueAt,
+        key: &[u8],
+        hash: KeyHash,
+        found: &Found,
+        meta: ItemMeta,
+        start: usize,
+        room: Range<usize>,
+        out: &mut Vec<u8>,
+    ) -> Lookup {
+        match value {
+            ValueAt::Memory | ValueAt::Pmem { .. } => {
+                if value.checksum().is_some_and(|expected| crc32c(&out[room.clone()]) != expected) {
+                    out.truncate(start);
+                    self.drop_damaged(hash, found.location());
+                    count(&self.counters.misses, 1);
+                    return Lookup::Miss;
+                }
+                count(&self.counters.hits, 1);
+                value.charge_read(&mut self.account, key.len(), meta.value_len as usize);
+                Lookup::Hit(meta)
+            }
+            ValueAt::File { offset, checksum, segment, sequence } => {
+                out.resize(room.end, 0);
+                let place = (segment, sequence);
+                Lookup::Pending(self.pending(offset, checksum, hash, found, meta, room, place))
+            }
+            ValueAt::Gone => {
+                out.truncate(start);
+                count(&self.counters.misses, 1);
+                Lookup::Miss
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "gathers what a read needs to be finished later")]
+    fn pending(
+        &mut self,
+        offset: u64,
+        checksum: u32,
+        hash: KeyHash,
+        found: &Found,
+        meta: ItemMeta,
+        room: Range<usize>,
+        (segment, sequence): (u32, u64),
+    ) -> PendingRead {
+        let alignment = self.shared.values.read_alignment();
+        let start = offset - offset % alignment;
+        let end = (offset + u64::from(meta.value_len)).next_multiple_of(alignment);
+        let length = (end - start).max(alignment) as usize;
+        count(&self.counters.file_reads, 1);
+        self.account.charge(Access::Read, length);
+        PendingRead {
+            offset: start,
+            length,
+            room,
+            meta,
+            location: found.location(),
+            segment,
+            sequence,
+            value_start: (offset - start) as usize,
+            checksum,
+            hash,
+        }
+    }
+
+    /// Finds and checks the value of a pending read in the `data` that was read.
+    ///
+    /// # Errors
+    /// When the segment was recycled in the meantime, or the bytes are damaged.
+    pub fn complete_read(
+        &mut self,
+        read: &PendingRead,
+        data: &[u8],
+    ) -> Result<Range<usize>, ReadFailure> {
+        let range = read.value_start..read.value_start + read.meta.value_len as usize;
+        let intact = data.get(range.clone()).is_some_and(|value| crc32c(value) == read.checksum);
+        let segment = self.shared.segments.get(read.segment);
+        if segment.sequence.load(Ordering::SeqCst) != read.sequence {
+            count(&self.counters.misses, 1);
+            return Err(ReadFailure::Recycled);
+        }
+        if !intact {
+            self.drop_damaged(read.hash, read.location);
+            count(&self.counters.misses, 1);
+            return Err(ReadFailure::Damaged);
+        }
+        count(&self.counters.hits, 1);
+        Ok(range)
+    }
+
+    /// Drops the item of a pending read that could not be carried out: its value is out of reach.
+    pub fn fail_read(&mut self, read: &PendingRead) {
+        let segment = self.shared.segments.get(read.segment);
+        if segment.sequence.load(Ordering::SeqCst) == read.sequence {
+            self.drop_damaged(read.hash, read.location);
+        }
+        count(&self.counters.misses, 1);
+    }
+
+    fn drop_damaged(&mut self, hash: KeyHash, location: u64) {
+        count(&self.counters.damaged, 1);
+        let shared = Arc::clone(&self.shared);
+        let pair = shared.index.lock(hash.0);
+        if let Some(found) = pair.find_location(location) {
+            shared.retire(location, &shared.head(location), || pair.remove(&found));
+            self.uncounted_items -= 1;
+        }
+    }
+
+    /// Finds a key's record without a lock; a hit still has to be proven.
+    #[inline]
+    fn look(&self, key: &[u8], hash: KeyHash, now: Seconds) -> Seen {
+        let shared = &*self.shared;
+        match shared.index.find(hash.0, |location| shared.head_of(location, key)) {
+            Some((found, head)) => shared.judge(found, head, now),
+            None => Seen::Absent,
+        }
+    }
+
+    #[inline]
+    fn missed(&mut self, seen: &Seen) -> Lookup {
+        count(&self.counters.misses, 1);
+        match seen {
+            Seen::Expired(..) => count(&self.counters.expired_on_read, 1),
+            Seen::Flushed(..) => count(&self.counters.flushed_on_read, 1),
+            Seen::Live(..) | Seen::Absent => {}
+        }
+        Lookup::Miss
+    }
+
+    /// Counts a read. The time of access in the record is updated only once it is off by
+    /// memcached's own 60 seconds, since that takes the bucket's lock, which costs more than the
+    /// read.
+    #[inline(always)]
+    fn bump(&mut self, found: &Found, head: &Head, now: Seconds) {
+        let heat = found.heat();
+        let warmer = heat.read(&mut self.random);
+        if warmer != heat {
+            self.shared.index.set_heat(found, warmer);
+        }
+        if head.last_access_s(now) >= ACCESS_GRAIN_S {
+            let arena = &self.shared.arena;
+            self.shared.index.try_locked(found, || head.set_access(arena, now));
+        }
+    }
+
+    fn get_changing(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        options: &GetOptions,
+        out: &mut Vec<u8>,
+        header: &mut impl FnMut(&ItemMeta, &mut Vec<u8>),
+    ) -> Lookup {
+        if options.touch == Some(Expiry::Immediately) {
+            let untouched = GetOptions { touch: None, ..*options };
+            let found = self.get_changing(key, hash, now, &untouched, out, header);
+            if !matches!(found, Lookup::Miss) {
+                self.touch_item(key, hash, now, Expiry::Immediately);
+            }
+            return found;
+        }
+        let start = out.len();
+        let before = options.touch.and_then(|expiry| self.touch_item(key, hash, now, expiry));
+        let shared = Arc::clone(&self.shared);
+        let pair = shared.index.lock(hash.0);
+        let seen = shared.seen_in(&pair, key, now);
+        let Seen::Live(found, head) = seen else {
+            drop(pair);
+            return match options.vivify {
+                Some(expiry) => self.vivify(key, hash, now, expiry, options, out, header),
+                None => self.missed(&seen),
+            };
+        };
+        let mut meta = shared.meta(&found, &head, now);
+        if let Some(before) = before {
+            meta.expiry = before.expiry;
+            meta.fetched = before.fetched;
+            meta.last_access_s = before.last_access_s;
+        }
+        if options.win {
+            meta.win = shared.settle_win(&head, meta.expiry, options.recache_below_s, now);
+        }
+        if options.cas {
+            head.set_marks(&shared.arena, mark::CAS_SEEN, 0);
+            meta.cas = shared.cas_of(found.location(), &head);
+        }
+        if !options.no_bump {
+            head.set_access(&shared.arena, now);
+            shared.index.set_heat(&found, found.heat().read(&mut self.random));
+        }
+        header(&meta, out);
+        let room = out.len()..out.len() + head.value_len;
+        let value = if options.value {
+            shared.append_value(found.location(), &head, out)
+        } else {
+            ValueAt::Memory
+        };
+        drop(pair);
+        self.deliver(value, key, hash, &found, meta, start, room, out)
+    }
+
+    /// Creates an empty item for a reader that missed and will fetch the value.
+    #[expect(clippy::too_many_arguments, reason = "the tail of a read")]
+    fn vivify(
+        &mut self,
+        key: &[u8],
+        hash: KeyHash,
+        now: Seconds,
+        expiry: Expiry,
+        options: &GetOptions,
+        out: &mut Vec<u8>,
+        header: &mut impl FnMut(&ItemMeta, &mut Vec<u8>),
+    ) -> Lookup {
+        let mut store = Store::set(b"");
+        store.expiry = expiry;
+        store.mode = StoreMode::Add;
+        store.explicit_cas = options.explicit_cas;
+        store.cas = options.cas;
+        match self.store_marked(key, hash, now, &store, mark::WIN_SENT) {
+            Stored::Stored { cas } => {
+                let meta = ItemMeta {
+                    flags: 0,
+                    value_len: 0,
+                    cas: if options.cas { cas } else { 0 },
+                    expiry,
+                    last_access_s: 0,
+                    fetched: false,
+                    stale: false,
+                    win: Win::Won,
+                };
+                count(&self.counters.misses, 1);
+                header(&meta, out);
+                Lookup::Hit(meta)
+            }
+            // Another writer was quicker: there is an item now.
+            Stored::NotStored => {
+                let without = GetOptions { vivify: None, ..*options };
+                self.get_changing(key, hash, now, &without, out, header)
+            }
+            _ => self.missed(&Seen::Absent),
+        }
+    }
+}
+
+impl Shared {
+    /// Decides if an item that was found is live, expired or flushed.
+    #[inline(always)]
+    fn judge(&self, found: Found, head: Head, now: Seconds) -> Seen {
+        if head.has(mark::EXPIRY) && head.expiry(&self.arena).is_past(now) {
+            return Seen::Expired(found, head);
+        }
+        if self.is_flushed(found.location()) {
+            return Seen::Flushed(found, head);
+        }
+        Seen::Live(found, head)
+    }
+
+    /// Returns an item's metadata except for its token.
+    #[inline(always)]
+    fn meta(&self, found: &Found, head: &Head, now: Seconds) -> ItemMeta {
+        ItemMeta {
+            flags: head.client_flags(&self.arena),
+            value_len: head.value_len as u32,
+            cas: 0,
+            expiry: head.expiry(&self.arena),
+            last_access_s: head.last_access_s(now),
+            fetched: found.heat().is_read(),
+            stale: head.has(mark::STALE),
+            win: if head.has(mark::WIN_SENT) { Win::AlreadySent } else { Win::None },
+        }
+    }
+
+    /// Decides under the bucket's lock which reader fetches the item anew.
+    fn settle_win(
+        &self,
+        head: &Head,
+        expiry: Expiry,
+        recache_below_s: Option<u32>,
+        now: Seconds,
+    ) -> Win {
+        if head.has(mark::WIN_SENT) {
+            return Win::AlreadySent;
+        }
+        let runs_short = match (expiry, recache_below_s) {
+            (Expiry::At(at), Some(below)) => at.0.saturating_sub(now.0) < below,
+            _ => false,
+        };
+        if runs_short || head.has(mark::STALE) {
+            head.set_marks(&self.arena, mark::WIN_SENT, 0);
+            return Win::Won;
+        }
+        Win::None
+    }
+}
