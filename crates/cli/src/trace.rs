@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N")]
     requests: Option<u64>,
     /// Run the trace so many times, one after the other.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = loops)]
     loops: u32,
     /// Share of the requests after which hits count as warm.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
@@ -114,14 +114,16 @@ struct ServerArguments {
     #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
     protocol: Dialect,
     /// Connections, each with one request at a time; all requests for a key take the same one.
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "server", value_parser = connections)]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "server")]
+    #[arg(value_parser = connections)]
     connections: usize,
     /// Keep the trace's own times, so many times faster (0.5: at half speed) [default: as fast as
     /// the server answers].
     #[arg(long, value_name = "FACTOR", requires = "server", value_parser = speed)]
     speed: Option<f64>,
     /// Time between a miss and the store that follows it.
-    #[arg(long, value_name = "TIME", default_value = "0", requires = "server", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", default_value = "0", requires = "server")]
+    #[arg(value_parser = duration::parse)]
     miss_cost: Duration,
 }
 
@@ -143,6 +145,13 @@ fn speed(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(speed) if (1e-3..=1e6).contains(&speed) => Ok(speed),
         _ => Err("write a factor from 0.001 to 1000000".to_owned()),
+    }
+}
+
+fn loops(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(loops @ 1..) => Ok(loops),
+        _ => Err("write a number from 1".to_owned()),
     }
 }
 

@@ -29,8 +29,8 @@ pub struct Access {
 pub trait Policy: fmt::Debug + Send {
     /// Looks an object up and notes the read; returns true if it is held.
     fn hit(&mut self, access: Access) -> bool;
-    /// Stores an object that is not held, if the policy admits it, and evicts others for it. Follows
-    /// the `hit` of the same access that was answered with false.
+    /// Stores an object that is not held, if the policy admits it, and evicts others for it. The
+    /// `hit` of the same access came before and returned false.
     fn admit(&mut self, access: Access);
     /// Removes an object: it was deleted, has expired or changes its size.
     fn remove(&mut self, object: u32);

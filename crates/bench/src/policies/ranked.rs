@@ -137,8 +137,8 @@ impl Policy for Gdsf {
     }
 }
 
-/// Belady's MIN: evicts the object whose next request is farthest away. With objects of equal size no
-/// policy that admits everything misses less often.
+/// Belady's MIN: evicts the object whose next request is farthest away. With objects of equal size
+/// no policy that admits everything misses less often.
 #[derive(Debug)]
 pub(super) struct Belady(Ranked<u64>);
 

@@ -1,3 +1,5 @@
+//! Simulated policies against libCacheSim's, and what all of them must do.
+
 use super::{Access, PolicyName};
 
 const OBJECTS: u32 = 2_000;

@@ -1,5 +1,5 @@
-//! W-TinyLFU (Einziger et al., ACM ToS 2017): a small LRU window, and a segmented LRU that admits an
-//! object from the window if it is asked for more often than the one that it would replace.
+//! W-TinyLFU (Einziger et al., ACM ToS 2017): a small LRU window, and a segmented LRU that admits
+//! an object from the window if it is asked for more often than the one that it would replace.
 
 use super::queues::Queues;
 use super::{Access, Policy};
@@ -8,8 +8,8 @@ const WINDOW: usize = 0;
 const PROBATION: usize = 1;
 const PROTECTED: usize = 2;
 
-/// Frequencies are counted exactly, one counter an object, as libCacheSim does with a sketch that is
-/// too large for collisions. The window has 1% of the capacity, probation a fifth of the rest.
+/// Frequencies are counted exactly, one counter an object, as libCacheSim does with a sketch that
+/// is too large for collisions. The window has 1% of the capacity, probation a fifth of the rest.
 #[derive(Debug)]
 pub(super) struct WTinyLfu {
     window_capacity: u64,

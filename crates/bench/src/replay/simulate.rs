@@ -225,10 +225,10 @@ impl<'a> Simulated<'a> {
 
 /// Measures the miss ratio of a policy over capacities, on a sample of the objects.
 ///
-/// The sample is spatial, as in SHARDS (Waldspurger et al., FAST 2015): an object is in it by the hash
-/// of its key, and the simulated capacity is the same share of the real one. Misses are divided by
-/// the gets that the share should have had, which corrects for hot objects that the sample lacks or
-/// has by chance.
+/// The sample is spatial, as in SHARDS (Waldspurger et al., FAST 2015): an object is in it by the
+/// hash of its key, and the simulated capacity is the same share of the real one. Misses are
+/// divided by the gets that the share should have had, which corrects for hot objects that the
+/// sample lacks or has by chance.
 pub(super) fn curve(
     scene: Scene<'_>,
     name: PolicyName,

@@ -1,3 +1,5 @@
+//! Small traces whose hits are known.
+
 use std::fmt::Write;
 
 use super::*;

@@ -285,6 +285,7 @@ impl TraceReader {
         }
     }
 
+    /// Returns what `line_number` counts: lines, or records of a binary trace.
     fn unit(&self) -> &'static str {
         if matches!(self.columns, Columns::Binary(_)) { "record" } else { "line" }
     }

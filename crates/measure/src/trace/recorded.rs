@@ -93,7 +93,7 @@ impl Recorded {
                 });
             }
         }
-        recorded.fill_sizes(&unknown, sizes, path)?;
+        recorded.fill_sizes(&unknown, sizes, (path, reader.unit()))?;
         Ok(recorded)
     }
 
@@ -106,13 +106,13 @@ impl Recorded {
         object
     }
 
-    /// Gives requests without a size that of the next request for their key, of the last one, or the
-    /// default.
+    /// Gives requests without a size that of the next request for their key, of the last one, or
+    /// the default.
     fn fill_sizes(
         &mut self,
         unknown: &[(usize, u64)],
         sizes: &ValueSizes,
-        path: &Path,
+        (path, unit): (&Path, &str),
     ) -> Result<(), BenchError> {
         let ValueSizes::Trace(default) = sizes else { return Ok(()) };
         if unknown.is_empty() {
@@ -133,7 +133,7 @@ impl Recorded {
                 known[request.object as usize] = Some(request.value_bytes);
             }
         }
-        // From the end: `known` has the last size first, then the size of the nearest later request.
+        // From the end: `known` has the last size first, then that of the nearest later request.
         for at in (0..self.requests.len()).rev() {
             let request = self.requests[at];
             if has_size(&request, at) {
@@ -153,7 +153,7 @@ impl Recorded {
             Some((_, line)) => Err(BenchError::Format {
                 path: path.to_owned(),
                 problem: format!(
-                    "line {line}: neither this request nor another one for its key records the \
+                    "{unit} {line}: neither this request nor another one for its key records the \
                      size of the value; give --value-size or --sizes"
                 ),
             }),
