@@ -9,6 +9,7 @@
 pub mod direct;
 pub mod index;
 pub mod load;
+pub mod policies;
 pub mod profile;
 pub mod replay;
 pub mod ycsb;

@@ -1,22 +1,21 @@
 //! `entresol bench`: measures the cache, indexes or a store in process, loads a server, replays a
 //! trace.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::interrupt;
 use crate::output::Output;
+use crate::trace;
 use crate::ycsb;
 use clap::{Args, Subcommand};
 use entresol_base::{ByteSize, duration};
 use entresol_bench::direct::{DirectOptions, direct_steps, run_direct};
 use entresol_bench::index::{IndexName, IndexOptions, Probing, Workload, index_steps, run_indexes};
 use entresol_bench::load::{Address, CompareOptions, Dialect, LoadOptions, compare, run_load};
-use entresol_bench::replay::{DirectTenant, Eviction, MediumSpec, ReplayOptions, Tenant, replay};
+use entresol_bench::replay::MediumSpec;
 use entresol_measure::BenchError;
 use entresol_measure::popularity::Popularity;
 use entresol_measure::progress::Progress;
-use entresol_measure::trace::TraceFormat;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -32,7 +31,7 @@ enum Command {
     /// time.
     Index(Box<IndexArguments>),
     /// Replay a trace against a cache in process, or with --server against a server.
-    Trace(Box<TraceArguments>),
+    Trace(Box<trace::Arguments>),
     /// Measure a store under YCSB's workloads or RocksDB's mixgraph, in process.
     Ycsb(Box<ycsb::Arguments>),
 }
@@ -188,64 +187,6 @@ struct IndexArguments {
     seed: u64,
 }
 
-#[derive(Debug, Args)]
-struct TraceArguments {
-    #[command(flatten)]
-    output: Output,
-    /// File of the trace; zstd and xz are decompressed.
-    #[arg(long, value_name = "FILE")]
-    file: PathBuf,
-    /// Format: twitter (seven columns), csv (columns named by a header) or keys (4 bytes each).
-    #[arg(long, value_name = "FORMAT")]
-    format: TraceFormat,
-    /// Draw value sizes from this distribution (CacheLib's JSON) instead of the trace.
-    #[arg(long, value_name = "FILE")]
-    sizes: Option<PathBuf>,
-    /// Do not store after a miss.
-    #[arg(long)]
-    no_store_on_miss: bool,
-    /// Largest number of requests.
-    #[arg(long, value_name = "N")]
-    requests: Option<u64>,
-    /// Seed of sizes and of the cache.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Replay against this server, one request at a time: HOST:PORT or unix:PATH.
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "tenant")]
-    server: Option<Address>,
-    /// Dialect of the protocol: text or meta.
-    #[arg(long, value_name = "DIALECT", default_value_t = Dialect::Text)]
-    protocol: Dialect,
-    #[command(flatten)]
-    tenant: TenantArguments,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "The cache in process")]
-#[group(id = "tenant", multiple = true)]
-struct TenantArguments {
-    /// Medium of the values: dram, pmem:PATH, pmem:PATH,assume-dax, file:PATH or
-    /// file:PATH,model=NAME [default: dram].
-    #[arg(long, value_name = "MEDIUM")]
-    medium: Option<MediumSpec>,
-    /// Quota of DRAM [default: 64MiB].
-    #[arg(long, value_name = "SIZE")]
-    dram_quota: Option<ByteSize>,
-    /// Quota of a medium other than dram.
-    #[arg(long, value_name = "SIZE")]
-    medium_quota: Option<ByteSize>,
-    /// Size of a segment [default: derived from the quota].
-    #[arg(long, value_name = "SIZE")]
-    segment_size: Option<ByteSize>,
-    /// Largest value that is accepted [default: 1MiB].
-    #[arg(long, value_name = "SIZE")]
-    value_limit: Option<ByteSize>,
-    /// Policy that selects the segment to evict: merge, fifo, random or least-utilised [default:
-    /// merge].
-    #[arg(long, value_name = "POLICY")]
-    eviction: Option<Eviction>,
-}
-
 fn probing(text: &str) -> Result<Probing, String> {
     match text {
         "auto" => Ok(Probing::ByMisses),
@@ -263,13 +204,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             (Some(server), Some(against)) => against_another(arguments, server, against),
         },
         Command::Index(arguments) => indexes(arguments),
-        Command::Trace(arguments) => trace(arguments),
+        Command::Trace(arguments) => trace::run(arguments),
         Command::Ycsb(arguments) => ycsb::run(arguments, interrupt::watch),
     }
 }
 
 /// Runs a measurement under `progress` and returns its result, also after an interruption.
-fn measured<T>(
+pub(crate) fn measured<T>(
     progress: &Progress,
     measure: impl FnOnce(&Progress) -> Result<T, BenchError>,
 ) -> anyhow::Result<T> {
@@ -347,38 +288,6 @@ fn indexes(arguments: &IndexArguments) -> anyhow::Result<()> {
     let progress = Progress::new(index_steps(&options), "indexes");
     let results = measured(&progress, |progress| run_indexes(&options, progress))?;
     arguments.output.put(("bench-index", &progress), &results, &results.tables(), || results.page())
-}
-
-fn trace(arguments: &TraceArguments) -> anyhow::Result<()> {
-    let tenant = match &arguments.server {
-        Some(address) => Tenant::Server(address.clone(), arguments.protocol),
-        None => Tenant::Direct(arguments.tenant.direct()),
-    };
-    let options = ReplayOptions {
-        file: arguments.file.clone(),
-        format: arguments.format,
-        sizes: arguments.sizes.clone(),
-        store_on_miss: !arguments.no_store_on_miss,
-        requests_max: arguments.requests,
-        seed: arguments.seed,
-        tenant,
-    };
-    let progress = Progress::counter("replay", arguments.requests);
-    let result = measured(&progress, |progress| replay(&options, progress))?;
-    arguments.output.put(("bench-trace", &progress), &result, &result.tables(), || result.page())
-}
-
-impl TenantArguments {
-    fn direct(&self) -> DirectTenant {
-        DirectTenant {
-            medium: self.medium.clone().unwrap_or(MediumSpec::Dram),
-            dram_bytes: self.dram_quota.unwrap_or(ByteSize::mib(64)),
-            medium_bytes: self.medium_quota.unwrap_or(ByteSize(0)),
-            segment_bytes: self.segment_size,
-            value_bytes_max: self.value_limit.unwrap_or(ByteSize::mib(1)),
-            eviction: self.eviction.unwrap_or_default(),
-        }
-    }
 }
 
 impl CacheArguments {

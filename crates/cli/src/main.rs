@@ -14,6 +14,7 @@ mod serve;
 mod store;
 mod top;
 mod torture;
+mod trace;
 mod ycsb;
 
 use std::error::Error;

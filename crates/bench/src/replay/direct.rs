@@ -9,10 +9,10 @@ use entresol_cache::{
     Arithmetic, Cache, Config, Counted, DeleteOptions, Deleted, Expiry, GetOptions, Lookup,
     OldValue, PendingRead, Store, StoreMode, Stored, Worker,
 };
-use entresol_measure::BenchError;
-use entresol_measure::trace::Operation;
 
 use super::{Answers, DirectTenant, StoreCall};
+use entresol_measure::BenchError;
+use entresol_measure::trace::{Operation, Recorded};
 
 /// Beginning of the trace's clock: far enough from 0 for all arithmetic on it.
 const EPOCH: Seconds = Seconds(1_000_000);
@@ -45,6 +45,34 @@ impl DirectAnswers {
             Cache::open(config, shared).map_err(|error| BenchError::Usage(error.to_string()))?;
         let worker = cache.worker();
         Ok(DirectAnswers { cache, worker, clock, now: EPOCH, out: Vec::new() })
+    }
+
+    pub(super) fn statistics(&self) -> entresol_cache::Statistics {
+        self.cache.statistics()
+    }
+
+    /// Looks every key of a trace up and returns the bytes of the keys and values that are held.
+    pub(super) fn held_bytes(&mut self, recorded: &Recorded) -> Result<u64, BenchError> {
+        let mut held = 0;
+        for object in 0..recorded.objects() {
+            let key = recorded.key(object);
+            if let Some(value) = self.look_up(key)? {
+                held += (key.len() + value) as u64;
+            }
+        }
+        Ok(held)
+    }
+
+    /// Returns the size of a value, or `None` if the key is not held.
+    fn look_up(&mut self, key: &[u8]) -> Result<Option<usize>, BenchError> {
+        let hash = self.worker.hash(key);
+        self.out.clear();
+        let options = GetOptions::default();
+        match self.worker.get(key, hash, self.now, &options, &mut self.out, |_, _| {}) {
+            Lookup::Hit(_) => Ok(Some(self.out.len())),
+            Lookup::Miss => Ok(None),
+            Lookup::Pending(read) => Ok(self.fetch(&read)?.map(|value| value.len())),
+        }
     }
 
     /// Reads from the block file. Returns `None` if the value was no longer there.
@@ -93,18 +121,14 @@ impl Answers for DirectAnswers {
             self.clock.advance(Duration::from_secs(u64::from(now.0 - self.now.0)));
             self.now = now;
         }
+    }
+
+    fn rest(&mut self) {
         while self.cache.maintain(self.now) {}
     }
 
     fn get(&mut self, key: &[u8]) -> Result<bool, BenchError> {
-        let hash = self.worker.hash(key);
-        self.out.clear();
-        let options = GetOptions::default();
-        match self.worker.get(key, hash, self.now, &options, &mut self.out, |_, _| {}) {
-            Lookup::Hit(_) => Ok(true),
-            Lookup::Miss => Ok(false),
-            Lookup::Pending(read) => Ok(self.fetch(&read)?.is_some()),
-        }
+        Ok(self.look_up(key)?.is_some())
     }
 
     fn store(&mut self, call: StoreCall<'_>) -> Result<bool, BenchError> {
@@ -166,9 +190,5 @@ impl Answers for DirectAnswers {
             },
         )?;
         Ok(())
-    }
-
-    fn statistics(&self) -> Option<entresol_cache::Statistics> {
-        Some(self.cache.statistics())
     }
 }

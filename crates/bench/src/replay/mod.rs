@@ -1,27 +1,39 @@
-//! Replay of a trace against a tenant: a cache in this process, or a server over its socket.
+//! Replay of a trace: against a cache in this process or a server over its socket, and through
+//! simulated policies beside it.
 
 mod direct;
 mod report;
+mod server;
+mod simulate;
 mod socket;
+mod tally;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use entresol_base::histogram::Histogram;
-use entresol_base::{ByteSize, Clock, SystemClock};
+use entresol_base::{ByteSize, Clock, Nanos, SystemClock};
 use entresol_cache::Statistics;
-use entresol_measure::BenchError;
-use entresol_measure::progress::Progress;
-use entresol_measure::trace::{
-    Operation, SizeDistribution, TraceFormat, TraceReader, TraceRequest,
-};
 use serde::Serialize;
 
 use crate::load::{Address, Dialect, LatencySummary};
+use crate::policies::PolicyName;
 pub use entresol_cache::Eviction;
+use entresol_measure::BenchError;
+use entresol_measure::progress::Progress;
 pub use entresol_media::MediumSpec;
+pub use simulate::{CurvePoint, MissRatioCurve, PolicyHits, Sizing};
+pub use tally::{HitRatios, Hits, SizeClass};
 
-/// Size of a value for which neither the trace nor a distribution gives one.
-pub const UNKNOWN_VALUE_BYTES: u32 = 100;
+use entresol_measure::trace::{
+    Operation, Recorded, Recording, SizeDistribution, TraceFormat, ValueSizes,
+};
+use simulate::{CURVE_RUNS, Room, Scene};
+use tally::Tally;
+
+/// Bytes that a simulated object costs beside its key and value unless told otherwise: our record's
+/// head and its share of the index. With a key of 16 bytes that is 34 bytes beside the value.
+pub const OVERHEAD_BYTES: u64 = 18;
 /// Requests between two updates of the progress bar.
 const PROGRESS_EVERY: u64 = 10_000;
 
@@ -30,8 +42,9 @@ const PROGRESS_EVERY: u64 = 10_000;
 pub enum Tenant {
     /// Cache in this process; its clock follows the trace.
     Direct(DirectTenant),
-    /// Server; it uses the wall clock, by which items expire later than in the trace.
-    Server(Address, Dialect),
+    /// Server; it uses the wall clock, by which items expire later than in the trace unless the
+    /// trace's own times are kept.
+    Server(ServerTenant),
 }
 
 /// Settings of a cache in this process.
@@ -43,12 +56,29 @@ pub struct DirectTenant {
     pub dram_bytes: ByteSize,
     /// Quota of a medium other than DRAM.
     pub medium_bytes: ByteSize,
+    /// Quota of the values' medium in per cent of the trace's footprint, instead of the above.
+    pub footprint_percent: Option<f64>,
     /// Size of a segment; derived from the quota if absent.
     pub segment_bytes: Option<ByteSize>,
     /// Largest value that the cache accepts.
     pub value_bytes_max: ByteSize,
     /// Policy that selects the segment to evict.
     pub eviction: Eviction,
+}
+
+/// A server and the way in which the trace is sent to it.
+#[derive(Debug, Clone)]
+pub struct ServerTenant {
+    /// Address of the server.
+    pub address: Address,
+    /// Dialect of the protocol.
+    pub dialect: Dialect,
+    /// Number of connections; the requests for one key share one.
+    pub connections: usize,
+    /// Speed relative to the trace's own times; as fast as the server answers if absent.
+    pub speed: Option<f64>,
+    /// Time between a miss and the store that follows it.
+    pub miss_cost: Duration,
 }
 
 /// Options of a replay.
@@ -60,10 +90,22 @@ pub struct ReplayOptions {
     pub format: TraceFormat,
     /// Distribution of value sizes that replaces those of the trace.
     pub sizes: Option<PathBuf>,
+    /// Size of values for which the trace has none.
+    pub value_bytes: Option<u32>,
     /// Stores a value after a miss, as applications do (look-aside).
     pub store_on_miss: bool,
     /// Largest number of requests.
     pub requests_max: Option<u64>,
+    /// Number of times that the trace is run, one after the other.
+    pub loops: u32,
+    /// Share of the requests that count as warm-up.
+    pub warm_up: f64,
+    /// Policies to simulate beside the cache in this process.
+    pub policies: Vec<PolicyName>,
+    /// Bytes that a simulated object costs beside its key and value.
+    pub overhead_bytes: u64,
+    /// Adds a miss-ratio curve of each simulated policy.
+    pub curve: bool,
     /// Seed of sizes and of the cache.
     pub seed: u64,
     /// Tenant that answers the requests.
@@ -77,17 +119,20 @@ pub struct ReplayResult {
     pub trace: String,
     /// Description of the tenant.
     pub tenant: String,
-    /// True if the keys come from the trace and the sizes from another distribution. The
-    /// combination is then not the load of any real system.
+    /// True if the sizes of values do not come from the trace. Keys and sizes together are then not
+    /// the load of any real system.
     pub composed: bool,
     /// Requests of the trace.
     pub requests: u64,
-    /// Number of gets.
-    pub gets: u64,
-    /// Gets that found a value.
-    pub hits: u64,
-    /// Share of gets that found a value.
-    pub hit_ratio: f64,
+    /// Different keys.
+    pub objects: u32,
+    /// Bytes of all objects with their keys and the overhead of a simulated one.
+    pub footprint_bytes: u64,
+    /// Requests for which the trace records no size.
+    pub sizes_assumed: u64,
+    /// Hits of the tenant.
+    #[serde(flatten)]
+    pub hits: Hits,
     /// Stores of the trace, and stores after misses.
     pub stores: u64,
     /// Stores that were refused.
@@ -108,8 +153,14 @@ pub struct ReplayResult {
     pub get_latency: LatencySummary,
     /// Response times of stores.
     pub store_latency: LatencySummary,
+    /// Bytes of keys and values that a cache in this process held at the end.
+    pub held_bytes: Option<u64>,
     /// Statistics of a cache in this process.
     pub statistics: Option<Statistics>,
+    /// Hits of the simulated policies.
+    pub policies: Vec<PolicyHits>,
+    /// Miss-ratio curves of the simulated policies.
+    pub curves: Vec<MissRatioCurve>,
 }
 
 /// Arguments of a store.
@@ -131,7 +182,8 @@ trait Answers {
     fn store(&mut self, call: StoreCall<'_>) -> Result<bool, BenchError>;
     fn delete(&mut self, key: &[u8]) -> Result<(), BenchError>;
     fn count(&mut self, key: &[u8], down: bool) -> Result<(), BenchError>;
-    fn statistics(&self) -> Option<Statistics>;
+    /// Runs the background work that a server runs between requests.
+    fn rest(&mut self);
 }
 
 /// Replays a trace from its beginning.
@@ -139,128 +191,276 @@ trait Answers {
 /// # Errors
 /// Fails if a file cannot be read, the cache cannot be opened, or the server fails.
 pub fn replay(options: &ReplayOptions, progress: &Progress) -> Result<ReplayResult, BenchError> {
-    let reader = TraceReader::open(&options.file, options.format)?;
-    let sizes = options.sizes.as_deref();
-    let sizes = sizes.map(|path| SizeDistribution::load(path, options.seed)).transpose()?;
+    progress.say("reading the trace");
+    let recorded = record(options, progress)?;
+    let requests = recorded.requests().len();
+    if requests == 0 {
+        let what = format!("{}: no request in it", options.file.display());
+        return Err(BenchError::Usage(what));
+    }
+    let curves = if options.curve { CURVE_RUNS } else { 0 };
+    let runs = 1 + options.policies.len() as u64 * (2 + curves);
+    progress.expect(requests as u64 * runs);
     progress.say("replaying");
-    let mut replay = Replay::new(options, reader, sizes);
+    let warm_up = (requests as f64 * options.warm_up) as usize;
     match &options.tenant {
-        Tenant::Direct(tenant) => {
-            let mut cache = direct::DirectAnswers::open(tenant, options.seed)?;
-            replay.run(&mut cache, progress)?;
-            Ok(replay.result(&cache, format!("cache in process, {}", tenant.medium)))
-        }
-        Tenant::Server(address, dialect) => {
-            let mut server = socket::SocketAnswers::connect(address, *dialect)?;
-            replay.run(&mut server, progress)?;
-            Ok(replay.result(&server, format!("server {address}")))
+        Tenant::Direct(tenant) => in_process(options, tenant, &recorded, warm_up, progress),
+        Tenant::Server(tenant) => {
+            let sent = server::replay(options, tenant, &recorded, warm_up, progress)?;
+            Ok(result(options, &recorded, sent, format!("server {}", tenant.address)))
         }
     }
 }
 
-struct Replay<'a> {
-    options: &'a ReplayOptions,
-    reader: TraceReader,
-    sizes: Option<SizeDistribution>,
-    clock: SystemClock,
-    pattern: Vec<u8>,
-    result: ReplayResult,
+fn record(options: &ReplayOptions, progress: &Progress) -> Result<Recorded, BenchError> {
+    let sizes = match options.sizes.as_deref() {
+        Some(path) => ValueSizes::Drawn(SizeDistribution::load(path, options.seed)?),
+        None => ValueSizes::Trace(options.value_bytes),
+    };
+    let file = (options.file.as_path(), options.format);
+    let recorded = Recorded::read(file, &sizes, options.requests_max, progress)?;
+    Ok(recorded.repeated(options.loops))
+}
+
+fn in_process(
+    options: &ReplayOptions,
+    tenant: &DirectTenant,
+    recorded: &Recorded,
+    warm_up: usize,
+    progress: &Progress,
+) -> Result<ReplayResult, BenchError> {
+    let footprint = recorded.footprint_bytes(options.overhead_bytes);
+    let tenant = tenant.with_quota_of(footprint);
+    let mut cache = direct::DirectAnswers::open(&tenant, options.seed)?;
+    let clock = SystemClock::new();
+    let mut session = Session::new(options, recorded, warm_up, &clock);
+    let began = clock.now();
+    let mut trace_s = 0;
+    for (number, request) in recorded.requests().iter().enumerate() {
+        if number == 0 || request.at_s != trace_s {
+            cache.time(request.at_s);
+            trace_s = request.at_s;
+        }
+        session.step(&mut cache, number, request)?;
+        cache.rest();
+        if (number as u64).is_multiple_of(PROGRESS_EVERY) {
+            progress.advance(PROGRESS_EVERY);
+            if progress.is_stopped() {
+                break;
+            }
+        }
+    }
+    session.sent.duration = clock.now().since(began);
+    let name = format!("cache in process, {}, {}", tenant.medium, tenant.quota());
+    let mut result = result(options, recorded, session.sent, name);
+    result.statistics = Some(cache.statistics());
+    let held = cache.held_bytes(recorded)?;
+    result.held_bytes = Some(held);
+    simulate_all(options, recorded, warm_up, (tenant.quota(), held), progress, &mut result);
+    Ok(result)
+}
+
+/// Runs the policies beside each other, as many at once as there are processors.
+fn simulate_all(
+    options: &ReplayOptions,
+    recorded: &Recorded,
+    warm_up: usize,
+    (quota, held): (ByteSize, u64),
+    progress: &Progress,
+    result: &mut ReplayResult,
+) {
+    if options.policies.is_empty() {
+        return;
+    }
+    progress.say("simulating policies");
+    let next = recorded.next_requests();
+    let store_on_miss = options.store_on_miss;
+    let scene = Scene { recorded, next: &next, store_on_miss, warm_up };
+    let memory = Room {
+        sizing: Sizing::EqualMemory,
+        capacity_bytes: quota.0,
+        overhead_bytes: options.overhead_bytes,
+    };
+    let objects =
+        Room { sizing: Sizing::EqualObjectBytes, capacity_bytes: held, overhead_bytes: 0 };
+    let mut done: Vec<Option<(PolicyHits, PolicyHits, Option<MissRatioCurve>)>> = Vec::new();
+    done.resize_with(options.policies.len(), || None);
+    let left = entresol_base::sync::Mutex::new(options.policies.iter().zip(&mut done));
+    let work = || {
+        while let Some((&name, slot)) = { left.lock().next() } {
+            let by_memory = simulate::simulate(scene, name, memory, progress);
+            let by_objects = simulate::simulate(scene, name, objects, progress);
+            let curve = options
+                .curve
+                .then(|| simulate::curve(scene, name, options.overhead_bytes, progress));
+            *slot = Some((by_memory, by_objects, curve));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    for (by_memory, by_objects, curve) in done.into_iter().flatten() {
+        result.policies.extend([by_memory, by_objects]);
+        result.curves.extend(curve);
+    }
+    result.policies.sort_by_key(|it| it.sizing == Sizing::EqualObjectBytes);
+}
+
+fn result(
+    options: &ReplayOptions,
+    recorded: &Recorded,
+    sent: Sent,
+    tenant: String,
+) -> ReplayResult {
+    let seconds = sent.duration.as_secs_f64();
+    let requests = sent.requests;
+    let last = recorded.requests().get(requests.saturating_sub(1) as usize);
+    ReplayResult {
+        trace: options.file.display().to_string(),
+        tenant,
+        composed: options.sizes.is_some() || recorded.sizes_assumed() > 0,
+        requests,
+        objects: recorded.objects(),
+        footprint_bytes: recorded.footprint_bytes(options.overhead_bytes),
+        sizes_assumed: recorded.sizes_assumed(),
+        hits: sent.tally.hits(),
+        stores: sent.stores,
+        stores_refused: sent.stores_refused,
+        deletes: sent.deletes,
+        counts: sent.counts,
+        stored_bytes: sent.stored_bytes,
+        trace_s: last.map_or(0, |request| request.at_s),
+        duration_s: seconds,
+        throughput_ops_s: requests as f64 / seconds.max(1e-9),
+        get_latency: LatencySummary::of(&sent.get_times),
+        store_latency: LatencySummary::of(&sent.store_times),
+        held_bytes: None,
+        statistics: None,
+        policies: Vec::new(),
+        curves: Vec::new(),
+    }
+}
+
+/// Counts and times of the requests that one connection, or a cache in this process, was sent.
+#[derive(Debug, Clone)]
+struct Sent {
+    tally: Tally,
+    requests: u64,
+    stores: u64,
+    stores_refused: u64,
+    deletes: u64,
+    counts: u64,
+    stored_bytes: u64,
+    duration: Duration,
     get_times: Histogram,
     store_times: Histogram,
 }
 
-impl<'a> Replay<'a> {
-    fn new(
-        options: &'a ReplayOptions,
-        reader: TraceReader,
-        sizes: Option<SizeDistribution>,
-    ) -> Replay<'a> {
-        let latency = LatencySummary::of(&Histogram::new());
-        let composed = sizes.is_some() || options.format == TraceFormat::Keys;
-        Replay {
-            options,
-            reader,
-            sizes,
-            clock: SystemClock::new(),
-            pattern: Vec::new(),
-            result: ReplayResult {
-                trace: options.file.display().to_string(),
-                tenant: String::new(),
-                composed,
-                requests: 0,
-                gets: 0,
-                hits: 0,
-                hit_ratio: 0.0,
-                stores: 0,
-                stores_refused: 0,
-                deletes: 0,
-                counts: 0,
-                stored_bytes: 0,
-                trace_s: 0,
-                duration_s: 0.0,
-                throughput_ops_s: 0.0,
-                get_latency: latency.clone(),
-                store_latency: latency,
-                statistics: None,
-            },
+impl Sent {
+    fn new(requests: usize, warm_up: usize) -> Sent {
+        Sent {
+            tally: Tally::new(requests, warm_up),
+            requests: 0,
+            stores: 0,
+            stores_refused: 0,
+            deletes: 0,
+            counts: 0,
+            stored_bytes: 0,
+            duration: Duration::ZERO,
             get_times: Histogram::new(),
             store_times: Histogram::new(),
         }
     }
 
-    fn run(&mut self, tenant: &mut impl Answers, progress: &Progress) -> Result<(), BenchError> {
-        let began = self.clock.now();
-        let mut key = Vec::new();
-        let limit = self.options.requests_max.unwrap_or(u64::MAX);
-        'trace: while let Some(request) = self.reader.next(&mut key)? {
-            if request.at_s != self.result.trace_s {
-                tenant.time(request.at_s);
-                self.result.trace_s = request.at_s;
-            }
-            for _ in 0..request.count {
-                if self.result.requests == limit {
-                    break 'trace;
-                }
-                self.step(tenant, &key, request)?;
-                self.result.requests += 1;
-                if self.result.requests.is_multiple_of(PROGRESS_EVERY) {
-                    progress.advance(PROGRESS_EVERY);
-                    if progress.is_stopped() {
-                        break 'trace;
-                    }
-                }
-            }
+    fn merge(&mut self, other: &Sent) {
+        self.tally.merge(&other.tally);
+        self.requests += other.requests;
+        self.stores += other.stores;
+        self.stores_refused += other.stores_refused;
+        self.deletes += other.deletes;
+        self.counts += other.counts;
+        self.stored_bytes += other.stored_bytes;
+        self.duration = self.duration.max(other.duration);
+        self.get_times.merge(&other.get_times);
+        self.store_times.merge(&other.store_times);
+    }
+}
+
+/// Sends requests to one tenant and counts the answers.
+struct Session<'a> {
+    recorded: &'a Recorded,
+    store_on_miss: bool,
+    miss_cost: Duration,
+    clock: &'a SystemClock,
+    pattern: Vec<u8>,
+    sent: Sent,
+}
+
+impl<'a> Session<'a> {
+    fn new(
+        options: &ReplayOptions,
+        recorded: &'a Recorded,
+        warm_up: usize,
+        clock: &'a SystemClock,
+    ) -> Session<'a> {
+        Session {
+            recorded,
+            store_on_miss: options.store_on_miss,
+            miss_cost: Duration::ZERO,
+            clock,
+            pattern: Vec::new(),
+            sent: Sent::new(recorded.requests().len(), warm_up),
         }
-        self.result.duration_s = self.clock.now().since(began).as_secs_f64();
-        Ok(())
     }
 
+    /// Sends one request now.
     fn step(
         &mut self,
         tenant: &mut impl Answers,
-        key: &[u8],
-        request: TraceRequest,
+        number: usize,
+        request: &Recording,
     ) -> Result<(), BenchError> {
+        let now = self.clock.now();
+        self.step_due(tenant, number, request, now)
+    }
+
+    /// Sends one request that was due at `due`, from which its response time counts.
+    fn step_due(
+        &mut self,
+        tenant: &mut impl Answers,
+        number: usize,
+        request: &Recording,
+        due: Nanos,
+    ) -> Result<(), BenchError> {
+        let key = self.recorded.key(request.object);
+        self.sent.requests += 1;
         match request.operation {
             Operation::Get => {
-                let before = self.clock.now();
                 let found = tenant.get(key)?;
-                self.get_times.record(self.clock.now().since(before));
-                self.result.gets += 1;
-                self.result.hits += u64::from(found);
-                if !found && self.options.store_on_miss {
-                    self.store(tenant, key, TraceRequest { operation: Operation::Set, ..request })?;
+                self.sent.get_times.record(self.clock.now().since(due));
+                self.sent.tally.get(number, request.value_bytes, found);
+                if !found && self.store_on_miss {
+                    if !self.miss_cost.is_zero() {
+                        std::thread::sleep(self.miss_cost);
+                    }
+                    let begun = self.clock.now();
+                    let set = Recording { operation: Operation::Set, ..*request };
+                    self.store(tenant, key, &set, begun)?;
                 }
             }
             Operation::Delete => {
                 tenant.delete(key)?;
-                self.result.deletes += 1;
+                self.sent.deletes += 1;
             }
             Operation::Increment | Operation::Decrement => {
                 tenant.count(key, request.operation == Operation::Decrement)?;
-                self.result.counts += 1;
+                self.sent.counts += 1;
             }
-            _ => self.store(tenant, key, request)?,
+            _ => self.store(tenant, key, request, due)?,
         }
         Ok(())
     }
@@ -269,112 +469,45 @@ impl<'a> Replay<'a> {
         &mut self,
         tenant: &mut impl Answers,
         key: &[u8],
-        request: TraceRequest,
+        request: &Recording,
+        due: Nanos,
     ) -> Result<(), BenchError> {
-        let length = match &self.sizes {
-            Some(sizes) => sizes.of_key(key),
-            None => request.value_bytes.unwrap_or(UNKNOWN_VALUE_BYTES),
-        } as usize;
+        let length = request.value_bytes as usize;
         if self.pattern.len() < length {
             self.pattern.resize(length, b'v');
         }
         let (operation, ttl_s) = (request.operation, request.ttl_s);
         let call = StoreCall { operation, key, value: &self.pattern[..length], ttl_s };
-        let before = self.clock.now();
         let taken = tenant.store(call)?;
-        self.store_times.record(self.clock.now().since(before));
-        self.result.stores += 1;
-        self.result.stores_refused += u64::from(!taken);
-        self.result.stored_bytes += length as u64;
+        self.sent.store_times.record(self.clock.now().since(due));
+        self.sent.stores += 1;
+        self.sent.stores_refused += u64::from(!taken);
+        self.sent.stored_bytes += length as u64;
         Ok(())
     }
+}
 
-    fn result(mut self, tenant: &impl Answers, name: String) -> ReplayResult {
-        let result = &mut self.result;
-        result.tenant = name;
-        result.hit_ratio = result.hits as f64 / result.gets.max(1) as f64;
-        result.throughput_ops_s = result.requests as f64 / result.duration_s.max(1e-9);
-        result.get_latency = LatencySummary::of(&self.get_times);
-        result.store_latency = LatencySummary::of(&self.store_times);
-        result.statistics = tenant.statistics();
-        self.result
+impl DirectTenant {
+    fn with_quota_of(&self, footprint_bytes: u64) -> DirectTenant {
+        let mut tenant = self.clone();
+        if let Some(percent) = self.footprint_percent {
+            let quota = ByteSize((footprint_bytes as f64 * percent / 100.0) as u64);
+            match self.medium {
+                MediumSpec::Dram => tenant.dram_bytes = quota,
+                _ => tenant.medium_bytes = quota,
+            }
+        }
+        tenant
+    }
+
+    /// Quota of the medium on which values lie.
+    fn quota(&self) -> ByteSize {
+        match self.medium {
+            MediumSpec::Dram => self.dram_bytes,
+            _ => self.medium_bytes,
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fmt::Write;
-
-    fn options(folder: &std::path::Path, format: TraceFormat, trace: &[u8]) -> ReplayOptions {
-        let file = folder.join("trace");
-        entresol_media::files::write_atomically(&file, trace).unwrap();
-        ReplayOptions {
-            file,
-            format,
-            sizes: None,
-            store_on_miss: true,
-            requests_max: None,
-            seed: 1,
-            tenant: Tenant::Direct(DirectTenant {
-                medium: MediumSpec::Dram,
-                dram_bytes: ByteSize::mib(16),
-                medium_bytes: ByteSize(0),
-                segment_bytes: None,
-                value_bytes_max: ByteSize::mib(1),
-                eviction: Eviction::Merge,
-            }),
-        }
-    }
-
-    fn run(options: &ReplayOptions) -> ReplayResult {
-        replay(options, &Progress::hidden()).unwrap()
-    }
-
-    #[test]
-    fn misses_are_stored_and_lives_pass_by_the_traces_clock() {
-        let folder = tempfile::tempdir().unwrap();
-        let trace = "100,a,5,10,1,get,60\n100,a,5,10,1,get,60\n159,a,5,10,1,get,60\n\
-                     161,a,5,10,1,get,60\n162,b,5,10,1,set,0\n163,b,5,10,1,get,0\n\
-                     164,b,5,10,1,delete,0\n165,b,5,10,1,get,0\n166,n,5,10,1,incr,0\n";
-        let mut options = options(folder.path(), TraceFormat::Twitter, trace.as_bytes());
-        let result = run(&options);
-        // a: miss, hit, hit, expired after 60 s; b: hit, absent after the delete.
-        assert_eq!((result.gets, result.hits), (6, 3), "{result:?}");
-        assert_eq!((result.stores, result.deletes, result.counts), (4, 1, 1));
-        assert_eq!((result.trace_s, result.stores_refused, result.composed), (66, 0, false));
-        options.store_on_miss = false;
-        assert_eq!(run(&options).hits, 1, "only b was ever set");
-    }
-
-    #[test]
-    fn bare_keys_take_their_sizes_from_a_distribution_and_are_called_composed() {
-        let folder = tempfile::tempdir().unwrap();
-        let keys = [1_u32, 2, 1, 3, 2, 1].map(u32::to_be_bytes).concat();
-        let mut options = options(folder.path(), TraceFormat::Keys, &keys);
-        let sizes = folder.path().join("sizes.json");
-        let text = r#"{"valSizeRange":[700],"valSizeRangeProbability":[1]}"#;
-        entresol_media::files::write_atomically(&sizes, text.as_bytes()).unwrap();
-        options.sizes = Some(sizes);
-        let result = run(&options);
-        assert!(result.composed);
-        assert_eq!((result.requests, result.hits, result.stored_bytes), (6, 3, 2100));
-    }
-
-    #[test]
-    fn a_cache_too_small_for_a_cycle_misses_and_says_what_it_evicted() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut trace = String::from("key,op,size\n");
-        for number in 0..60_000 {
-            let _ = writeln!(trace, "{},GET,1000", number % 30_000);
-        }
-        let result = run(&options(folder.path(), TraceFormat::Csv, trace.as_bytes()));
-        assert!(result.hit_ratio < 0.45, "{}", result.hit_ratio);
-        assert!(result.statistics.is_some_and(|found| found.events.evicted_items > 1000));
-        let limited = ReplayOptions {
-            requests_max: Some(10),
-            ..options(folder.path(), TraceFormat::Csv, trace.as_bytes())
-        };
-        assert_eq!(run(&limited).requests, 10);
-    }
-}
+mod tests;

@@ -4,14 +4,13 @@
 use std::io::{self, Read, Write};
 use std::time::Duration;
 
-use entresol_cache::Statistics;
-use entresol_measure::BenchError;
-use entresol_measure::trace::Operation;
 use entresol_protocol::Limits;
 
 use super::{Answers, StoreCall};
 use crate::load::wire::{Outcome, Parsed, StoreRequest, parse_reply};
 use crate::load::{Address, BlockingStream, Dialect};
+use entresol_measure::BenchError;
+use entresol_measure::trace::Operation;
 
 const INPUT_BYTES: usize = 64 << 10;
 const VALUE_BYTES_MAX: usize = 1 << 30;
@@ -114,7 +113,5 @@ impl Answers for SocketAnswers {
         self.exchange().map(|_| ())
     }
 
-    fn statistics(&self) -> Option<Statistics> {
-        None
-    }
+    fn rest(&mut self) {}
 }

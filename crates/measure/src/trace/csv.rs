@@ -36,7 +36,8 @@ impl Header {
         })
     }
 
-    /// Parses a line. A size of 0 means that the size is unknown, since a recorded miss has none.
+    /// Parses a line. A get of size 0 is one whose size is unknown, since a recorded
+    /// miss has none.
     pub(super) fn record<'a>(&self, line: &'a str) -> Result<Record<'a>, String> {
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
         let wanted = self.text.split(',').count();
@@ -52,15 +53,16 @@ impl Header {
         };
         let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         let operation = self.operation.map_or("get", |at| fields[at]);
-        let size = small(number(self.size, 0)?);
+        let operation = Operation::named(operation)
+            .ok_or_else(|| format!("'{operation}' is no operation that is known here"))?;
+        let size = self.size.map(|_| number(self.size, 0)).transpose()?.map(small);
         Ok(Record {
             at_s: number(self.time, 0)?,
             key: fields[self.key],
             key_bytes: number(self.key_size, 0)? as usize,
-            operation: Operation::named(operation)
-                .ok_or_else(|| format!("'{operation}' is no operation that is known here"))?,
+            operation,
             count: small(number(self.count, 1)?),
-            value_bytes: (size > 0).then_some(size),
+            value_bytes: size.filter(|&size| size > 0 || operation != Operation::Get),
             ttl_s: small(number(self.ttl, 0)?),
         })
     }

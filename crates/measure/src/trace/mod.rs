@@ -1,8 +1,10 @@
 //! Traces of recorded requests: Twitter's seven columns, CSV with a header, or bare keys; plain or
 //! compressed.
 
+mod binary;
 mod csv;
 mod input;
+mod recorded;
 mod sizes;
 mod twitter;
 
@@ -13,12 +15,15 @@ use std::str::FromStr;
 
 use crate::error::BenchError;
 
+pub use recorded::{Recorded, Recording, ValueSizes};
 pub use sizes::SizeDistribution;
 
 /// Longest line of a trace.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 /// Longest key that the protocol carries.
 const KEY_BYTES_MAX: usize = 250;
+/// Size of a key that a binary trace has as a number.
+const BINARY_KEY_BYTES: usize = 16;
 
 /// Operation of a recorded request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,6 +90,10 @@ pub enum TraceFormat {
     Csv,
     /// Keys of four bytes, most significant first, and nothing else.
     Keys,
+    /// Keys of eight bytes, most significant first, and nothing else.
+    Keys8,
+    /// Records of libCacheSim: time, key, size, next request.
+    OracleGeneral,
 }
 
 impl FromStr for TraceFormat {
@@ -95,7 +104,11 @@ impl FromStr for TraceFormat {
             "twitter" => Ok(TraceFormat::Twitter),
             "csv" => Ok(TraceFormat::Csv),
             "keys" => Ok(TraceFormat::Keys),
-            _ => Err(format!("'{text}' is not a trace format: use twitter, csv or keys")),
+            "keys8" => Ok(TraceFormat::Keys8),
+            "oracle-general" => Ok(TraceFormat::OracleGeneral),
+            _ => Err(format!(
+                "'{text}' is not a trace format: use twitter, csv, keys, keys8 or oracle-general"
+            )),
         }
     }
 }
@@ -106,6 +119,8 @@ impl fmt::Display for TraceFormat {
             TraceFormat::Twitter => "twitter",
             TraceFormat::Csv => "csv",
             TraceFormat::Keys => "keys",
+            TraceFormat::Keys8 => "keys8",
+            TraceFormat::OracleGeneral => "oracle-general",
         })
     }
 }
@@ -123,7 +138,7 @@ pub struct TraceReader {
 enum Columns {
     Twitter,
     Csv(csv::Header),
-    Keys,
+    Binary(binary::Layout),
 }
 
 impl fmt::Debug for TraceReader {
@@ -142,14 +157,16 @@ impl TraceReader {
         let mut reader = TraceReader {
             path: path.to_owned(),
             input,
-            columns: Columns::Keys,
+            columns: Columns::Twitter,
             line: Vec::new(),
             line_number: 0,
             first_s: None,
         };
         reader.columns = match format {
             TraceFormat::Twitter => Columns::Twitter,
-            TraceFormat::Keys => Columns::Keys,
+            TraceFormat::Keys => reader.binary(binary::Layout::Keys(4))?,
+            TraceFormat::Keys8 => reader.binary(binary::Layout::Keys(8))?,
+            TraceFormat::OracleGeneral => reader.binary(binary::Layout::OracleGeneral)?,
             TraceFormat::Csv => {
                 reader.read_line()?;
                 let header = csv::Header::parse(text_of(&reader.line));
@@ -164,8 +181,8 @@ impl TraceReader {
     /// # Errors
     /// Fails if the file cannot be read further or a line is not of the format.
     pub fn next(&mut self, key: &mut Vec<u8>) -> Result<Option<TraceRequest>, BenchError> {
-        if matches!(self.columns, Columns::Keys) {
-            return self.next_bare_key(key);
+        if let Columns::Binary(layout) = self.columns {
+            return self.next_binary(layout, key);
         }
         if !self.read_line()? {
             return Ok(None);
@@ -173,7 +190,7 @@ impl TraceReader {
         let line = text_of(&self.line);
         let record = match &self.columns {
             Columns::Csv(header) => header.record(line),
-            Columns::Twitter | Columns::Keys => twitter::parse(line),
+            Columns::Twitter | Columns::Binary(_) => twitter::parse(line),
         };
         match record {
             Ok(record) => {
@@ -192,22 +209,54 @@ impl TraceReader {
         }
     }
 
-    fn next_bare_key(&mut self, key: &mut Vec<u8>) -> Result<Option<TraceRequest>, BenchError> {
-        let mut number = [0; 4];
+    fn binary(&mut self, layout: binary::Layout) -> Result<Columns, BenchError> {
+        let beginning = self.input.fill_buf();
+        let judged = match beginning {
+            Ok(bytes) => layout.judge(&bytes[..bytes.len().min(binary::JUDGED_BYTES)]),
+            Err(source) => return Err(self.unreadable(source)),
+        };
+        let path = self.path.clone();
+        judged.map_err(|problem| BenchError::Format { path, problem })?;
+        Ok(Columns::Binary(layout))
+    }
+
+    fn next_binary(
+        &mut self,
+        layout: binary::Layout,
+        key: &mut Vec<u8>,
+    ) -> Result<Option<TraceRequest>, BenchError> {
+        let mut record = [0; binary::RECORD_BYTES_MAX];
+        let record = &mut record[..layout.record_bytes()];
         let mut filled = 0;
-        while filled < number.len() {
-            match self.input.read(&mut number[filled..]) {
+        while filled < record.len() {
+            match self.input.read(&mut record[filled..]) {
                 Ok(0) if filled == 0 => return Ok(None),
-                Ok(0) => return Err(self.problem("its length is no multiple of 4 bytes")),
+                Ok(0) => {
+                    let what = format!("the last record has {filled} of {} bytes", record.len());
+                    return Err(self.problem(&what));
+                }
                 Ok(read) => filled += read,
                 Err(source) => return Err(self.unreadable(source)),
             }
         }
         self.line_number += 1;
-        let text = format!("{:010}", u32::from_be_bytes(number));
-        fit_key(&text, 16, key);
-        let operation = Operation::Get;
-        Ok(Some(TraceRequest { at_s: 0, operation, count: 1, value_bytes: None, ttl_s: 0 }))
+        let mut text = String::new();
+        let mut request =
+            layout.parse(record, &mut text).map_err(|problem| self.problem(&problem))?;
+        fit_key(&text, BINARY_KEY_BYTES, key);
+        let at_s = u64::from(request.at_s);
+        let first_s = *self.first_s.get_or_insert(at_s);
+        if at_s < first_s {
+            return Err(self.problem("its time lies before the first request's"));
+        }
+        request.at_s = (at_s - first_s) as u32;
+        Ok(Some(request))
+    }
+
+    /// Number of the line, or of the binary record, that was read last.
+    #[must_use]
+    pub fn line_number(&self) -> u64 {
+        self.line_number
     }
 
     /// Reads the next line that is not empty. Returns false at the end.
@@ -232,8 +281,13 @@ impl TraceReader {
     fn problem(&self, problem: &str) -> BenchError {
         BenchError::Format {
             path: self.path.clone(),
-            problem: format!("line {}: {problem}", self.line_number),
+            problem: format!("{} {}: {problem}", self.unit(), self.line_number),
         }
+    }
+
+    /// Returns what `line_number` counts: lines, or records of a binary trace.
+    fn unit(&self) -> &'static str {
+        if matches!(self.columns, Columns::Binary(_)) { "record" } else { "line" }
     }
 
     fn unreadable(&self, source: std::io::Error) -> BenchError {

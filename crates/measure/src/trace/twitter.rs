@@ -10,14 +10,17 @@ pub(super) fn parse(line: &str) -> Result<Record<'_>, String> {
     let mut column = || last.next().ok_or_else(|| columns_missing(line));
     let (ttl, operation, _client) = (column()?, column()?, column()?);
     let (value_bytes, key_bytes, key) = (column()?, column()?, column()?);
+    let operation = Operation::named(operation)
+        .ok_or_else(|| format!("'{operation}' is no operation of Twitter's traces"))?;
+    let value_bytes: u32 = number(value_bytes, "value size")?;
     Ok(Record {
         at_s: number(at, "timestamp")?,
         key,
         key_bytes: number(key_bytes, "key size")?,
-        operation: Operation::named(operation)
-            .ok_or_else(|| format!("'{operation}' is no operation of Twitter's traces"))?,
+        operation,
         count: 1,
-        value_bytes: Some(number(value_bytes, "value size")?),
+        // A miss was recorded with a size of 0: its size is unknown.
+        value_bytes: (value_bytes > 0 || operation != Operation::Get).then_some(value_bytes),
         ttl_s: number(ttl, "time to live")?,
     })
 }
