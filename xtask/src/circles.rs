@@ -8,33 +8,19 @@ use crate::problem::Problem;
 use crate::repository::Repository;
 use crate::source::{is_test_attribute, is_test_path};
 
-/// Modules that stand in a circle today, by crate. The lists only shrink.
-const EXCEPTIONS: &[(&str, &[&str])] = &[];
-
 /// Module by module, the top-level modules of its crate that it names.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// Modules that reach themselves and are not excepted, and exceptions that no longer do.
+/// Modules that reach themselves.
 pub(crate) fn check(repository: &Repository) -> Vec<Problem> {
-    check_with(repository, EXCEPTIONS)
-}
-
-fn check_with(repository: &Repository, exceptions: &[(&str, &[&str])]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let roots = repository.texts("rs").filter_map(|(path, _)| path.strip_suffix("/src/lib.rs"));
     for root in roots.filter(|root| root.starts_with("crates/")) {
-        let name = root.trim_start_matches("crates/");
-        let excepted = exceptions.iter().find(|(known, _)| *known == name);
-        let excepted = excepted.map_or(&[][..], |(_, modules)| modules);
         let circle = circle(&arrows(repository, root));
-        for module in circle.iter().filter(|module| !excepted.contains(&module.as_str())) {
+        for module in &circle {
             let what = format!("the module {module} stands in a circle: {}", joined(&circle));
             let fix = "move what both sides need below them";
             problems.push(Problem::new(&format!("{root}/src/lib.rs"), 1, what, fix));
-        }
-        for module in excepted.iter().filter(|module| !circle.contains(**module)) {
-            let what = format!("{name}::{module} stands in no circle");
-            problems.push(Problem::new("xtask/src/circles.rs", 1, what, "take it off EXCEPTIONS"));
         }
     }
     problems
@@ -175,7 +161,7 @@ impl<'ast> Visit<'ast> for Finder {
 
 #[cfg(test)]
 mod tests {
-    use super::{Repository, check_with};
+    use super::{Repository, check};
 
     const ROOT: (&str, &str) = ("crates/a/src/lib.rs", "mod b;\nmod c;\npub use c::d::Thing;\n");
 
@@ -190,19 +176,8 @@ mod tests {
             ("use crate::c;", "use super::f;", 0),
         ] {
             let files = [ROOT, ("crates/a/src/b.rs", b), ("crates/a/src/c/mod.rs", c)];
-            let found = check_with(&Repository::of(&files), &[]);
+            let found = check(&Repository::of(&files));
             assert_eq!(found.len(), count, "{b} {c}");
         }
-    }
-
-    #[test]
-    fn an_exception_is_for_a_circle_that_is_there() {
-        let files =
-            [ROOT, ("crates/a/src/b.rs", "use crate::c;"), ("crates/a/src/c.rs", "use crate::b;")];
-        let repository = Repository::of(&files);
-        assert_eq!(check_with(&repository, &[("a", &["b", "c"])]), []);
-        assert_eq!(check_with(&repository, &[("a", &["b"])]).len(), 1);
-        let straight = Repository::of(&files[..2]);
-        assert_eq!(check_with(&straight, &[("a", &["b"])]).len(), 1);
     }
 }

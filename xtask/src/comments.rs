@@ -1,7 +1,6 @@
 //! Rules for the English of doc comments: openings, and words for actors without a name.
 
 use crate::problem::Problem;
-use crate::repository::Repository;
 
 /// Openings that a doc comment must not have: rustdoc shows it alone, so it must name its subject.
 const OPENINGS: [&str; 24] = [
@@ -13,19 +12,8 @@ const OPENINGS: [&str; 24] = [
 /// Words that stand for an actor with a name: writer, reader, caller, client, recovery.
 const NOBODIES: [&str; 6] = ["whoever", "whomever", "somebody", "anybody", "nobody", "everybody"];
 
-/// Places whose comments are not rewritten yet. The list only shrinks.
-const NOT_YET: &[&str] =
-    &["crates/index/", "crates/protocol/", "crates/sharing/", "crates/store/", "peers/"];
-
 /// Returns doc comments that begin in the middle of a thought, and comments without named actors.
 pub(crate) fn check(path: &str, text: &str) -> Vec<Problem> {
-    match NOT_YET.iter().any(|place| path.starts_with(place)) {
-        true => Vec::new(),
-        false => problems(path, text),
-    }
-}
-
-fn problems(path: &str, text: &str) -> Vec<Problem> {
     let mut found = Vec::new();
     let mut before = "";
     for (index, line) in text.lines().enumerate() {
@@ -65,21 +53,9 @@ fn holds(words: &str, word: &str) -> bool {
     words.split(|c: char| !c.is_alphabetic()).any(|part| part.eq_ignore_ascii_case(word))
 }
 
-/// Exceptions that name no place of the repository.
-pub(crate) fn stale_exceptions(repository: &Repository) -> Vec<Problem> {
-    let is_stale = |place: &&&str| !repository.holds(place);
-    let stale = NOT_YET.iter().filter(is_stale);
-    stale
-        .map(|place| {
-            let what = format!("{place} of NOT_YET is no place of the repository");
-            Problem::new("xtask/src/comments.rs", 1, what, "take it off the list")
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::problems;
+    use super::check;
 
     #[test]
     fn openings_and_nobodies_are_found_where_they_stand() {
@@ -92,7 +68,7 @@ mod tests {
             ("// What follows is a remark.\n", vec![]),
             ("/// Whatever fits.\n", vec![]),
         ] {
-            let found: Vec<usize> = problems("a.rs", text).iter().map(|it| it.line).collect();
+            let found: Vec<usize> = check("a.rs", text).iter().map(|it| it.line).collect();
             assert_eq!(found, lines, "{text}");
         }
     }

@@ -8,15 +8,8 @@ use crate::source::is_test_path;
 
 const FILES_MAX: usize = 20;
 
-/// Folders with more source files than that today. The list only shrinks.
-const EXCEPTIONS: &[&str] = &[];
-
 /// Folders with too many source files, and modules that lie beside their folder.
 pub(crate) fn check(repository: &Repository) -> Vec<Problem> {
-    check_with(repository, EXCEPTIONS)
-}
-
-fn check_with(repository: &Repository, exceptions: &[&str]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (path, _) in repository.texts("rs").filter(|(path, _)| path.contains("/src/")) {
@@ -33,15 +26,9 @@ fn check_with(repository: &Repository, exceptions: &[&str]) -> Vec<Problem> {
         }
     }
     for (folder, count) in &counts {
-        if *count > FILES_MAX && !exceptions.contains(folder) {
+        if *count > FILES_MAX {
             let what = format!("{count} source files in one folder, at most {FILES_MAX}");
             problems.push(Problem::new(folder, 0, what, "make a folder of what belongs together"));
-        }
-    }
-    for folder in exceptions {
-        if counts.get(folder).is_none_or(|count| *count <= FILES_MAX) {
-            let what = format!("{folder} has at most {FILES_MAX} files");
-            problems.push(Problem::new("xtask/src/folders.rs", 1, what, "take it off EXCEPTIONS"));
         }
     }
     problems
@@ -49,19 +36,17 @@ fn check_with(repository: &Repository, exceptions: &[&str]) -> Vec<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FILES_MAX, Repository, check_with};
+    use super::{FILES_MAX, Repository, check};
 
     #[test]
     fn flat_folders_and_modules_beside_their_folder_are_found() {
         let names: Vec<String> = (0..=FILES_MAX).map(|it| format!("a/src/b/f{it}.rs")).collect();
         let files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "//! A.")).collect();
-        assert_eq!(check_with(&Repository::of(&files), &[]).len(), 1);
-        assert_eq!(check_with(&Repository::of(&files), &["a/src/b"]), []);
-        assert_eq!(check_with(&Repository::of(&files[1..]), &[]), []);
-        assert_eq!(check_with(&Repository::of(&files[1..]), &["a/src/b"]).len(), 1);
+        assert_eq!(check(&Repository::of(&files)).len(), 1);
+        assert_eq!(check(&Repository::of(&files[1..])), []);
         let beside = Repository::of(&[("a/src/b.rs", "//! B."), ("a/src/b/c.rs", "//! C.")]);
-        assert_eq!(check_with(&beside, &[]).len(), 1);
+        assert_eq!(check(&beside).len(), 1);
         let inside = Repository::of(&[("a/src/b/mod.rs", "//! B."), ("a/src/b/c.rs", "//! C.")]);
-        assert_eq!(check_with(&inside, &[]), []);
+        assert_eq!(check(&inside), []);
     }
 }

@@ -14,7 +14,6 @@ pub(crate) fn run() -> Result<(usize, Vec<Problem>), String> {
     let metadata = Metadata::read()?;
     let mut problems = check_rust(&repository);
     problems.extend(source::check_files(&repository));
-    problems.extend(comments::stale_exceptions(&repository));
     problems.extend(unsafety::stale_names(&repository));
     problems.extend(documents::check(&repository));
     problems.extend(documents::check_dependencies(&repository, &metadata));
