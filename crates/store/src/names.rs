@@ -23,7 +23,7 @@ pub(crate) fn of_segment(number: SegmentNumber) -> String {
 /// Returns the number of the segment whose file has a name.
 pub(crate) fn segment_number(name: &str) -> Option<SegmentNumber> {
     let number = name.strip_suffix(SEGMENT_SUFFIX)?.parse().ok().map(SegmentNumber)?;
-    // What is called almost so is an operator else's.
+    // Other files may have similar names; only a name that this store would give counts.
     (of_segment(number) == name).then_some(number)
 }
 
