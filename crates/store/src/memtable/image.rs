@@ -65,8 +65,6 @@ const PLACE: u64 = (1 << TAG_SHIFT) - 1;
 /// Records that are looked at before the first of them is entered. Meanwhile the processor fetches
 /// the lines that they go to, hardly one of which is in its caches.
 const RECORDS_AHEAD: usize = 16;
-/// Prefix of an image's file name.
-
 /// Identity of the generation that an image belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
